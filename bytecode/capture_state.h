@@ -1,0 +1,143 @@
+// CaptureState: what one capture knows about objects (design.md section 3).
+//
+// A value on the interpreter's stack is a real Python object; its origin is in
+// the side tables here, found by identity. An object with a Source is an
+// *input*: never mutated, reads install guards, writes go to the write log. An
+// object with no entry is fresh or constant and is used natively. Tensors are
+// stand-ins made by the TensorTracer. The inputs are kept alive by this class
+// (identity reuse would forge origins); fresh objects are not.
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "bytecode/capture.h"
+
+namespace framejit::bytecode {
+
+// Calls back into the interpreter; implemented by interpreter.cpp.
+class Caller {
+ public:
+  virtual ~Caller() = default;
+  // Any callable: inlines Python functions, uses builtin rows, records leaves.
+  // kwnames: tuple or null; keyword values are last in args.
+  virtual Result<Ref> call(PyObject* callable, std::vector<PyObject*> args,
+                           PyObject* kwnames = nullptr) = 0;
+  virtual Span here() const = 0;
+};
+
+// ---- the write log. Ordered; reads of input objects look here first.
+struct Write {
+  enum class Kind : uint8_t {
+    kSetAttr, kDelAttr,        // instance attribute: object, key, value
+    kDictSet, kDictDel,        // dict: object, key, value
+    kSetItem, kDelItem,        // list
+    kAppend, kExtend, kInsert, kPop, kClear,  // list, deque
+    kSetAdd, kSetDiscard,
+    kCellSet, kCellDel,        // closure cell
+    kGlobalSet, kGlobalDel,    // key in the globals dict `object`
+    kReplaceContent,           // a shadowed container: value is the shadow
+    kCall,                     // a deferred effect: callable `object`, args tuple
+  };
+  Kind kind;
+  Ref object;
+  Ref key;
+  Ref value;
+  Span span;
+};
+
+class CaptureState {
+ public:
+  CaptureState(const CaptureRequest& request, TensorTracer& tracer,
+               GuardSet& guards, Caller& caller);
+  ~CaptureState();
+
+  TensorTracer& tracer;
+  GuardSet& guards;
+  Caller& caller;
+  const CaptureRequest& request;
+
+  // ---- origins (origins.cpp)
+  const Source* source_of(PyObject* object) const;  // null: not an input
+  bool is_input(PyObject* object) const { return source_of(object) != nullptr; }
+  void register_input(PyObject* object, const Source* source);
+  void keep_alive(PyObject* object);
+  // A value read from `source` of an input: installs the guard that makes the
+  // read reusable (type, or value for constants), replaces tensors by
+  // stand-ins and dynamic ints by symbols, remembers the origin.
+  Result<Ref> wrap(PyObject* value, const Source* source);
+  void guard(GuardKind kind, const Source* source, PyObject* object = nullptr,
+             int64_t number = 0);
+  bool is_constant(PyObject* object) const;  // immutable, guarded by value
+
+  // ---- attributes (attributes.cpp): CPython's protocol, exactly
+  Result<Ref> get_attr(PyObject* object, PyObject* name);
+  Status set_attr(PyObject* object, PyObject* name, PyObject* value);
+  Status del_attr(PyObject* object, PyObject* name);
+  Result<Ref> super_attr(PyObject* type, PyObject* self, PyObject* name);
+  // The class attribute found by MRO look-up, guarded; empty Ref: absent.
+  Result<Ref> type_lookup(PyTypeObject* type, PyObject* name);
+  // type(object), also for stand-ins and symbolic values.
+  Ref type_of(PyObject* object);
+  // A dunder implemented in Python (a function) on object's class, or empty
+  // when C implements it.
+  Result<Ref> python_special(PyObject* object, const char* name);
+
+  // ---- containers and operators (containers.cpp, operators.cpp)
+  Result<Ref> get_item(PyObject* object, PyObject* key);
+  Status set_item(PyObject* object, PyObject* key, PyObject* value);
+  Status del_item(PyObject* object, PyObject* key);
+  Result<bool> contains(PyObject* container, PyObject* item);
+  Result<Ref> length(PyObject* object);  // int or symbolic
+  Result<bool> truth(PyObject* object);  // data-dependent: Break
+  Result<Ref> iter(PyObject* object);
+  Result<Ref> next(PyObject* iterator);  // empty Ref: exhausted
+  Result<Ref> binary(int op, bool in_place, PyObject* a, PyObject* b);
+  Result<Ref> unary(int op, PyObject* a);
+  Result<Ref> compare(int op, PyObject* a, PyObject* b);  // Py_LT ...
+  Result<bool> is_same(PyObject* a, PyObject* b);         // `is`
+  Result<Ref> format_value(PyObject* value, int conversion, PyObject* spec);
+  // All elements of an iterable, e.g. for unpacking and star-arguments.
+  Result<std::vector<Ref>> elements(PyObject* iterable, size_t limit = SIZE_MAX);
+  // The copy of an input container to hand to C code for a whole use; guards
+  // its whole content. `unshadow` maps results back.
+  Result<Ref> shadow(PyObject* container);
+  PyObject* unshadow(PyObject* object) const;
+
+  // Reads and writes that know about the write log.
+  Result<Ref> dict_get(PyObject* dict, PyObject* key);  // empty Ref: absent
+  Status dict_set(PyObject* dict, PyObject* key, PyObject* value);
+  Status dict_del(PyObject* dict, PyObject* key);
+  Result<Ref> instance_dict(PyObject* object);  // empty Ref: none
+  Result<Ref> cell_get(PyObject* cell);         // empty Ref: unbound
+  Status cell_set(PyObject* cell, PyObject* value);  // null: delete
+
+  // ---- C callees (builtins.def rows, builtins_*.cpp). ok + empty Ref: the
+  // callable has no row (the interpreter goes on to its own cases).
+  Result<Ref> call_builtin(PyObject* callable, const std::vector<PyObject*>& args,
+                           PyObject* kwnames);
+
+  // ---- the end (reconstruct.cpp): steps that replay the write log and make
+  // the given values after the graph. Collects graph outputs. A value without
+  // a rebuild rule: Break EscapingObject.
+  struct Plan {
+    std::vector<Step> steps;
+    std::vector<int> values;          // step index per requested value
+    std::vector<PyObject*> outputs;   // stand-ins the graph must return
+  };
+  Result<Plan> plan(const std::vector<PyObject*>& values);
+
+  Break make_break(BreakReason reason, std::string detail = {}) const;
+  const std::vector<Write>& writes() const { return writes_; }
+
+  struct Tables;  // capture_tables.h: side tables shared by the files above
+  Tables& tables() { return *tables_; }
+
+ private:
+  friend struct Tables;
+  std::vector<Write> writes_;
+  std::unique_ptr<Tables> tables_;
+};
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,107 @@
+// Dispatch: what happens on a warm call, and the interfaces of what it runs.
+//
+// A code object's cache holds `CacheEntry`s. A call binds its arguments to the
+// parameter slots of the code ("args": positional, keyword-only, *args, **kw,
+// in localsplus order), tries each entry's native predicates, runs the entry's
+// executor with the gathered inputs, and finishes: the entry replays the
+// capture's effects and gives the return value, or a *token* (token_marker(),
+// function, arguments...) with which the dispatcher's loop goes on: first the
+// residual function (runs the breaking instruction, natively, and returns the
+// next token), then a resume function (dispatched through its own cache). No entry matches: the Compiler is asked
+// once; when it has nothing, the original code runs.
+//
+// This layer knows nothing of guards, graphs or torch: all is behind these
+// abstract classes, plugged together by the Python bindings.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "frame_hook/py_ref.h"
+
+namespace framejit {
+
+// True when every guard holds. `args` are the bound parameter slots, `function`
+// the PyFunctionObject called. On success `objects` holds borrowed references
+// (kept alive by args/function) to the gathered inputs, and `symbols` the
+// values of the symbolic ints. Emitted by guards/emit_x64.cpp.
+using PredicateFn = int (*)(PyObject* const* args, PyObject* function,
+                            PyObject** objects, int64_t* symbols);
+
+enum class RunStatus {
+  kOk,
+  kFailedBeforeCommit,  // nothing was changed; run the original code
+  kFailedInCommit,      // an error is set and must propagate
+};
+
+// Runs one captured graph. Implemented by backend/.
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  // inputs: borrowed, in gather order. outputs: receives new references.
+  // On failure the Python error is set. Takes its own references to whatever
+  // must survive Python code running meanwhile.
+  virtual RunStatus run(PyObject* const* inputs, const int64_t* symbols,
+                        PyObject** outputs) = 0;
+};
+
+// One compiled specialisation of a code object.
+class CacheEntry {
+ public:
+  virtual ~CacheEntry() = default;
+
+  // Hot data, read by the dispatcher without a virtual call.
+  std::vector<PredicateFn> predicates;  // any one suffices; most recent first
+  uint32_t num_objects = 0;             // gathered objects
+  uint32_t num_symbols = 0;
+  uint32_t num_outputs = 0;
+  Executor* executor = nullptr;  // owned by the subclass; null: no tensor work
+  // The function's result is gathered object `identity_result` itself.
+  int32_t identity_result = -1;
+
+  // Structural evaluation after every predicate failed. True: the facts hold,
+  // objects/symbols are filled in and a predicate was re-armed or added.
+  // False: a real miss. Never leaves a Python error set.
+  virtual bool match_slow(PyObject* const* args, PyObject* function,
+                          PyObject** objects, int64_t* symbols) = 0;
+  // Builds the result from the outputs (borrowed): the return value, or a
+  // token. New reference, or null with an error set.
+  virtual PyObject* finish(PyObject* const* objects, const int64_t* symbols,
+                           PyObject* const* outputs, PyObject* function) = 0;
+  // True when finish() runs user code (a residual function): the frame hook is
+  // then installed for its extent.
+  virtual bool finish_runs_code() const = 0;
+  uint64_t hits = 0;
+};
+
+struct CompileRequest {
+  PyObject* function;      // PyFunctionObject, borrowed
+  PyObject* code;          // its code object
+  PyObject* const* args;   // bound parameter slots (borrowed)
+  size_t num_args;
+  const void* options;     // the compile() options of the code cache key
+  bool is_resume = false;  // the function is one of our resume functions
+};
+
+struct CompileOutcome {
+  std::shared_ptr<CacheEntry> entry;  // null: run the original code this time
+  bool skip_forever = false;  // nothing to gain in this code: never ask again
+  // Set when the caller must see an exception (fullgraph, strict): the Python
+  // error is set.
+  bool raise = false;
+};
+
+// First item of a token tuple. A private object no user code can reach.
+PyObject* token_marker();  // borrowed, immortal (dispatcher.cpp)
+
+// Plugged in by framejit/: capture, compile and make the entry. Called with
+// the GIL held, never recursively for the same thread. Throws nothing.
+class Compiler {
+ public:
+  virtual ~Compiler() = default;
+  virtual CompileOutcome compile(const CompileRequest& request) = 0;
+};
+
+}  // namespace framejit

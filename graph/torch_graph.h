@@ -1,0 +1,33 @@
+// TorchGraph: what one capture recorded, as the tracer hands it to a backend.
+//
+// The graph is at torch level (Python callables). Its tensor placeholders are
+// the input tensors that an operation reads; `input_objects[i]` says where the
+// i-th graph input sits in the predicate's `objects` array (-1: a symbol, whose
+// value is inputs[i]->expr over the predicate's `symbols`).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "graph/ir.h"
+#include "guards/foreign.h"
+
+namespace framejit::graph {
+
+class TorchGraph final : public ForeignGraph {
+ public:
+  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+  std::vector<int> input_objects;
+  // Hints of the symbols, by symbol index.
+  std::vector<int64_t> symbol_hints;
+  // Random operations inside: the executor restores the generator state when
+  // the graph phase fails.
+  bool uses_random = false;
+  // Grad mode etc. when the graph starts is the guarded thread state.
+  bool grad_enabled_at_entry = true;
+
+  size_t num_operations() const override { return graph->num_calls(); }
+  std::string str() const override { return graph->str(); }
+};
+
+}  // namespace framejit::graph

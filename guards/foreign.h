@@ -1,0 +1,106 @@
+// foreign.h: everything the lower half knows about torch.
+//
+// The interpreter works on real Python objects; a tensor is a stand-in object
+// that a TensorTracer made, and whatever is done with it goes through the
+// tracer. graph/ implements this with LibTorch; tests/fake_tracer implements it
+// with a toy tensor, so that the interpreter is tested on every CPython with no
+// torch installed.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "frame_hook/dispatch.h"
+#include "guards/guard_set.h"
+#include "guards/result.h"
+
+namespace framejit {
+
+enum class ObjectClass {
+  kPlain,          // not foreign
+  kTensor,         // a real tensor (input); make a stand-in
+  kStandIn,        // a stand-in of the running capture
+  kStaleStandIn,   // a stand-in of some other capture: break
+  kUnsupported,    // subclass, sparse, quantized...: break when it is used
+  kSymbolic,       // torch.SymInt/SymBool/SymFloat over our expressions
+  kConstant,       // immutable foreign constant: guarded with Equals
+};
+
+enum class CalleeClass {
+  kNotForeign,   // none of the tracer's business
+  kInline,       // Python code of the library that should be interpreted
+  kPure,         // call natively with constants/stand-ins; no node
+  kLeaf,         // a torch operation: recorded as one node
+  kStateRead,    // reads guarded thread state (is_grad_enabled): call natively
+  kStateWrite,   // set_grad_enabled & co: recorded, restored if it stays open
+  kConstFalse,   // is_compiling... : the answer during capture is a constant
+  kConstTrue,
+  kSubBlock,     // autograd.Function.apply, checkpoint...: break for now
+  kUnknown,      // known to be outside the vocabulary: break
+};
+
+// A finished torch-level graph, handed to the backend by the bindings.
+class ForeignGraph {
+ public:
+  virtual ~ForeignGraph() = default;
+  virtual size_t num_operations() const = 0;
+  virtual std::string str() const = 0;
+};
+
+class TensorTracer {
+ public:
+  virtual ~TensorTracer() = default;
+
+  // ---- one capture. begin() snapshots the ambient state; exactly one of
+  // finish() and abandon() follows, and both restore it.
+  virtual Status begin(GuardSet* guards) = 0;
+  // outputs: the stand-ins (and symbolic values) the residual code needs, in
+  // order. Input mutations recorded in the graph are committed by the executor.
+  // open_states: net state writes still in force at the end are left to the
+  // residual code: reported by state_now().
+  virtual Result<std::unique_ptr<ForeignGraph>> finish(
+      const std::vector<PyObject*>& outputs) = 0;
+  virtual void abandon() = 0;
+  // Python calls (callable, args) that bring the state at capture start to the
+  // state now, in order; empty when they are equal. Residual code replays them.
+  virtual std::vector<std::pair<Ref, std::vector<Ref>>> state_now() = 0;
+
+  // ---- objects
+  virtual ObjectClass classify(PyObject* object) = 0;
+  // The stand-in of an input tensor; adds its Tensor guard and gathers it.
+  // dynamic_dims: bit d set: dim d becomes a symbol.
+  virtual Result<Ref> stand_in(PyObject* tensor, const Source* source,
+                               uint64_t dynamic_dims) = 0;
+  virtual PyObject* real_of(PyObject* stand_in) = 0;  // borrowed; null: computed
+  virtual const Source* source_of(PyObject* stand_in) = 0;  // null: computed
+
+  // ---- operations. A failed leaf is a Break (LeafRaised ...), never an
+  // exception of the user's.
+  virtual CalleeClass classify_callee(PyObject* callable) = 0;
+  virtual Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
+                           PyObject* kwnames) = 0;  // kw values last in args
+  virtual Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) = 0;
+  virtual Status set_attribute(PyObject* stand_in, PyObject* name,
+                               PyObject* value) = 0;
+  // Operators with at least one stand-in or symbolic operand; `function` is the
+  // callable of the operator module that a graph node names.
+  virtual Result<Ref> operate(PyObject* function,
+                              const std::vector<PyObject*>& operands) = 0;
+
+  // ---- symbolic values
+  virtual Result<Ref> make_symbolic(const Expr& expr) = 0;  // int-valued
+  virtual std::optional<Expr> expr_of(PyObject* symbolic) = 0;
+  // The Python type a symbolic value stands for: int, bool or float.
+  virtual PyObject* symbolic_type(PyObject* symbolic) = 0;
+  // Specialise: the concrete int/bool/float, with a guard added.
+  virtual Result<Ref> concretise(PyObject* symbolic) = 0;
+
+  // After a native call: a break that foreign code may have swallowed.
+  virtual std::optional<Break> pending_break() = 0;
+  // Where the program is, for node metadata.
+  virtual void set_location(const Span& span) = 0;
+};
+
+}  // namespace framejit
