@@ -1,0 +1,39 @@
+// The one place that depends on LibTorch internals that are not API: private
+// members, field offsets, kernels hidden by Python registrations. A new torch
+// version is checked here first.
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+
+#include "guards/guard_set.h"
+
+namespace framejit::graph {
+
+// The C++ kernel that computes an operator on meta tensors. Importing torch
+// puts Python meta functions in front of about a thousand of them; they are
+// still in the operator's list of kernels.
+struct MetaKernel {
+  enum class Kind : uint8_t {
+    kNone,
+    kMeta,               // registered for Meta in C++
+    kCompositeExplicit,  // one kernel for every backend: may suit Meta
+    kPythonOnly,         // a Python meta function only
+    kCompositeImplicit,  // decomposes
+  };
+  Kind kind = Kind::kNone;
+  c10::KernelFunction kernel;  // kMeta and kCompositeExplicit
+};
+MetaKernel find_meta_kernel(const c10::OperatorHandle& op);
+
+// Field offsets of TensorImpl, AutogradMeta and the Python tensor object; the
+// function pointers are left empty.
+TensorLayout native_tensor_offsets();
+
+// Is PyObject* `tensor` the Python object of an at::Tensor wrapped number made
+// from a SymInt? Then its node (a new reference), else null.
+c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor);
+
+}  // namespace framejit::graph
