@@ -1,0 +1,419 @@
+#include "backend/torch_executor.h"
+
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/clone.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+
+#include "backend/python_args.h"
+#include "backend/rng_state.h"
+
+namespace framejit::backend {
+
+using graph::Arg;
+using graph::Graph;
+using graph::Node;
+using graph::Opcode;
+using graph::Value;
+
+namespace {
+
+bool ends_with_underscore(const std::string& name) {
+  return name.size() > 1 && name.back() == '_' &&
+         name[name.size() - 2] != '_';
+}
+
+std::string callable_name(PyObject* callable) {
+  Ref name = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
+  const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
+  if (!text) {
+    PyErr_Clear();
+    return "";
+  }
+  return text;
+}
+
+// Augmented assignment and item stores; the batch statistics of a norm layer.
+bool is_known_writer(const std::string& name) {
+  static const char* const kNames[] = {
+      "setitem", "delitem", "__setitem__", "__set__", "batch_norm",
+      "instance_norm", "native_batch_norm", "copy_", "resize_as",
+      "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow",
+      "iand", "ior", "ixor", "ilshift", "irshift", "imatmul",
+      "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__",
+      "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__",
+      "__ilshift__", "__irshift__", "__imatmul__"};
+  for (const char* known : kNames) {
+    if (name == known) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool may_write_inputs(const Graph& graph) {
+  if (!graph.mutations.empty()) return true;
+  for (const auto& node : graph.block().nodes) {
+    std::string name = node->op == Opcode::kCallMethod
+                           ? node->method
+                           : (node->callable ? callable_name(node->callable.get())
+                                             : std::string());
+    if (ends_with_underscore(name) || is_known_writer(name)) return true;
+    for (const auto& [key, value] : node->kwargs) {
+      if (key == "out" && !value.is<Arg::None>()) return true;
+      if (key == "inplace" && !(value.is<bool>() && !value.get<bool>())) {
+        return true;
+      }
+    }
+  }
+  return false;
+}
+
+namespace {
+
+struct Instruction {
+  Ref callable;  // function, or the method's name
+  bool is_method = false;
+  std::vector<PyArg> args;  // positional, then keyword values
+  size_t num_positional = 0;
+  Ref keyword_names;         // tuple, or empty
+  std::vector<int> results;  // registers
+  bool results_are_list = false;
+  std::vector<int> dying;  // registers used here for the last time
+};
+
+// Content of the inputs a graph may write, to undo a failed run.
+class InputSnapshot {
+ public:
+  void save(const std::vector<at::Tensor>& tensors) {
+    c10::AutoGradMode no_grad(false);
+    for (const at::Tensor& tensor : tensors) {
+      if (tensor.is_inference()) continue;  // no version: cannot be tracked
+      auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+      items_.push_back({tensor, tensor.detach().clone(), tensor._version(),
+                        tensor.requires_grad(),
+                        meta ? meta->grad_fn_.get() : nullptr});
+    }
+  }
+
+  // False: some change cannot be undone.
+  bool restore() {
+    c10::AutoGradMode no_grad(false);
+    bool complete = true;
+    for (Item& item : items_) {
+      if (item.tensor._version() == item.version) continue;
+      auto* meta = torch::autograd::impl::get_autograd_meta(item.tensor);
+      bool same_history =
+          item.tensor.requires_grad() == item.required_grad &&
+          (meta ? meta->grad_fn_.get() : nullptr) == item.grad_fn &&
+          !(item.required_grad && item.tensor.is_view());
+      if (!same_history || item.tensor.sizes() != item.copy.sizes()) {
+        complete = false;
+      }
+    }
+    if (!complete) return false;
+    for (Item& item : items_) {
+      if (item.tensor._version() == item.version) continue;
+      item.tensor.detach().copy_(item.copy);
+    }
+    return true;
+  }
+
+ private:
+  struct Item {
+    at::Tensor tensor;
+    at::Tensor copy;
+    int64_t version;
+    bool required_grad;
+    const void* grad_fn;
+  };
+  std::vector<Item> items_;
+};
+
+class TorchExecutor final : public Executor {
+ public:
+  explicit TorchExecutor(std::shared_ptr<const graph::TorchGraph> graph)
+      : graph_(std::move(graph)) {}
+
+  Status build();
+  RunStatus run(PyObject* const* inputs, const int64_t* symbols,
+                PyObject** outputs) override;
+
+ private:
+  using Registers = std::vector<Ref>;
+
+  Status add_node(const Node& node);
+  Status add_call(const Node& node);
+  void find_last_uses();
+  // Registers still null hold nothing; false: a Python error is set.
+  bool execute(const Instruction& instruction, std::vector<Ref>* registers,
+               const int64_t* symbols) const;
+  bool replay(std::vector<Ref>* registers, const int64_t* symbols,
+              PyObject** outputs) const;
+  std::vector<at::Tensor> written_inputs(const std::vector<Ref>& regs) const;
+
+  std::shared_ptr<const graph::TorchGraph> graph_;
+  RegisterMap registers_;
+  std::vector<std::pair<int, int>> inputs_;  // (object index, register)
+  std::vector<std::pair<int, Ref>> constants_;
+  std::vector<Instruction> instructions_;
+  std::vector<PyArg> outputs_;
+  int num_registers_ = 0;
+  bool writes_inputs_ = false;
+};
+
+Status TorchExecutor::build() {
+  const Graph& graph = *graph_->graph;
+  FJ_CHECK(graph_->input_objects.size() == graph.inputs.size());
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (graph_->input_objects[i] < 0) continue;  // a symbol: an expression
+    int reg = num_registers_++;
+    registers_[graph.inputs[i]] = reg;
+    inputs_.emplace_back(graph_->input_objects[i], reg);
+  }
+  for (const auto& node : graph.block().nodes) FJ_CHECK_OK(add_node(*node));
+  for (const Arg& output : graph.outputs) {
+    FJ_TRY(PyArg arg, make_py_arg(output, registers_));
+    outputs_.push_back(std::move(arg));
+  }
+  find_last_uses();
+  writes_inputs_ = may_write_inputs(graph);
+  return ok_status();
+}
+
+Status TorchExecutor::add_node(const Node& node) {
+  switch (node.op) {
+    case Opcode::kPlaceholder:
+    case Opcode::kOutput:
+      return ok_status();
+    case Opcode::kGetAttr: {
+      FJ_CHECK(node.outputs.size() == 1 && node.args.size() == 1 &&
+               node.args[0].is<Ref>());
+      int reg = num_registers_++;
+      registers_[node.outputs[0].get()] = reg;
+      constants_.emplace_back(reg, node.args[0].get<Ref>());
+      return ok_status();
+    }
+    case Opcode::kCallModule:
+      return Status(Break{BreakReason::kBackendFailed,
+                          "call_module node in a torch-level graph", {}});
+    case Opcode::kCallFunction:
+    case Opcode::kCallMethod:
+    case Opcode::kStateEnter:
+    case Opcode::kStateExit:
+      return add_call(node);
+  }
+  return ok_status();
+}
+
+Status TorchExecutor::add_call(const Node& node) {
+  Instruction instruction;
+  if (node.op == Opcode::kCallMethod) {
+    instruction.is_method = true;
+    instruction.callable = Ref::steal(PyUnicode_FromStringAndSize(
+        node.method.data(), node.method.size()));
+    if (!instruction.callable) return Status::raised();
+  } else {
+    if (!node.callable) {
+      return Status(Break{BreakReason::kBackendFailed,
+                          "node without a Python callable: " +
+                              node.target_name(), {}});
+    }
+    instruction.callable = node.callable;
+  }
+  for (const Arg& arg : node.args) {
+    FJ_TRY(PyArg converted, make_py_arg(arg, registers_));
+    instruction.args.push_back(std::move(converted));
+  }
+  instruction.num_positional = instruction.args.size();
+  if (!node.kwargs.empty()) {
+    instruction.keyword_names =
+        Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(node.kwargs.size())));
+    if (!instruction.keyword_names) return Status::raised();
+    Py_ssize_t index = 0;
+    for (const auto& [key, value] : node.kwargs) {
+      PyObject* name = PyUnicode_InternFromString(key.c_str());
+      if (!name) return Status::raised();
+      PyTuple_SET_ITEM(instruction.keyword_names.get(), index++, name);
+      FJ_TRY(PyArg converted, make_py_arg(value, registers_));
+      instruction.args.push_back(std::move(converted));
+    }
+  }
+  for (const auto& output : node.outputs) {
+    int reg = num_registers_++;
+    registers_[output.get()] = reg;
+    instruction.results.push_back(reg);
+  }
+  instruction.results_are_list =
+      node.outputs_are_list || node.outputs.size() > 1;
+  instructions_.push_back(std::move(instruction));
+  return ok_status();
+}
+
+void collect_registers(const PyArg& arg, std::vector<int>* out) {
+  if (arg.kind == PyArg::Kind::kRegister) out->push_back(arg.reg);
+  for (const PyArg& item : arg.items) collect_registers(item, out);
+}
+
+// A register dies after the last instruction that reads it, so that memory is
+// freed as early as in eager.
+void TorchExecutor::find_last_uses() {
+  std::vector<bool> seen(num_registers_, false);
+  std::vector<int> used;
+  for (const PyArg& output : outputs_) collect_registers(output, &used);
+  for (int reg : used) seen[reg] = true;
+  for (auto it = instructions_.rbegin(); it != instructions_.rend(); ++it) {
+    used = it->results;  // a result nobody reads dies at once
+    for (const PyArg& arg : it->args) collect_registers(arg, &used);
+    for (int reg : used) {
+      if (seen[reg]) continue;
+      seen[reg] = true;
+      it->dying.push_back(reg);
+    }
+  }
+}
+
+// Spreads a (nested) tuple or list over the result registers in order.
+bool unpack_results(PyObject* object, const std::vector<int>& results,
+                    size_t* next, std::vector<Ref>* registers) {
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+    for (Py_ssize_t i = 0; i < size; ++i) {
+      if (!unpack_results(PySequence_Fast_GET_ITEM(object, i), results, next,
+                          registers)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  if (*next >= results.size()) return false;
+  (*registers)[results[(*next)++]] = Ref::borrow(object);
+  return true;
+}
+
+bool TorchExecutor::execute(const Instruction& instruction,
+                            std::vector<Ref>* registers,
+                            const int64_t* symbols) const {
+  static_assert(sizeof(Ref) == sizeof(PyObject*));
+  auto* raw = reinterpret_cast<PyObject* const*>(registers->data());
+  size_t count = instruction.args.size();
+  c10::SmallVector<PyObject*, 16> stack(count + 1, nullptr);
+  bool built = true;
+  for (size_t i = 0; i < count && built; ++i) {
+    stack[i + 1] = build_py_arg(instruction.args[i], raw, symbols);
+    built = stack[i + 1] != nullptr;
+  }
+  Ref result;
+  if (built) {
+    PyObject* names = instruction.keyword_names.get();
+    size_t flags =
+        instruction.num_positional | PY_VECTORCALL_ARGUMENTS_OFFSET;
+    result = Ref::steal(
+        instruction.is_method
+            ? PyObject_VectorcallMethod(instruction.callable.get(), &stack[1],
+                                        flags, names)
+            : PyObject_Vectorcall(instruction.callable.get(), &stack[1], flags,
+                                  names));
+  }
+  for (size_t i = 1; i <= count; ++i) Py_XDECREF(stack[i]);
+  if (!result) return false;
+  if (instruction.results_are_list) {
+    size_t next = 0;
+    if (!unpack_results(result.get(), instruction.results, &next, registers) ||
+        next != instruction.results.size()) {
+      PyErr_SetString(PyExc_RuntimeError,
+                      "a captured call returned another number of values");
+      return false;
+    }
+  } else if (!instruction.results.empty()) {
+    (*registers)[instruction.results[0]] = std::move(result);
+  }
+  for (int reg : instruction.dying) (*registers)[reg].reset();
+  return true;
+}
+
+bool TorchExecutor::replay(std::vector<Ref>* registers, const int64_t* symbols,
+                           PyObject** outputs) const {
+  for (const Instruction& instruction : instructions_) {
+    if (!execute(instruction, registers, symbols)) return false;
+  }
+  auto* raw = reinterpret_cast<PyObject* const*>(registers->data());
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    outputs[i] = build_py_arg(outputs_[i], raw, symbols);
+    if (outputs[i]) continue;
+    while (i > 0) Py_CLEAR(outputs[--i]);
+    return false;
+  }
+  return true;
+}
+
+std::vector<at::Tensor> TorchExecutor::written_inputs(
+    const std::vector<Ref>& registers) const {
+  const Graph& graph = *graph_->graph;
+  std::vector<bool> written(graph.inputs.size(), graph.mutations.empty());
+  for (const auto& mutation : graph.mutations) {
+    written[mutation.input] = true;
+  }
+  std::vector<at::Tensor> tensors;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    auto found = registers_.find(graph.inputs[i]);
+    if (!written[i] || found == registers_.end()) continue;
+    PyObject* object = registers[found->second].get();
+    if (THPVariable_Check(object)) tensors.push_back(THPVariable_Unpack(object));
+  }
+  return tensors;
+}
+
+RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
+                             PyObject** outputs) {
+  // Alive until the end: a callee may drop the caller's last reference.
+  std::vector<Ref> registers(num_registers_);
+  std::vector<Ref> keep;
+  for (auto [object, reg] : inputs_) {
+    registers[reg] = Ref::borrow(inputs[object]);
+    keep.push_back(registers[reg]);
+  }
+  for (const auto& [reg, constant] : constants_) registers[reg] = constant;
+
+  const auto ambient = c10::AutogradState::get_tls_state();
+  InputSnapshot snapshot;
+  RngState rng;
+  bool prepared = false;
+  try {
+    if (writes_inputs_) snapshot.save(written_inputs(registers));
+    if (graph_->uses_random) rng.save({});
+    prepared = true;
+    bool replayed = replay(&registers, symbols, outputs);
+    // State still changed at the end is set again by the residual code.
+    c10::AutogradState::set_tls_state(ambient);
+    if (replayed) return RunStatus::kOk;
+    ErrorGuard error;
+    rng.restore();
+    return snapshot.restore() ? RunStatus::kFailedBeforeCommit
+                              : RunStatus::kFailedInCommit;
+  } catch (...) {
+    c10::AutogradState::set_tls_state(ambient);
+    if (!PyErr_Occurred()) {
+      torch::translate_exception_to_python(std::current_exception());
+    }
+    // Failing while preparing changed nothing; failing while undoing did.
+    return prepared ? RunStatus::kFailedInCommit
+                    : RunStatus::kFailedBeforeCommit;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_torch_executor(
+    std::shared_ptr<const graph::TorchGraph> graph) {
+  auto executor = std::make_unique<TorchExecutor>(std::move(graph));
+  FJ_CHECK_OK(executor->build());
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace framejit::backend

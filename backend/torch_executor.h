@@ -1,0 +1,31 @@
+// The torch-level executor: replays a TorchGraph on the real tensors.
+//
+// Every node is one call of its Python callable, with arguments rebuilt from
+// templates made once. It is the `eager` backend and what every other backend
+// falls back to, so it must be right for any graph the tracer can record.
+//
+// Transactions. Operations that write graph inputs run on the real inputs, in
+// the program's order, so that autograd sees what it would see in eager. Before
+// such a graph starts the inputs it may write are copied; when a node fails
+// they get their old content back and the original code can run from the
+// start. What cannot be put back (the failure came after an in-place operation
+// had rewritten the input's autograd history) is reported as a failure in the
+// commit: the error propagates, with the tensors as eager would leave them.
+#pragma once
+
+#include <memory>
+
+#include "graph/torch_graph.h"
+
+namespace framejit::backend {
+
+// A Break when the graph holds something that has no replay (a module call).
+Result<std::unique_ptr<Executor>> make_torch_executor(
+    std::shared_ptr<const graph::TorchGraph> graph);
+
+// True when the nodes of a torch-level graph may write one of its inputs: by
+// the graph's own record (`mutations`) or by the shape of a call (trailing
+// underscore, out=, item assignment). Errs on the side of true.
+bool may_write_inputs(const graph::Graph& graph);
+
+}  // namespace framejit::backend
