@@ -1,0 +1,121 @@
+#include "graph/libtorch_private.h"
+
+#include <c10/core/TensorImpl.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/autograd/variable.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+namespace framejit::graph {
+namespace {
+
+// Explicit instantiation may name private members (C++ [temp.explicit]): each
+// tag gets a friend function that returns the member pointer.
+template <class Tag, auto Member>
+struct Expose {
+  friend constexpr auto member(Tag) { return Member; }
+};
+#define FJ_EXPOSE(tag, ...)            \
+  struct tag {                         \
+    friend constexpr auto member(tag); \
+  };                                   \
+  template struct Expose<tag, &__VA_ARGS__>
+
+FJ_EXPOSE(OperatorDef, c10::OperatorHandle::operatorDef_);
+FJ_EXPOSE(Kernels, c10::impl::OperatorEntry::kernels_);
+FJ_EXPOSE(ImplStorage, c10::TensorImpl::storage_);
+FJ_EXPOSE(ImplAutogradMeta, c10::TensorImpl::autograd_meta_);
+FJ_EXPOSE(ImplSizes, c10::TensorImpl::sizes_and_strides_);
+FJ_EXPOSE(ImplOffset, c10::TensorImpl::storage_offset_);
+FJ_EXPOSE(ImplType, c10::TensorImpl::data_type_);
+FJ_EXPOSE(ImplDevice, c10::TensorImpl::device_opt_);
+FJ_EXPOSE(ImplKeys, c10::TensorImpl::key_set_);
+#undef FJ_EXPOSE
+
+bool from_python(const c10::impl::AnnotatedKernel& kernel) {
+  return kernel.debug.find(".py:") != std::string::npos;
+}
+
+// offsetof for a member pointer of a class that is not standard layout.
+template <class Class, class Field>
+int offset_of(Field Class::*field) {
+  alignas(Class) static char memory[sizeof(Class)];
+  const Class* object = reinterpret_cast<const Class*>(memory);
+  return static_cast<int>(reinterpret_cast<const char*>(&(object->*field)) -
+                          memory);
+}
+
+}  // namespace
+
+MetaKernel find_meta_kernel(const c10::OperatorHandle& op) {
+  using Kind = MetaKernel::Kind;
+  auto& entry = (op.*member(OperatorDef{}))->op;
+  auto& kernels = entry.*member(Kernels{});
+  bool python_meta = false;
+  auto meta = kernels.find(c10::DispatchKey::Meta);
+  if (meta != kernels.end()) {
+    for (const auto& kernel : meta->second) {
+      if (from_python(kernel)) {
+        python_meta = true;
+      } else if (kernel.kernel.isValid() && !kernel.kernel.isFallthrough()) {
+        return {Kind::kMeta, kernel.kernel};
+      }
+    }
+  }
+  for (c10::DispatchKey key :
+       {c10::DispatchKey::CompositeExplicitAutogradNonFunctional,
+        c10::DispatchKey::CompositeExplicitAutograd}) {
+    auto found = kernels.find(key);
+    if (found == kernels.end()) continue;
+    for (const auto& kernel : found->second) {
+      if (!from_python(kernel) && kernel.kernel.isValid() &&
+          !kernel.kernel.isFallthrough()) {
+        return {Kind::kCompositeExplicit, kernel.kernel};
+      }
+    }
+  }
+  if (python_meta) return {Kind::kPythonOnly, {}};
+  if (kernels.count(c10::DispatchKey::CompositeImplicitAutograd)) {
+    return {Kind::kCompositeImplicit, {}};
+  }
+  return {};
+}
+
+TensorLayout native_tensor_offsets() {
+  TensorLayout layout{};
+  layout.tensor_impl = offset_of(&THPVariable::cdata);
+  layout.storage = offset_of(member(ImplStorage{}));
+  layout.autograd_meta = offset_of(member(ImplAutogradMeta{}));
+  layout.sizes_and_strides = offset_of(member(ImplSizes{}));
+  layout.storage_offset = offset_of(member(ImplOffset{}));
+  layout.data_type = offset_of(member(ImplType{}));
+  layout.device = offset_of(member(ImplDevice{}));
+  layout.key_set = offset_of(member(ImplKeys{}));
+  layout.requires_grad = offset_of(&torch::autograd::AutogradMeta::requires_grad_);
+  layout.grad_fn = offset_of(&torch::autograd::AutogradMeta::grad_fn_);
+  layout.storage_inline_dims = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
+  return layout;
+}
+
+c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor) {
+  auto* impl = tensor.unsafeGetTensorImpl();
+  if (!impl->is_wrapped_number()) return {};
+  // The argument parser sets the attribute on the tensor's Python object; a
+  // number made in C++ has no Python object.
+  PyObject* object = impl->pyobj_slot()->load_pyobj();
+  if (!object) return {};
+  Ref value = Ref::steal(PyObject_GetAttrString(object, "_wrapped_number"));
+  if (!value) {
+    PyErr_Clear();
+    return {};
+  }
+  py::handle handle(value.get());
+  if (torch::is_symint(handle)) {
+    auto sym = handle.cast<c10::SymInt>();
+    return sym.is_symbolic() ? sym.toSymNode() : c10::SymNode();
+  }
+  if (torch::is_symfloat(handle)) return handle.cast<c10::SymFloat>().toSymNodeImpl();
+  if (torch::is_symbool(handle)) return handle.cast<c10::SymBool>().toSymNodeImpl();
+  return {};
+}
+
+}  // namespace framejit::graph
