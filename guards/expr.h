@@ -27,6 +27,8 @@ class Expr {
   Expr(int64_t constant);
   static Expr symbol(int index);
   static Expr make(ExprOp op, std::vector<Expr> operands);
+  // As given, not canonicalised: for make() itself.
+  static Expr make_raw(ExprOp op, std::vector<Expr> operands);
 
   ExprOp op() const;
   int64_t constant() const;  // kConst only
@@ -36,8 +38,10 @@ class Expr {
   bool is_symbol() const { return op() == ExprOp::kSymbol; }
   bool is_const(int64_t value) const { return is_const() && constant() == value; }
 
-  // symbols: value per symbol index.
+  // symbols: value per symbol index. evaluate() throws InternalError where
+  // try_evaluate() is false: a step overflows int64 or divides by zero.
   int64_t evaluate(const int64_t* symbols) const;
+  bool try_evaluate(const int64_t* symbols, int64_t* out) const;
   void collect_symbols(std::vector<int>* out) const;  // sorted, unique
   std::string str() const;                            // Python syntax, s<i>
   static bool parse(const std::string& text, Expr* out);

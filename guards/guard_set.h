@@ -102,6 +102,9 @@ struct TensorLayout {
   std::string (*explain_thread_state)(const void* state);
   // Equality of foreign constants (torch.dtype, device, Size, layout ...).
   bool (*is_foreign_constant)(PyObject* object);
+  // tensor.grad as a tensor or None, new reference; runs no Python code. The
+  // tensor keeps the result alive. Null: TensorGrad sources never exist.
+  PyObject* (*gradient)(PyObject* tensor) = nullptr;
 };
 void set_tensor_layout(const TensorLayout& layout);  // once, at load
 const TensorLayout* tensor_layout();                 // null: no tensors

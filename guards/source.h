@@ -98,6 +98,12 @@ Ref evaluate_source(const Source* source, PyObject* const* args,
 bool evaluate_source_int(const Source* source, PyObject* const* args,
                          PyObject* function, int64_t* out);
 
+// One step of a path, from the value of its base. Same results.
+Ref evaluate_step(const Source* source, PyObject* base);
+bool evaluate_int_step(const Source* source, PyObject* base, int64_t* out);
+// Kinds whose value is an int64, not an object.
+bool is_int_source(SourceKind kind);
+
 // In the user's words: parameter names come from the code object.
 // "inputs['x']", "self.layers[0].weight", "G['scale']", "x.size(0)".
 std::string source_text(const Source* source, PyObject* code);

@@ -1,0 +1,345 @@
+#include "guards/evaluate.h"
+
+#include <cstring>
+
+#include "guards/object_layout.h"
+
+namespace framejit {
+namespace {
+
+bool same_bits(double a, double b) { return std::memcmp(&a, &b, 8) == 0; }
+
+bool sets_equal(PyObject* a, PyObject* b) {
+  if (PySet_GET_SIZE(a) != PySet_GET_SIZE(b)) return false;
+  // Both are sets of distinct constants, so one inclusion is enough.
+  auto contains = [](PyObject* set, PyObject* item) {
+    Ref iterator = Ref::steal(PyObject_GetIter(set));
+    while (iterator) {
+      Ref other = Ref::steal(PyIter_Next(iterator.get()));
+      if (!other) break;
+      if (constant_equal(item, other.get())) return true;
+    }
+    return false;
+  };
+  Ref iterator = Ref::steal(PyObject_GetIter(a));
+  while (iterator) {
+    Ref item = Ref::steal(PyIter_Next(iterator.get()));
+    if (!item) break;
+    if (!contains(b, item.get())) return false;
+  }
+  if (PyErr_Occurred()) {
+    PyErr_Clear();
+    return false;
+  }
+  return true;
+}
+
+bool parts_equal(PyObject* a, PyObject* b) {  // slice and range
+  for (const char* name : {"start", "stop", "step"}) {
+    Ref x = Ref::steal(PyObject_GetAttrString(a, name));
+    Ref y = Ref::steal(PyObject_GetAttrString(b, name));
+    if (!x || !y) {
+      PyErr_Clear();
+      return false;
+    }
+    if (!constant_equal(x.get(), y.get())) return false;
+  }
+  return true;
+}
+
+bool is_deque(PyObject* object) {
+  const char* name = Py_TYPE(object)->tp_name;
+  return std::strcmp(name, "collections.deque") == 0 &&
+         !(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE &&
+           !(Py_TYPE(object)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE));
+}
+
+// The dict's keys in iteration order.
+bool keys_are(PyObject* dict, PyObject* expected) {
+  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected))
+    return false;
+  auto equal = [](PyObject* a, PyObject* b) {
+    return a == b || constant_equal(a, b);
+  };
+  if (PyODict_Check(dict)) {
+    // Following its own order looks keys up: only str can be trusted.
+    const DictKeys* keys = dict_keys(dict);
+    if (PyDict_GET_SIZE(dict) > 0 && keys->kind == DictKeys::kGeneral)
+      return false;
+    Ref iterator = Ref::steal(PyODict_Type.tp_iter(dict));
+    bool same = static_cast<bool>(iterator);
+    for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(expected); ++i) {
+      Ref key =
+          Ref::steal(Py_TYPE(iterator.get())->tp_iternext(iterator.get()));
+      same = key && equal(key.get(), PyTuple_GET_ITEM(expected, i));
+    }
+    PyErr_Clear();
+    return same;
+  }
+  Py_ssize_t position = 0;
+  PyObject* key;
+  for (Py_ssize_t i = 0; PyDict_Next(dict, &position, &key, nullptr); ++i) {
+    if (i >= PyTuple_GET_SIZE(expected) ||
+        !equal(key, PyTuple_GET_ITEM(expected, i)))
+      return false;
+  }
+  return true;
+}
+
+bool storage_matches(const GuardSet::StorageGroup& group,
+                     SourceValues& sources) {
+  size_t count = group.tensors.size();
+  std::vector<const void*> storages(count);
+  for (size_t i = 0; i < count; ++i) {
+    PyObject* tensor = sources.get(group.tensors[i]);
+    if (!tensor) return false;
+    TensorFields fields = tensor_fields(tensor);
+    if (!fields.valid) return false;
+    storages[i] = fields.storage;
+  }
+  for (size_t i = 0; i < count; ++i) {
+    for (size_t j = i + 1; j < count; ++j) {
+      if ((storages[i] == storages[j]) != (group.groups[i] == group.groups[j]))
+        return false;
+    }
+  }
+  return true;
+}
+
+bool expression_value(const Expr& expr, const SymbolValues& symbols,
+                      int64_t* out) {
+  if (expr.is_const()) {
+    *out = expr.constant();
+    return true;
+  }
+  std::vector<int> used;
+  expr.collect_symbols(&used);
+  for (int index : used) {
+    if (!symbols.available[index]) return false;
+  }
+  return expr.try_evaluate(symbols.values.data(), out);
+}
+
+bool numbers_match(const std::vector<Expr>& expected, const int64_t* actual,
+                   const SymbolValues& symbols) {
+  for (size_t i = 0; i < expected.size(); ++i) {
+    int64_t value;
+    if (!expression_value(expected[i], symbols, &value) || value != actual[i])
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool constant_equal(PyObject* a, PyObject* b) {
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;
+  if (PyFloat_CheckExact(a))
+    return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+  if (a == b) return true;
+  if (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) || PyBytes_CheckExact(a)) {
+    int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (equal < 0) PyErr_Clear();
+    return equal == 1;
+  }
+  if (PyComplex_CheckExact(a)) {
+    Py_complex x = PyComplex_AsCComplex(a), y = PyComplex_AsCComplex(b);
+    return same_bits(x.real, y.real) && same_bits(x.imag, y.imag);
+  }
+  bool is_tuple = PyTuple_CheckExact(a);
+  if (is_tuple || PyFrozenSet_CheckExact(a) || PySlice_Check(a)) {
+    if (Py_EnterRecursiveCall(" in a guard")) {
+      PyErr_Clear();
+      return false;
+    }
+    bool equal = true;
+    if (!is_tuple) {
+      equal = PySlice_Check(a) ? parts_equal(a, b) : sets_equal(a, b);
+    } else if (PyTuple_GET_SIZE(a) != PyTuple_GET_SIZE(b)) {
+      equal = false;
+    } else {
+      for (Py_ssize_t i = 0; equal && i < PyTuple_GET_SIZE(a); ++i)
+        equal = constant_equal(PyTuple_GET_ITEM(a, i), PyTuple_GET_ITEM(b, i));
+    }
+    Py_LeaveRecursiveCall();
+    return equal;
+  }
+  if (PyRange_Check(a)) return parts_equal(a, b);
+  const TensorLayout* layout = tensor_layout();
+  if (layout && layout->is_foreign_constant && layout->is_foreign_constant(a) &&
+      layout->is_foreign_constant(b)) {
+    int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (equal < 0) PyErr_Clear();
+    return equal == 1;
+  }
+  return false;
+}
+
+Py_ssize_t container_length(PyObject* object) {
+  if (PyList_Check(object)) return PyList_GET_SIZE(object);
+  if (PyTuple_Check(object)) return PyTuple_GET_SIZE(object);
+  if (PyDict_Check(object)) return PyDict_GET_SIZE(object);
+  if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
+  if (PyUnicode_Check(object)) return PyUnicode_GET_LENGTH(object);
+  if (PyBytes_Check(object)) return PyBytes_GET_SIZE(object);
+  if (is_deque(object)) {
+    Py_ssize_t length = Py_TYPE(object)->tp_as_sequence->sq_length(object);
+    if (length < 0) PyErr_Clear();
+    return length;
+  }
+  return -1;
+}
+
+bool is_temporary(const Source* source) {
+  for (; source; source = source->base) {
+    if (source->kind == SourceKind::kGetSet) return true;
+  }
+  return false;
+}
+
+// ---- values
+
+SourceValues::SourceValues(const GuardSet& set, PyObject* const* args,
+                           PyObject* function)
+    : set_(set),
+      args_(args),
+      function_(function),
+      values_(set.sources().size()),
+      known_(set.sources().size()) {}
+
+PyObject* SourceValues::get(const Source* source) {
+  uint32_t id = source->id;
+  if (known_[id]) return values_[id].get();
+  Ref value;
+  if (source->base) {
+    PyObject* base = get(source->base);
+    if (base) value = evaluate_step(source, base);
+  } else {
+    value = evaluate_source(source, args_, function_);
+  }
+  known_[id] = 1;
+  values_[id] = std::move(value);
+  return values_[id].get();
+}
+
+bool SourceValues::get_int(const Source* source, int64_t* out) {
+  PyObject* base = source->base ? get(source->base) : nullptr;
+  return base && evaluate_int_step(source, base, out);
+}
+
+SymbolValues read_symbols(const GuardSet& set, SourceValues& sources) {
+  SymbolValues symbols;
+  for (const Symbol& symbol : set.symbols()) {
+    int64_t value = 0;
+    symbols.available.push_back(sources.get_int(symbol.source, &value));
+    symbols.values.push_back(value);
+  }
+  return symbols;
+}
+
+// ---- single guards
+
+bool tensor_matches(const TensorSpec& spec, PyObject* value,
+                    const SymbolValues& symbols) {
+  if (spec.type && Py_TYPE(value) != spec.type) return false;
+  TensorFields fields = tensor_fields(value);
+  if (!fields.valid || fields.key_set != spec.key_set ||
+      fields.dtype != spec.dtype || fields.device_type != spec.device_type ||
+      fields.device_index != spec.device_index ||
+      fields.requires_grad != spec.requires_grad ||
+      fields.dim != static_cast<int64_t>(spec.sizes.size()))
+    return false;
+  if (!numbers_match(spec.sizes, fields.sizes, symbols)) return false;
+  if (spec.check_strides && !numbers_match(spec.strides, fields.strides, symbols))
+    return false;
+  if (!spec.check_offset) return true;
+  int64_t offset;
+  return expression_value(spec.storage_offset, symbols, &offset) &&
+         offset == fields.storage_offset;
+}
+
+bool holds_for(const Guard& guard, PyObject* value) {
+  PyObject* object = guard.object.get();
+  PyObject* found;
+  switch (guard.kind) {
+    case GuardKind::kTypeIs:
+      return reinterpret_cast<PyObject*>(Py_TYPE(value)) == object;
+    case GuardKind::kIs: return value == object;
+    case GuardKind::kEquals:
+    case GuardKind::kFloatIs: return constant_equal(value, object);
+    case GuardKind::kHasKey:
+      return PyDict_Check(value) &&
+             dict_find(value, object, &found) == Lookup::kFound;
+    case GuardKind::kNoKey:
+      return PyDict_Check(value) &&
+             dict_find(value, object, &found) == Lookup::kAbsent;
+    case GuardKind::kNoInstanceAttr:
+      return instance_find(value, object, &found) == Lookup::kAbsent;
+    case GuardKind::kDictKeys: return keys_are(value, object);
+    case GuardKind::kLength: return container_length(value) == guard.number;
+    case GuardKind::kTypeAttrIs:
+      return PyType_Check(value) &&
+             _PyType_Lookup(reinterpret_cast<PyTypeObject*>(value), object) ==
+                 guard.object2.get();
+    case GuardKind::kExists: return true;
+    case GuardKind::kNoTensorAttrs: return has_no_instance_attrs(value);
+    default: return false;
+  }
+}
+
+bool holds(const GuardSet& set, const Guard& guard, SourceValues& sources,
+           const SymbolValues& symbols) {
+  if (guard.kind == GuardKind::kStorageRelation)
+    return storage_matches(set.storage_groups()[guard.number], sources);
+  if (guard.kind == GuardKind::kShapeExpr) {
+    int64_t value;
+    return expression_value(guard.expr, symbols, &value) && value != 0;
+  }
+  if (guard.kind == GuardKind::kThreadState) {
+    const TensorLayout* layout = tensor_layout();
+    return layout && layout->same_thread_state(set.thread_state());
+  }
+  if (is_int_source(guard.source->kind)) {
+    int64_t value;
+    return guard.kind == GuardKind::kExists &&
+           sources.get_int(guard.source, &value);
+  }
+  PyObject* value = sources.get(guard.source);
+  if (!value) return false;
+  if (guard.kind == GuardKind::kTensor)
+    return tensor_matches(set.tensor_specs()[guard.number], value, symbols);
+  if (guard.kind == GuardKind::kSameObject ||
+      guard.kind == GuardKind::kNotSameObject) {
+    PyObject* other = sources.get(guard.other);
+    return other && (value == other) == (guard.kind == GuardKind::kSameObject);
+  }
+  return holds_for(guard, value);
+}
+
+bool evaluate(const GuardSet& set, PyObject* const* args, PyObject* function,
+              PyObject** objects, int64_t* symbols, size_t* failed) {
+  ErrorGuard keep_error;
+  SourceValues sources(set, args, function);
+  SymbolValues values = read_symbols(set, sources);
+  const std::vector<Guard>& guards = set.guards();
+  for (size_t i = 0; i < guards.size(); ++i) {
+    if (holds(set, guards[i], sources, values)) continue;
+    if (failed) *failed = i;
+    return false;
+  }
+  if (failed) *failed = guards.size();
+  for (size_t i = 0; i < values.values.size(); ++i) {
+    if (!values.available[i]) return false;
+    symbols[i] = values.values[i];
+  }
+  for (size_t i = 0; i < set.gathered().size(); ++i) {
+    const Source* source = set.gathered()[i];
+    objects[i] = sources.get(source);
+    // The caller gets borrowed references: something else must own it.
+    if (!objects[i] || (is_temporary(source) && Py_REFCNT(objects[i]) == 1))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace framejit
