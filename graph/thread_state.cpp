@@ -1,0 +1,127 @@
+#include "graph/thread_state.h"
+
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+
+namespace framejit::graph {
+
+namespace {
+
+const c10::impl::PODLocalDispatchKeySet& local_keys() {
+  return c10::impl::raw_local_dispatch_key_set;
+}
+
+const c10::AutogradState& autograd_state() {
+  return c10::AutogradState::get_tls_state();
+}
+
+bool saved_tensor_hooks_active() {
+  return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
+}
+
+uint64_t global_flags() {
+  static const at::Context& context = at::globalContext();
+  uint64_t flags = 0;
+  auto bit = [&](bool on) { flags = flags * 2 + on; };
+  bit(context.deterministicAlgorithms());
+  bit(context.deterministicAlgorithmsWarnOnly());
+  bit(context.deterministicFillUninitializedMemory());
+  bit(context.userEnabledCuDNN());
+  bit(context.deterministicCuDNN());
+  bit(context.benchmarkCuDNN());
+  bit(context.userEnabledMkldnn());
+  bit(context.userEnabledFlashSDP());
+  bit(context.userEnabledMemEfficientSDP());
+  bit(context.userEnabledMathSDP());
+  bit(context.userEnabledCuDNNSDP());
+  // The matmul precision is not here: kernels read it when they run, and a
+  // captured program that asks for it breaks. (Its getter may also throw.)
+  return flags;
+}
+
+constexpr std::array<c10::DeviceType, 4> kAutocastDevices = {
+    c10::kCPU, c10::kCUDA, c10::DeviceType::XPU, c10::DeviceType::HPU};
+
+bool any_autocast() {
+  constexpr auto keys = c10::autocast_dispatch_keyset;
+  return (keys - local_keys().excluded()) != c10::DispatchKeySet();
+}
+
+void read_autocast(ThreadState* state) {
+  state->autocast_cache = at::autocast::is_autocast_cache_enabled();
+  for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
+    state->autocast_dtypes[i] =
+        static_cast<int8_t>(at::autocast::get_autocast_dtype(kAutocastDevices[i]));
+  }
+}
+
+}  // namespace
+
+ThreadState ThreadState::now() {
+  ThreadState state;
+#define X(name, type, read, text) state.name = read;
+  FJ_THREAD_STATE(X)
+#undef X
+  state.autocast = any_autocast();
+  if (state.autocast) read_autocast(&state);
+  return state;
+}
+
+bool ThreadState::same_as_now() const {
+#define X(name, type, read, text) \
+  if (name != static_cast<type>(read)) return false;
+  FJ_THREAD_STATE(X)
+#undef X
+  if (autocast) [[unlikely]] {
+    ThreadState current;
+    read_autocast(&current);
+    return current.autocast_cache == autocast_cache &&
+           current.autocast_dtypes == autocast_dtypes;
+  }
+  return true;
+}
+
+std::string ThreadState::difference() const {
+  std::string text;
+  auto add = [&](const char* what) {
+    if (!text.empty()) text += ", ";
+    text += what;
+  };
+#define X(name, type, read, what) \
+  if (name != static_cast<type>(read)) add(what);
+  FJ_THREAD_STATE(X)
+#undef X
+  if (text.empty() && autocast && !same_as_now()) add("autocast dtype or cache");
+  return text.empty() ? "" : text + " changed";
+}
+
+std::string ThreadState::unsupported() const {
+  using c10::DispatchKey;
+  c10::DispatchKeySet included(c10::DispatchKeySet::RAW, included_keys);
+  if (function_modes > 0)
+    return "a torch function mode (or torch.set_default_device)";
+  if (function_disabled != 0) return "torch function is disabled";
+  if (included.has(DispatchKey::Python) ||
+      included.has(DispatchKey::PythonTLSSnapshot))
+    return "a torch dispatch mode";
+  if (included.has_any(
+          c10::DispatchKeySet({DispatchKey::FuncTorchDynamicLayerFrontMode,
+                               DispatchKey::FuncTorchDynamicLayerBackMode,
+                               DispatchKey::FuncTorchVmapMode})))
+    return "a functorch transform";
+  if (included.has(DispatchKey::Tracer)) return "torch.jit.trace";
+  if (included.has(DispatchKey::Fake) ||
+      included.has(DispatchKey::Functionalize))
+    return "another tracer of this process";
+  if (saved_tensor_hooks) return "saved tensor hooks";
+  if (inference_mode) return "inference mode";
+  return "";
+}
+
+}  // namespace framejit::graph
