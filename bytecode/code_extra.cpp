@@ -2,6 +2,8 @@
 
 #include <new>
 
+#include "bytecode/residual_cache.h"
+
 namespace framejit::bytecode {
 namespace {
 
@@ -36,7 +38,9 @@ int set_extra(PyObject* code, void* data) {
 }  // namespace
 
 CodeExtra::CodeExtra() = default;
-CodeExtra::~CodeExtra() = default;
+CodeExtra::~CodeExtra() {
+  if (residual) residual->owner = nullptr;
+}
 
 CodeExtra* code_extra(PyObject* code) {
   if (!PyCode_Check(code) || extra_index() < 0) return nullptr;

@@ -5,18 +5,24 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "bytecode/decoder.h"
 
 namespace framejit::bytecode {
 
-class ResidualCache;  // residual.cpp
+class ResidualCache;  // residual_cache.h
+struct DerivedCode;
 
 struct CodeExtra {
   CodeExtra();
   ~CodeExtra();
   std::unique_ptr<DecodedCode> decoded;
+  // Of a user's code: what its residual code is made from, and what was made.
   std::shared_ptr<ResidualCache> residual;
+  std::vector<Ref> generated;
+  // Of generated code: where it comes from.
+  std::unique_ptr<DerivedCode> derived;
 };
 
 // Null when CPython has no slot left or memory is short.
