@@ -7,8 +7,9 @@
 // capture's effects and gives the return value, or a *token* (token_marker(),
 // function, arguments...) with which the dispatcher's loop goes on: first the
 // residual function (runs the breaking instruction, natively, and returns the
-// next token), then a resume function (dispatched through its own cache). No entry matches: the Compiler is asked
-// once; when it has nothing, the original code runs.
+// next token), then a resume function (dispatched through its own cache). No
+// entry matches: the Compiler is asked once; when it has nothing, the original
+// code runs.
 //
 // This layer knows nothing of guards, graphs or torch: all is behind these
 // abstract classes, plugged together by the Python bindings.
@@ -58,7 +59,8 @@ class CacheEntry {
   uint32_t num_symbols = 0;
   uint32_t num_outputs = 0;
   Executor* executor = nullptr;  // owned by the subclass; null: no tensor work
-  // The function's result is gathered object `identity_result` itself.
+  // The function's result is gathered object `identity_result` itself, and
+  // there is nothing else to do (no executor, no effects): finish() is skipped.
   int32_t identity_result = -1;
 
   // Structural evaluation after every predicate failed. True: the facts hold,
@@ -74,12 +76,18 @@ class CacheEntry {
   // then installed for its extent.
   virtual bool finish_runs_code() const = 0;
   uint64_t hits = 0;
+
+  // Executions in progress. An entry taken out of its cache meanwhile (reset,
+  // re-entrant calls) keeps itself alive until the last one ends; so a call
+  // costs no shared_ptr traffic. Both belong to the dispatcher.
+  uint32_t active = 0;
+  std::shared_ptr<CacheEntry> retired_self;
 };
 
 struct CompileRequest {
-  PyObject* function;      // PyFunctionObject, borrowed
-  PyObject* code;          // its code object
-  PyObject* const* args;   // bound parameter slots (borrowed)
+  PyObject* function;     // PyFunctionObject, borrowed
+  PyObject* code;         // its code object
+  PyObject* const* args;  // bound parameter slots (borrowed)
   size_t num_args;
   const void* options;     // the compile() options of the code cache key
   bool is_resume = false;  // the function is one of our resume functions
@@ -88,6 +96,9 @@ struct CompileRequest {
 struct CompileOutcome {
   std::shared_ptr<CacheEntry> entry;  // null: run the original code this time
   bool skip_forever = false;  // nothing to gain in this code: never ask again
+  // The original code runs, but what it calls is worth compiling: the frame
+  // hook is installed for its extent (the function broke as a whole).
+  bool hook_callees = false;
   // Set when the caller must see an exception (fullgraph, strict): the Python
   // error is set.
   bool raise = false;

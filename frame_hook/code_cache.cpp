@@ -1,0 +1,178 @@
+#include "frame_hook/code_cache.h"
+
+#include <algorithm>
+#include <new>
+#include <unordered_set>
+
+#include "frame_hook/cpython_internals.h"
+
+namespace framejit {
+namespace {
+
+struct CodeExtra {
+  PyObject* code = nullptr;  // borrowed: the owner of this struct
+  CodeKind kind = CodeKind::kUser;
+  int8_t verdict = -1;
+  std::vector<std::unique_ptr<CodeCache>> caches;
+};
+
+// Every code object that carries our extra data. Never destroyed: code objects
+// die late in interpreter shutdown.
+std::unordered_set<CodeExtra*>& registry() {
+  static auto* instance = new std::unordered_set<CodeExtra*>;
+  return *instance;
+}
+
+void free_extra(void* pointer) {
+  auto* extra = static_cast<CodeExtra*>(pointer);
+  if (!extra) return;
+  registry().erase(extra);
+  // Runs in the code object's destructor: a pending exception survives.
+  ErrorGuard error;
+  delete extra;
+}
+
+Py_ssize_t extra_index() {
+  static const Py_ssize_t index =
+      internals::request_code_extra_index(free_extra);
+  return index;
+}
+
+CodeExtra* find_extra(PyObject* code) {
+  return static_cast<CodeExtra*>(internals::code_extra(code, extra_index()));
+}
+
+CodeExtra* get_extra(PyObject* code) {
+  if (CodeExtra* extra = find_extra(code)) return extra;
+  if (extra_index() < 0) return nullptr;
+  auto extra = std::make_unique<CodeExtra>();
+  extra->code = code;
+  registry().insert(extra.get());
+  if (!internals::set_code_extra(code, extra_index(), extra.get())) {
+    PyErr_Clear();
+    registry().erase(extra.get());
+    return nullptr;
+  }
+  return extra.release();
+}
+
+CodeCache* find_in(CodeExtra* extra, const void* options) {
+  for (const auto& cache : extra->caches) {
+    if (cache->options() == options) return cache.get();
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+void CodeCache::insert(std::shared_ptr<CacheEntry> entry) {
+  max_objects_ = std::max(max_objects_, entry->num_objects);
+  max_symbols_ = std::max(max_symbols_, entry->num_symbols);
+  entries_.insert(entries_.begin(), std::move(entry));
+}
+
+void CodeCache::move_to_front(size_t index) {
+  if (index == 0 || index >= entries_.size()) return;
+  std::rotate(entries_.begin(), entries_.begin() + index,
+              entries_.begin() + index + 1);
+}
+
+void CodeCache::clear() {
+  // Destroying an entry may run any code, which may come back here.
+  std::vector<std::shared_ptr<CacheEntry>> old = std::move(entries_);
+  entries_.clear();
+  max_objects_ = max_symbols_ = 0;
+  skip_forever = hook_callees = limit_logged = false;
+  failed_compiles = 0;
+  misses = 0;
+  for (std::shared_ptr<CacheEntry>& entry : old) {
+    if (entry->active != 0) entry->retired_self = entry;
+  }
+}
+
+CodeCache* code_cache(PyObject* code, const void* options) {
+  try {
+    CodeExtra* extra = get_extra(code);
+    if (!extra) return nullptr;
+    if (CodeCache* cache = find_in(extra, options)) return cache;
+    extra->caches.push_back(std::make_unique<CodeCache>(code, options));
+    return extra->caches.back().get();
+  } catch (const std::bad_alloc&) {
+    return nullptr;
+  }
+}
+
+CodeCache* find_code_cache(PyObject* code, const void* options) {
+  CodeExtra* extra = find_extra(code);
+  return extra ? find_in(extra, options) : nullptr;
+}
+
+bool mark_code(PyObject* code, CodeKind kind) {
+  try {
+    CodeExtra* extra = get_extra(code);
+    if (!extra) return false;
+    extra->kind = kind;
+    return true;
+  } catch (const std::bad_alloc&) {
+    return false;
+  }
+}
+
+CodeKind code_kind(PyObject* code) {
+  CodeExtra* extra = find_extra(code);
+  return extra ? extra->kind : CodeKind::kUser;
+}
+
+int compile_verdict(PyObject* code) {
+  CodeExtra* extra = find_extra(code);
+  return extra ? extra->verdict : -1;
+}
+
+void set_compile_verdict(PyObject* code, bool verdict) {
+  try {
+    if (CodeExtra* extra = get_extra(code)) extra->verdict = verdict;
+  } catch (const std::bad_alloc&) {
+  }
+}
+
+void forget_options(const void* options) {
+  std::vector<std::unique_ptr<CodeCache>> old;
+  for (CodeExtra* extra : registry()) {
+    auto keep = std::stable_partition(
+        extra->caches.begin(), extra->caches.end(),
+        [&](const auto& cache) { return cache->options() != options; });
+    std::move(keep, extra->caches.end(), std::back_inserter(old));
+    extra->caches.erase(keep, extra->caches.end());
+  }
+  // Destroyed here, with the registry no longer being walked.
+}
+
+void clear_all_caches() {
+  // Clearing one cache may free code objects, and so other caches: hold them.
+  std::vector<Ref> codes;
+  for (CodeExtra* extra : registry()) {
+    extra->verdict = -1;
+    codes.push_back(Ref::borrow(extra->code));
+  }
+  for (const Ref& code : codes) {
+    CodeExtra* extra = find_extra(code.get());
+    for (size_t i = 0; extra && i < extra->caches.size(); ++i) {
+      extra->caches[i]->clear();
+    }
+  }
+}
+
+void for_each_cache(PyObject* code,
+                    const std::function<void(CodeCache&)>& visit) {
+  if (code) {
+    if (CodeExtra* extra = find_extra(code)) {
+      for (const auto& cache : extra->caches) visit(*cache);
+    }
+    return;
+  }
+  for (CodeExtra* extra : registry()) {
+    for (const auto& cache : extra->caches) visit(*cache);
+  }
+}
+
+}  // namespace framejit

@@ -1,0 +1,102 @@
+// The code cache: what was compiled for a (code object, compile options) pair.
+//
+// It lives in the code object's extra data, so all functions of one code share
+// it and it goes when the code goes. Entries are kept in order of last use.
+// Taking an entry out while it runs retires it: it is destroyed when the last
+// execution ends. The same extra data says what kind of code this is: the
+// user's, a residual function's or a resume function's.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "frame_hook/dispatch.h"
+
+namespace framejit {
+
+enum class CodeKind : uint8_t {
+  kUser,
+  kResidual,  // run natively by the dispatcher; may return the next token
+  kResume,    // dispatched through its own cache
+};
+
+class CodeCache {
+ public:
+  CodeCache(PyObject* code, const void* options)
+      : code_(code), options_(options) {}
+  ~CodeCache() { clear(); }
+  CodeCache(const CodeCache&) = delete;
+  CodeCache& operator=(const CodeCache&) = delete;
+
+  PyObject* code() const { return code_; }  // borrowed: it owns this cache
+  const void* options() const { return options_; }
+  const std::vector<std::shared_ptr<CacheEntry>>& entries() const {
+    return entries_;
+  }
+  void insert(std::shared_ptr<CacheEntry> entry);  // as the most recent
+  void move_to_front(size_t index);
+  // Takes every entry out and forgets all verdicts (reset()).
+  void clear();
+
+  // Room the arrays of any entry need.
+  uint32_t max_objects() const { return max_objects_; }
+  uint32_t max_symbols() const { return max_symbols_; }
+
+  bool skip_forever = false;  // the compiler has nothing for this code
+  bool hook_callees = false;  // see CompileOutcome
+  bool limit_logged = false;
+  uint32_t failed_compiles = 0;  // attempts that gave neither entry nor verdict
+  uint64_t misses = 0;           // calls that no entry matched
+
+ private:
+  PyObject* code_;
+  const void* options_;
+  std::vector<std::shared_ptr<CacheEntry>> entries_;
+  uint32_t max_objects_ = 0;
+  uint32_t max_symbols_ = 0;
+};
+
+// Marks an entry as running for a scope. The GIL orders the counts.
+class ActiveEntry {
+ public:
+  explicit ActiveEntry(CacheEntry* entry) : entry_(entry) { ++entry->active; }
+  ~ActiveEntry() {
+    if (--entry_->active == 0 && entry_->retired_self) [[unlikely]] {
+      // Moved out first: the destructor must not see the owner inside it.
+      std::shared_ptr<CacheEntry> last = std::move(entry_->retired_self);
+    }
+  }
+  ActiveEntry(const ActiveEntry&) = delete;
+  ActiveEntry& operator=(const ActiveEntry&) = delete;
+
+ private:
+  CacheEntry* entry_;
+};
+
+// The cache of the pair, made when missing; null (no error set) only when
+// there is no memory. `options` may be any address that outlives the cache;
+// its owner calls forget_options() before it goes.
+CodeCache* code_cache(PyObject* code, const void* options);
+CodeCache* find_code_cache(PyObject* code, const void* options);
+
+// False: no memory.
+bool mark_code(PyObject* code, CodeKind kind);
+CodeKind code_kind(PyObject* code);
+
+// The answer of should_compile() for a code, remembered: -1 not asked yet.
+int compile_verdict(PyObject* code);
+void set_compile_verdict(PyObject* code, bool verdict);
+
+// Deletes every cache made for these options (their owner is being destroyed:
+// nothing runs with them any more).
+void forget_options(const void* options);
+// Empties every cache of the process and forgets verdicts (framejit.reset()).
+void clear_all_caches();
+// Caches of one code (inspect()), or of all codes when `code` is null. The
+// callback must not run Python code.
+void for_each_cache(PyObject* code,
+                    const std::function<void(CodeCache&)>& visit);
+
+}  // namespace framejit

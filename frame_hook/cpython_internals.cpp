@@ -1,0 +1,200 @@
+// The only file that includes CPython's core headers for frames.
+#define PY_SSIZE_T_CLEAN
+#define Py_BUILD_CORE 1
+#include <Python.h>
+// 3.11 and 3.12 include <stdatomic.h> here, which does not compile as C++.
+#undef HAVE_STD_ATOMIC
+#include <internal/pycore_frame.h>
+#include <internal/pycore_interp.h>
+#include <internal/pycore_pystate.h>
+#undef Py_BUILD_CORE
+
+#include <pthread.h>
+
+#include <cstdint>
+
+#include "frame_hook/cpython_internals.h"
+
+#define FJ_PYTHON_312 (PY_VERSION_HEX >= 0x030C0000)
+#define FJ_PYTHON_313 (PY_VERSION_HEX >= 0x030D0000)
+
+namespace framejit::internals {
+namespace {
+
+// How many units of the C-recursion budget one hooked call costs more than an
+// inlined one (measured; see the recursion tests).
+#if FJ_PYTHON_313
+constexpr int kHookRecursionUnits = 1;
+#elif FJ_PYTHON_312
+constexpr int kHookRecursionUnits = 2;
+#endif
+
+#if FJ_PYTHON_312 && !FJ_PYTHON_313
+// _PyThreadState_PopFrame, which 3.12 does not export.
+void pop_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
+  PyObject** base = reinterpret_cast<PyObject**>(frame);
+  _PyStackChunk* chunk = thread->datastack_chunk;
+  if (base != &chunk->data[0]) {
+    thread->datastack_top = base;
+    return;
+  }
+  _PyStackChunk* previous = chunk->previous;
+  thread->datastack_top = &previous->data[previous->top];
+  thread->datastack_chunk = previous;
+  thread->datastack_limit = reinterpret_cast<PyObject**>(
+      reinterpret_cast<char*>(previous) + previous->size);
+  PyObjectArenaAllocator allocator;
+  PyObject_GetArenaAllocator(&allocator);
+  allocator.free(allocator.ctx, chunk, chunk->size);
+}
+#elif FJ_PYTHON_313
+void pop_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
+  _PyThreadState_PopFrame(thread, frame);
+}
+#endif
+
+// The lowest address of this thread's native stack.
+uintptr_t stack_limit(bool* is_small) {
+  static thread_local uintptr_t limit = 0;
+  static thread_local bool small_stack = false;
+  *is_small = small_stack;
+  if (limit != 0) return limit;
+  limit = 1;
+  pthread_attr_t attributes;
+  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
+    void* lowest = nullptr;
+    size_t size = 0;
+    if (pthread_attr_getstack(&attributes, &lowest, &size) == 0) {
+      limit = reinterpret_cast<uintptr_t>(lowest);
+      small_stack = size < 2 * 1024 * 1024;
+    }
+    pthread_attr_destroy(&attributes);
+  }
+  *is_small = small_stack;
+  return limit;
+}
+
+}  // namespace
+
+EvalFrame default_eval_frame() { return _PyEval_EvalFrameDefault; }
+
+EvalFrame eval_frame_function(PyInterpreterState* interpreter) {
+  return _PyInterpreterState_GetEvalFrameFunc(interpreter);
+}
+
+void set_eval_frame_function(PyInterpreterState* interpreter, EvalFrame eval) {
+  _PyInterpreterState_SetEvalFrameFunc(interpreter, eval);
+}
+
+PyObject* frame_function(_PyInterpreterFrame* frame) {
+#if FJ_PYTHON_312
+  return frame->f_funcobj;
+#else
+  return reinterpret_cast<PyObject*>(frame->f_func);
+#endif
+}
+
+PyCodeObject* frame_code(_PyInterpreterFrame* frame) {
+#if FJ_PYTHON_313
+  return reinterpret_cast<PyCodeObject*>(frame->f_executable);
+#else
+  return frame->f_code;
+#endif
+}
+
+PyObject** frame_slots(_PyInterpreterFrame* frame) { return frame->localsplus; }
+
+bool is_plain_call(_PyInterpreterFrame* frame) {
+  if (frame->owner != FRAME_OWNED_BY_THREAD) return false;
+#if FJ_PYTHON_313
+  if (!PyCode_Check(frame->f_executable)) return false;
+#endif
+  PyObject* function = frame_function(frame);
+  if (function == nullptr || !PyFunction_Check(function)) return false;
+  PyCodeObject* code = frame_code(frame);
+  // Class and module bodies have no CO_OPTIMIZED: their locals are a dict.
+  if (is_generator_like(code) || !(code->co_flags & CO_OPTIMIZED)) return false;
+  return frame->frame_obj == nullptr && frame->f_locals == nullptr;
+}
+
+PyObject* evaluate(EvalFrame eval, PyThreadState* thread,
+                   _PyInterpreterFrame* frame, int throwflag) {
+#if FJ_PYTHON_312
+  thread->c_recursion_remaining += kHookRecursionUnits;
+  PyObject* result = eval(thread, frame, throwflag);
+  thread->c_recursion_remaining -= kHookRecursionUnits;
+  return result;
+#else
+  return eval(thread, frame, throwflag);
+#endif
+}
+
+void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
+#if FJ_PYTHON_312
+  // The evaluation function owns the frame. One that never ran has no frame
+  // object, is not linked and not visible to the collector, so this is all of
+  // _PyEval_FrameClearAndPop that is needed. Releasing the references may run
+  // code that pushes frames above this one; hence the pop comes last.
+  for (int i = 0, n = frame->stacktop; i < n; ++i) {
+    Py_XDECREF(frame->localsplus[i]);
+  }
+  Py_XDECREF(frame->f_locals);
+  Py_DECREF(frame->f_funcobj);
+  Py_DECREF(reinterpret_cast<PyObject*>(frame_code(frame)));
+  pop_frame(thread, frame);
+#else
+  // The caller of the evaluation function clears the frame.
+  (void)thread;
+  (void)frame;
+#endif
+}
+
+bool is_traced(PyThreadState* thread) {
+#if FJ_PYTHON_312
+  if (thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr) {
+    return true;
+  }
+  const _Py_GlobalMonitors& monitors = thread->interp->monitors;
+  for (uint8_t tools : monitors.tools) {
+    if (tools != 0) return true;
+  }
+  return false;
+#else
+  return thread->cframe->use_tracing != 0;
+#endif
+}
+
+bool native_stack_low(size_t bytes) {
+  uintptr_t here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+  bool is_small = false;
+  uintptr_t limit = stack_limit(&is_small);
+  return here - limit < (is_small ? bytes / 4 : bytes);
+}
+
+Py_ssize_t request_code_extra_index(freefunc free) {
+#if FJ_PYTHON_312
+  return PyUnstable_Eval_RequestCodeExtraIndex(free);
+#else
+  return _PyEval_RequestCodeExtraIndex(free);
+#endif
+}
+
+void* code_extra(PyObject* code, Py_ssize_t index) {
+  void* extra = nullptr;
+#if FJ_PYTHON_312
+  PyUnstable_Code_GetExtra(code, index, &extra);
+#else
+  _PyCode_GetExtra(code, index, &extra);
+#endif
+  return extra;
+}
+
+bool set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {
+#if FJ_PYTHON_312
+  return PyUnstable_Code_SetExtra(code, index, extra) == 0;
+#else
+  return _PyCode_SetExtra(code, index, extra) == 0;
+#endif
+}
+
+}  // namespace framejit::internals

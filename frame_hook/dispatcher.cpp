@@ -1,0 +1,418 @@
+#include "frame_hook/dispatcher.h"
+
+#include <algorithm>
+#include <exception>
+#include <new>
+
+#include "frame_hook/cpython_internals.h"
+#include "frame_hook/event_log.h"
+#include "frame_hook/frame_eval.h"
+#include "frame_hook/options.h"
+
+namespace framejit {
+namespace {
+
+Compiler* current_compiler = nullptr;
+std::string (*exception_text)() = nullptr;
+
+// Fixed room on the C stack, the heap beyond it. Not initialised.
+template <class T, size_t kInline>
+class CallArray {
+ public:
+  explicit CallArray(size_t size) {
+    if (size > kInline) [[unlikely]]
+      heap_ = std::make_unique<T[]>(size);
+  }
+  T* data() { return heap_ ? heap_.get() : inline_; }
+
+ private:
+  T inline_[kInline];
+  std::unique_ptr<T[]> heap_;
+};
+using ObjectArray = CallArray<PyObject*, 48>;
+using SymbolArray = CallArray<int64_t, 24>;
+
+// The pending Python error as text; clears it.
+std::string take_python_error() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (!type) return "no error set";
+  PyErr_NormalizeException(&type, &value, &traceback);
+  std::string text = reinterpret_cast<PyTypeObject*>(type)->tp_name;
+  if (PyObject* message = value ? PyObject_Str(value) : nullptr) {
+    const char* utf8 = PyUnicode_AsUTF8(message);
+    if (utf8 && *utf8) text += std::string(": ") + utf8;
+    Py_DECREF(message);
+  }
+  PyErr_Clear();
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return text;
+}
+
+std::string describe(PyObject* function) {
+  auto* code = reinterpret_cast<PyCodeObject*>(
+      reinterpret_cast<PyFunctionObject*>(function)->func_code);
+  auto text = [](PyObject* string) -> std::string {
+    const char* utf8 = PyUnicode_AsUTF8(string);
+    if (!utf8) PyErr_Clear();
+    return utf8 ? utf8 : "?";
+  };
+  return text(code->co_qualname) + " (" + text(code->co_filename) + ":" +
+         std::to_string(code->co_firstlineno) + ")";
+}
+
+// An error inside FrameJIT before anything was changed.
+DispatchOutcome internal_failure(PyObject* function, const char* where,
+                                 const std::string& text, PyObject** result) {
+  ++event_counters().failures;
+  std::string message = "internal error while " + std::string(where) + " " +
+                        describe(function) + ": " + text;
+  log_event(Channel::k_fallbacks, message);
+  if (!options().strict) {
+    ++event_counters().fallbacks;
+    return DispatchOutcome::kRunOriginal;
+  }
+  *result = nullptr;
+  PyErr_SetString(PyExc_RuntimeError, ("FrameJIT: " + message).c_str());
+  return DispatchOutcome::kResult;
+}
+
+// The executor failed before its commit: eager raises its own error, unless
+// the failure is a request to stop, which running again would lose.
+DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
+  *result = nullptr;
+  if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
+    return DispatchOutcome::kResult;
+  }
+  ++event_counters().fallbacks;
+  std::string text = take_python_error();
+  log_event(Channel::k_fallbacks, "graph of " + describe(function) +
+                                      " failed, original code runs: " + text);
+  return DispatchOutcome::kRunOriginal;
+}
+
+// Owns what a running entry was given and has made.
+struct HeldObjects {
+  HeldObjects(PyObject** objects, uint32_t count)
+      : objects(objects), count(count) {
+    for (uint32_t i = 0; i < count; ++i) Py_XINCREF(objects[i]);
+  }
+  ~HeldObjects() {
+    if (!PyErr_Occurred()) {
+      release();
+    } else {
+      ErrorGuard error;
+      release();
+    }
+  }
+  void release() {
+    for (uint32_t i = 0; i < count; ++i) Py_XDECREF(objects[i]);
+  }
+  PyObject** objects;
+  uint32_t count;
+};
+
+RunStatus run_executor(CacheEntry* entry, PyObject** objects, int64_t* symbols,
+                       PyObject** outputs) {
+  PauseHook pause;
+  try {
+    return entry->executor->run(objects, symbols, outputs);
+  } catch (...) {
+    // Executors report failures as a status: nobody knows whether this one had
+    // begun to commit, so nothing may be run again.
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_RuntimeError,
+                      ("FrameJIT: " + current_exception_text()).c_str());
+    }
+    return RunStatus::kFailedInCommit;
+  }
+}
+
+PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
+                       PyObject** outputs, PyObject* function) {
+  try {
+    return entry->finish(objects, symbols, outputs, function);
+  } catch (...) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_RuntimeError,
+                      ("FrameJIT: " + current_exception_text()).c_str());
+    }
+    return nullptr;
+  }
+}
+
+// A predicate of `entry` held: objects and symbols are filled in.
+[[gnu::noinline]] DispatchOutcome run_entry(
+    CacheEntry* entry, PyObject* function, const void* options,
+    PyObject** objects, int64_t* symbols, PyObject** result) {
+  ActiveEntry active(entry);
+  HeldObjects held(objects, entry->num_objects);
+  ObjectArray output_array(entry->num_outputs);
+  PyObject** outputs = output_array.data();
+  if (entry->executor) {
+    switch (run_executor(entry, objects, symbols, outputs)) {
+      case RunStatus::kOk:
+        break;
+      case RunStatus::kFailedBeforeCommit:
+        return rejected_by_executor(function, result);
+      case RunStatus::kFailedInCommit:
+        *result = nullptr;
+        return DispatchOutcome::kResult;
+    }
+  } else {
+    std::fill_n(outputs, entry->num_outputs, nullptr);
+  }
+  if (entry->finish_runs_code()) {
+    HookExtent extent(options);
+    *result = finish_entry(entry, objects, symbols, outputs, function);
+  } else {
+    *result = finish_entry(entry, objects, symbols, outputs, function);
+  }
+  ErrorGuard error;
+  for (uint32_t i = 0; i < entry->num_outputs; ++i) Py_XDECREF(outputs[i]);
+  return DispatchOutcome::kResult;
+}
+
+// Structural evaluation of the entries, most recent first.
+bool match_structurally(CodeCache* cache, PyObject* function,
+                        PyObject* const* slots, PyObject** result,
+                        DispatchOutcome* outcome) {
+  // A copy: evaluation may run code that changes the cache.
+  const std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
+  for (const std::shared_ptr<CacheEntry>& entry : entries) {
+    ObjectArray objects(entry->num_objects);
+    SymbolArray symbols(entry->num_symbols);
+    if (!entry->match_slow(slots, function, objects.data(), symbols.data())) {
+      continue;
+    }
+    for (size_t i = 0; i < cache->entries().size(); ++i) {
+      if (cache->entries()[i] == entry) cache->move_to_front(i);
+    }
+    ++entry->hits;
+    *outcome = run_entry(entry.get(), function, cache->options(),
+                         objects.data(), symbols.data(), result);
+    return true;
+  }
+  return false;
+}
+
+bool may_compile(CodeCache* cache, PyObject* function) {
+  if (cache->skip_forever || !current_compiler || is_compiling()) return false;
+  size_t limit = options().recompile_limit;
+  if (cache->entries().size() < limit && cache->failed_compiles < limit) {
+    return true;
+  }
+  if (!cache->limit_logged) {
+    cache->limit_logged = true;
+    log_event(Channel::k_recompiles,
+              "recompile_limit (" + std::to_string(limit) + ") reached for " +
+                  describe(function) + ": other calls run the original code");
+  }
+  return false;
+}
+
+DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
+                              PyObject* function, const void* options,
+                              PyObject* const* slots, PyObject** result) {
+  ObjectArray objects(entry->num_objects);
+  SymbolArray symbols(entry->num_symbols);
+  bool matches = false;
+  for (PredicateFn predicate : entry->predicates) {
+    matches = predicate(slots, function, objects.data(), symbols.data()) != 0;
+    if (matches) break;
+  }
+  if (!matches) {
+    matches =
+        entry->match_slow(slots, function, objects.data(), symbols.data());
+  }
+  if (!matches) {
+    return internal_failure(function, "calling",
+                            "a new entry rejects the call it was made for",
+                            result);
+  }
+  ++entry->hits;
+  return run_entry(entry.get(), function, options, objects.data(),
+                   symbols.data(), result);
+}
+
+DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
+                                PyObject* const* slots, PyObject** result) {
+  CompileRequest request;
+  request.function = function;
+  request.code = cache->code();
+  request.args = slots;
+  request.num_args = internals::parameter_slots(
+      reinterpret_cast<PyCodeObject*>(cache->code()));
+  request.options = cache->options();
+  request.is_resume = code_kind(cache->code()) == CodeKind::kResume;
+  CompileOutcome outcome;
+  {
+    CompilingScope compiling;
+    outcome = current_compiler->compile(request);
+  }
+  *result = nullptr;
+  if (outcome.raise) {
+    if (!PyErr_Occurred()) {
+      PyErr_SetString(PyExc_RuntimeError, "FrameJIT: compilation failed");
+    }
+    return DispatchOutcome::kResult;
+  }
+  if (PyErr_Occurred()) {
+    return internal_failure(function, "compiling", take_python_error(), result);
+  }
+  if (outcome.skip_forever) cache->skip_forever = true;
+  cache->hook_callees = outcome.hook_callees;
+  if (!outcome.entry) {
+    if (!outcome.skip_forever) ++cache->failed_compiles;
+    return DispatchOutcome::kRunOriginal;
+  }
+  ++event_counters().compiles;
+  if (!cache->entries().empty()) ++event_counters().recompiles;
+  cache->insert(outcome.entry);
+  return run_new_entry(outcome.entry, function, cache->options(), slots,
+                       result);
+}
+
+[[gnu::noinline]] DispatchOutcome dispatch_miss(PyObject* function,
+                                                CodeCache* cache,
+                                                PyObject* const* slots,
+                                                PyObject** result) {
+  // The code owns the cache, and code run from here may change the function's.
+  Ref code = Ref::borrow(cache->code());
+  Ref kept_function = Ref::borrow(function);
+  ++cache->misses;
+  const char* where = "matching";
+  try {
+    DispatchOutcome outcome = DispatchOutcome::kRunOriginal;
+    if (!cache->entries().empty() &&
+        match_structurally(cache, function, slots, result, &outcome)) {
+      return outcome;
+    }
+    if (!may_compile(cache, function)) return DispatchOutcome::kRunOriginal;
+    where = "compiling";
+    return compile_and_run(cache, function, slots, result);
+  } catch (...) {
+    std::string text = current_exception_text();
+    if (PyErr_Occurred()) PyErr_Clear();
+    ++cache->failed_compiles;
+    return internal_failure(function, where, text, result);
+  }
+}
+
+PyObject* function_code(PyObject* function) {
+  return reinterpret_cast<PyFunctionObject*>(function)->func_code;
+}
+
+// Takes the arguments out of a token: owned references.
+void take_arguments(PyObject* token, PyObject** args, size_t count) {
+  bool sole_owner = Py_REFCNT(token) == 1;
+  // With its items gone the tuple must be invisible to the collector.
+  if (sole_owner && PyObject_GC_IsTracked(token)) PyObject_GC_UnTrack(token);
+  for (size_t i = 0; i < count; ++i) {
+    PyObject*& item = reinterpret_cast<PyTupleObject*>(token)->ob_item[i + 2];
+    args[i] = sole_owner ? std::exchange(item, nullptr) : Py_NewRef(item);
+  }
+}
+
+// One step of the token loop: `args` are owned and given up.
+PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
+                             const void* options) {
+  PyObject* code = function_code(function);
+  PyObject* result = nullptr;
+  if (code_kind(code) == CodeKind::kResume && !must_run_original() &&
+      internals::parameter_slots(reinterpret_cast<PyCodeObject*>(code)) ==
+          static_cast<int>(count)) {
+    CodeCache* cache = code_cache(code, options);
+    if (cache &&
+        dispatch(function, cache, args, &result) == DispatchOutcome::kResult) {
+      ErrorGuard error;
+      for (size_t i = 0; i < count; ++i) Py_CLEAR(args[i]);
+      return result;
+    }
+  }
+  HookExtent extent(options);
+  return call_owned(function, args, count);
+}
+
+}  // namespace
+
+DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
+                         PyObject* const* slots, PyObject** result) try {
+  ObjectArray object_array(cache->max_objects());
+  SymbolArray symbol_array(cache->max_symbols());
+  PyObject** objects = object_array.data();
+  int64_t* symbols = symbol_array.data();
+  const auto& entries = cache->entries();
+  for (size_t i = 0, n = entries.size(); i < n; ++i) {
+    CacheEntry* entry = entries[i].get();
+    for (PredicateFn predicate : entry->predicates) {
+      if (!predicate(slots, function, objects, symbols)) continue;
+      ++entry->hits;
+      if (i != 0) cache->move_to_front(i);
+      if (entry->identity_result >= 0) {
+        *result = Py_NewRef(objects[entry->identity_result]);
+        return DispatchOutcome::kResult;
+      }
+      return run_entry(entry, function, cache->options(), objects, symbols,
+                       result);
+    }
+  }
+  return dispatch_miss(function, cache, slots, result);
+} catch (const std::bad_alloc&) {
+  // Only the arrays of a call can get here: nothing has happened yet.
+  return DispatchOutcome::kRunOriginal;
+}
+
+PyObject* run_tokens(PyObject* result, const void* options) try {
+  while (is_token(result)) {
+    size_t count = PyTuple_GET_SIZE(result) - 2;
+    Ref function = Ref::borrow(PyTuple_GET_ITEM(result, 1));
+    if (!PyFunction_Check(function.get())) {
+      Py_DECREF(result);
+      PyErr_SetString(PyExc_RuntimeError, "FrameJIT: malformed token");
+      return nullptr;
+    }
+    ObjectArray args(count);
+    take_arguments(result, args.data(), count);
+    Py_DECREF(result);
+    result = run_token_function(function.get(), args.data(), count, options);
+  }
+  return result;
+} catch (const std::bad_alloc&) {
+  Py_XDECREF(result);
+  return PyErr_NoMemory();
+}
+
+bool must_run_original() {
+  if (threads_with_attention != 0 && thread_needs_original()) return true;
+  return internals::is_traced(PyThreadState_Get());
+}
+
+PyObject* token_marker() {
+  static PyObject* marker =
+      PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  return marker;
+}
+
+void set_compiler(Compiler* compiler) { current_compiler = compiler; }
+Compiler* compiler() { return current_compiler; }
+
+std::string current_exception_text() {
+  if (exception_text) {
+    std::string text = exception_text();
+    if (!text.empty()) return text;
+  }
+  try {
+    throw;
+  } catch (const std::exception& error) {
+    return error.what();
+  } catch (...) {
+    return "unknown C++ exception";
+  }
+}
+
+void set_exception_text(std::string (*text)()) { exception_text = text; }
+
+}  // namespace framejit

@@ -1,0 +1,48 @@
+// The dispatcher: entries, compilation on a miss, and the token loop.
+//
+// dispatch() answers one call whose arguments are bound, or says that the
+// caller must run the original code (only the caller knows how: a native call
+// or the frame at hand). A result may be a token; run_tokens() then goes on,
+// residual function by resume function, in a flat loop: nothing nests however
+// many breaks follow. What goes wrong inside FrameJIT ends here: it is logged
+// and the original code runs; in strict mode it raises.
+#pragma once
+
+#include <string>
+
+#include "frame_hook/code_cache.h"
+#include "frame_hook/dispatch.h"
+
+namespace framejit {
+
+enum class DispatchOutcome {
+  kResult,       // *result: value or token (new), or null with an error set
+  kRunOriginal,  // nothing happened; no error is set
+};
+
+// Answers a call of `function`, whose code owns `cache`. slots: its bound
+// parameter slots, kept alive by the caller.
+DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
+                         PyObject* const* slots, PyObject** result);
+
+inline bool is_token(PyObject* result) {
+  return result != nullptr && PyTuple_CheckExact(result) &&
+         PyTuple_GET_SIZE(result) >= 2 &&
+         PyTuple_GET_ITEM(result, 0) == token_marker();
+}
+// Takes over `result`; returns it unless it is a token.
+PyObject* run_tokens(PyObject* result, const void* options);
+
+// Is this thread one whose calls must run the original code now?
+bool must_run_original();
+
+void set_compiler(Compiler* compiler);  // not owned; null: compile nothing
+Compiler* compiler();
+
+// The text of the C++ exception being handled. Layers above add their own
+// exception types through set_exception_text, called inside a handler; it
+// returns "" for a type it does not know.
+std::string current_exception_text();
+void set_exception_text(std::string (*text)());
+
+}  // namespace framejit

@@ -1,0 +1,92 @@
+#include "frame_hook/event_log.h"
+
+#include <deque>
+
+#include "frame_hook/options.h"
+
+namespace framejit {
+namespace detail {
+uint32_t enabled_channels = 0;
+}
+
+namespace {
+
+constexpr size_t kKeptEvents = 256;
+
+struct Log {
+  std::function<void(const Event&)> sink;
+  std::deque<Event> events;
+  EventCounters counters;
+  bool in_sink = false;
+};
+
+// Never destroyed: events may come while the process ends.
+Log& log() {
+  static Log* instance = new Log;
+  return *instance;
+}
+
+constexpr const char* kNames[] = {
+#define X(name) #name,
+    FJ_CHANNELS(X)
+#undef X
+};
+
+}  // namespace
+
+const char* channel_name(Channel channel) {
+  return kNames[static_cast<int>(channel)];
+}
+
+void log_event(Channel channel, std::string text) {
+  Log& state = log();
+  state.events.push_back({channel, std::move(text)});
+  if (state.events.size() > kKeptEvents) state.events.pop_front();
+  // A sink that logs again (Python handlers run any code) is not re-entered.
+  if (!enabled(channel) || !state.sink || state.in_sink) return;
+  state.in_sink = true;
+  Event event = state.events.back();
+  try {
+    state.sink(event);
+  } catch (...) {
+  }
+  state.in_sink = false;
+}
+
+bool set_enabled_channels(std::string_view list) {
+  uint32_t mask = 0;
+  bool all_known = true;
+  while (!list.empty()) {
+    size_t comma = list.find(',');
+    std::string_view word = list.substr(0, comma);
+    list = comma == std::string_view::npos ? "" : list.substr(comma + 1);
+    if (word.empty()) continue;
+    bool known = word == "all";
+    for (int i = 0; i < static_cast<int>(Channel::kCount); ++i) {
+      if (word == "all" || word == kNames[i]) {
+        mask |= 1u << i;
+        known = true;
+      }
+    }
+    all_known &= known;
+  }
+  detail::enabled_channels = mask;
+  return all_known;
+}
+
+void set_event_sink(std::function<void(const Event&)> sink) {
+  log().sink = std::move(sink);
+}
+
+EventCounters& event_counters() { return log().counters; }
+
+std::vector<Event> recent_events() {
+  return {log().events.begin(), log().events.end()};
+}
+
+void clear_events() {
+  log().events.clear();
+  log().counters = {};
+}
+
+}  // namespace framejit

@@ -1,0 +1,302 @@
+#include "frame_hook/frame_eval.h"
+
+#include <pthread.h>
+
+#include "frame_hook/code_cache.h"
+#include "frame_hook/cpython_internals.h"
+#include "frame_hook/dispatcher.h"
+#include "frame_hook/event_log.h"
+
+namespace framejit {
+
+int threads_with_attention = 0;
+
+namespace {
+
+// A call whose arguments are to be given up when its frame starts.
+struct OwnedCall {
+  PyObject* function;
+  PyObject** args;
+  size_t num_args;
+  OwnedCall* outer;
+  bool started = false;
+};
+
+struct ThreadState {
+  const void* options = nullptr;            // HookExtent
+  CaptureCallbackScope* capture = nullptr;  // CaptureCallbackScope
+  PyObject* skipped_function = nullptr;     // call_original
+  OwnedCall* owned_call = nullptr;
+  int compiling = 0;
+  int suspended = 0;
+  int installs = 0;                          // this thread's share of installs
+  _PyInterpreterFrame* passed_on = nullptr;  // to the hook beneath ours
+};
+
+constinit thread_local ThreadState thread_state;
+
+int installs = 0;
+internals::EvalFrame previous_eval = nullptr;
+PyInterpreterState* hooked_interpreter = nullptr;
+ShouldCompile should_compile = nullptr;
+
+PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
+                     int throwflag);
+
+void set_hook(bool is_first) {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  internals::EvalFrame current = internals::eval_frame_function(interpreter);
+  if (current == eval_frame) return;
+  // A hook put on top of ours calls ours; on top of it we would go in circles.
+  if (!is_first && current != internals::default_eval_frame()) return;
+  previous_eval = current;
+  hooked_interpreter = interpreter;
+  internals::set_eval_frame_function(interpreter, eval_frame);
+}
+
+// Somebody who installed a hook on top of ours keeps it: ours then only passes
+// through, and is put back at the bottom when theirs is taken off.
+void remove_hook() {
+  if (hooked_interpreter &&
+      internals::eval_frame_function(hooked_interpreter) == eval_frame) {
+    internals::set_eval_frame_function(hooked_interpreter, previous_eval);
+  }
+}
+
+// In the child of a fork the other threads, and their scopes, are gone.
+void after_fork_in_child() {
+  const ThreadState& state = thread_state;
+  threads_with_attention = state.compiling + state.suspended;
+  if (installs != 0 && state.installs == 0) remove_hook();
+  installs = state.installs;
+}
+
+void install() {
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, after_fork_in_child);
+  (void)registered;
+  ++thread_state.installs;
+  ++installs;
+  set_hook(installs == 1);
+}
+
+void uninstall() {
+  --thread_state.installs;
+  if (--installs == 0) remove_hook();
+}
+
+PyObject* run_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
+                    int throwflag) {
+  internals::EvalFrame eval = previous_eval;
+  if (eval == internals::default_eval_frame()) {
+    return internals::evaluate(eval, thread, frame, throwflag);
+  }
+  // Somebody else's hook, which may have kept ours as the one to call.
+  _PyInterpreterFrame* outer = std::exchange(thread_state.passed_on, frame);
+  PyObject* result = internals::evaluate(eval, thread, frame, throwflag);
+  thread_state.passed_on = outer;
+  return result;
+}
+
+// Offers the frame to the capture. True: answered.
+bool offer_to_capture(CaptureCallbackScope* capture, PyObject* function,
+                      PyObject* const* slots, size_t count, PyObject** result) {
+  try {
+    return capture->callback()(function, slots, count, result);
+  } catch (...) {
+    // The frame must not run: the interpreter would miss what it does.
+    *result = nullptr;
+    PyErr_SetString(PyExc_RuntimeError,
+                    ("FrameJIT: " + current_exception_text()).c_str());
+    return true;
+  }
+}
+
+// Runs a frame without the hook beneath it: every hooked call nests on the
+// native stack, CPython's own do not.
+PyObject* run_with_low_stack(PyThreadState* thread, _PyInterpreterFrame* frame,
+                             int throwflag) {
+  remove_hook();
+  PyObject* result = run_frame(thread, frame, throwflag);
+  if (installs > 0) set_hook(true);
+  return result;
+}
+
+bool worth_compiling(PyObject* function, PyObject* code) {
+  int verdict = compile_verdict(code);
+  if (verdict >= 0) return verdict != 0;
+  if (!should_compile) return false;
+  bool answer = false;
+  {
+    CompilingScope scope;
+    try {
+      answer = should_compile(function, code);
+    } catch (...) {
+      log_event(Channel::k_fallbacks,
+                "should_compile: " + current_exception_text());
+    }
+    if (PyErr_Occurred()) PyErr_Clear();
+  }
+  set_compile_verdict(code, answer);
+  return answer;
+}
+
+PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
+                     int throwflag) {
+  ThreadState& state = thread_state;
+  if (state.passed_on == frame) [[unlikely]] {
+    return internals::default_eval_frame()(thread, frame, throwflag);
+  }
+  if (throwflag || !internals::is_plain_call(frame)) {
+    return run_frame(thread, frame, throwflag);
+  }
+  PyObject* function = internals::frame_function(frame);
+  if (OwnedCall* call = state.owned_call; call && call->function == function) {
+    state.owned_call = call->outer;
+    call->started = true;
+    uninstall();
+    // The frame holds references of its own: nothing is destroyed here.
+    for (size_t i = 0; i < call->num_args; ++i) Py_CLEAR(call->args[i]);
+    return run_frame(thread, frame, throwflag);
+  }
+  if (state.skipped_function == function) {
+    state.skipped_function = nullptr;
+    return run_frame(thread, frame, throwflag);
+  }
+  if ((!state.options && !state.capture) || state.suspended) {
+    return run_frame(thread, frame, throwflag);
+  }
+  if (internals::native_stack_low()) [[unlikely]] {
+    if (!state.capture) return run_with_low_stack(thread, frame, throwflag);
+    PyErr_SetString(PyExc_RecursionError,
+                    "native stack exhausted during a capture");
+    internals::discard_frame(thread, frame);
+    return nullptr;
+  }
+  auto* code = reinterpret_cast<PyObject*>(internals::frame_code(frame));
+  PyObject* const* slots = internals::frame_slots(frame);
+  size_t count = internals::parameter_slots(internals::frame_code(frame));
+  PyObject* result = nullptr;
+  if (state.capture) {
+    if (!offer_to_capture(state.capture, function, slots, count, &result)) {
+      PauseHook pause;
+      return run_frame(thread, frame, throwflag);
+    }
+  } else {
+    if (code_kind(code) != CodeKind::kUser || internals::is_traced(thread) ||
+        !worth_compiling(function, code)) {
+      return run_frame(thread, frame, throwflag);
+    }
+    const void* options = state.options;
+    CodeCache* cache = code_cache(code, options);
+    if (!cache || dispatch(function, cache, slots, &result) ==
+                      DispatchOutcome::kRunOriginal) {
+      return run_frame(thread, frame, throwflag);
+    }
+    result = run_tokens(result, options);
+  }
+  internals::discard_frame(thread, frame);
+  return result;
+}
+
+}  // namespace
+
+HookExtent::HookExtent(const void* options)
+    : saved_options_(thread_state.options) {
+  thread_state.options = options;
+  install();
+}
+
+HookExtent::~HookExtent() {
+  uninstall();
+  thread_state.options = saved_options_;
+}
+
+PauseHook::PauseHook()
+    : saved_options_(thread_state.options),
+      saved_capture_(thread_state.capture) {
+  thread_state.options = nullptr;
+  thread_state.capture = nullptr;
+}
+
+PauseHook::~PauseHook() {
+  thread_state.options = saved_options_;
+  thread_state.capture = saved_capture_;
+}
+
+CaptureCallbackScope::CaptureCallbackScope(FrameCallback callback)
+    : callback_(std::move(callback)),
+      saved_capture_(thread_state.capture),
+      saved_options_(thread_state.options) {
+  thread_state.capture = this;
+  thread_state.options = nullptr;
+  install();
+}
+
+CaptureCallbackScope::~CaptureCallbackScope() {
+  uninstall();
+  thread_state.capture = saved_capture_;
+  thread_state.options = saved_options_;
+}
+
+CompilingScope::CompilingScope() {
+  ++thread_state.compiling;
+  ++threads_with_attention;
+}
+
+CompilingScope::~CompilingScope() {
+  --thread_state.compiling;
+  --threads_with_attention;
+}
+
+bool is_compiling() { return thread_state.compiling != 0; }
+
+void suspend_thread() {
+  ++thread_state.suspended;
+  ++threads_with_attention;
+}
+
+void resume_thread() {
+  if (thread_state.suspended == 0) return;
+  --thread_state.suspended;
+  --threads_with_attention;
+}
+
+bool thread_needs_original() {
+  return thread_state.compiling != 0 || thread_state.suspended != 0;
+}
+
+PyObject* call_original(PyObject* function, PyObject* const* args,
+                        size_t nargsf, PyObject* kwnames) {
+  ThreadState& state = thread_state;
+  if (installs == 0 || (!state.options && !state.capture) || state.capture) {
+    // A capture wants to see this frame.
+    return PyObject_Vectorcall(function, args, nargsf, kwnames);
+  }
+  PyObject* outer = std::exchange(state.skipped_function, function);
+  PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+  state.skipped_function = outer;
+  return result;
+}
+
+PyObject* call_owned(PyObject* function, PyObject** args, size_t num_args) {
+  ThreadState& state = thread_state;
+  OwnedCall call{function, args, num_args, state.owned_call};
+  state.owned_call = &call;
+  install();
+  PyObject* result = PyObject_Vectorcall(function, args, num_args, nullptr);
+  if (!call.started) {
+    state.owned_call = call.outer;
+    uninstall();
+    // After the result: destructors may run code.
+    ErrorGuard error;
+    for (size_t i = 0; i < num_args; ++i) Py_CLEAR(args[i]);
+  }
+  return result;
+}
+
+void set_should_compile(ShouldCompile callback) { should_compile = callback; }
+
+int hook_installs() { return installs; }
+
+}  // namespace framejit

@@ -1,0 +1,107 @@
+// The PEP 523 hook, installed for extents only.
+//
+// Two things need to see Python frames that CPython enters: a capture (frames
+// called by C code beneath it are interpreted, not run) and a compiled function
+// that broke (what it calls is dispatched through the code cache). The hook is
+// installed while at least one scope below exists in the process, and does
+// something only on threads that have one. Scopes nest and are strictly tied to
+// C++ blocks. It is also how a function called by the dispatcher comes to own
+// its arguments: our references go as its frame starts.
+#pragma once
+
+#include <cstddef>
+#include <functional>
+
+#include "frame_hook/py_ref.h"
+
+namespace framejit {
+
+// Python functions called on this thread are dispatched with `options`.
+class HookExtent {
+ public:
+  explicit HookExtent(const void* options);
+  ~HookExtent();
+  HookExtent(const HookExtent&) = delete;
+  HookExtent& operator=(const HookExtent&) = delete;
+
+ private:
+  const void* saved_options_;
+};
+
+// No hook on this thread for a scope: code of ours (executors, backends, the
+// compiler) runs Python that is not the user's.
+class PauseHook {
+ public:
+  PauseHook();
+  ~PauseHook();
+  PauseHook(const PauseHook&) = delete;
+  PauseHook& operator=(const PauseHook&) = delete;
+
+ private:
+  const void* saved_options_;
+  class CaptureCallbackScope* saved_capture_;
+};
+
+// Interprets a frame that is about to be run beneath a native call. args: the
+// parameter slots (borrowed). True: answered (*result new, or null with an
+// error set). False: CPython runs the frame, and nothing beneath it is
+// offered. Called re-entrantly.
+using FrameCallback =
+    std::function<bool(PyObject* function, PyObject* const* args,
+                       size_t num_args, PyObject** result)>;
+
+// Offers the plain function frames entered on this thread to a capture.
+class CaptureCallbackScope {
+ public:
+  explicit CaptureCallbackScope(FrameCallback callback);
+  ~CaptureCallbackScope();
+  CaptureCallbackScope(const CaptureCallbackScope&) = delete;
+  CaptureCallbackScope& operator=(const CaptureCallbackScope&) = delete;
+  const FrameCallback& callback() const { return callback_; }
+
+ private:
+  FrameCallback callback_;
+  CaptureCallbackScope* saved_capture_;
+  const void* saved_options_;
+};
+
+// While a compilation runs on this thread, compiled functions called on it run
+// their original code.
+class CompilingScope {
+ public:
+  CompilingScope();
+  ~CompilingScope();
+  CompilingScope(const CompilingScope&) = delete;
+  CompilingScope& operator=(const CompilingScope&) = delete;
+
+ private:
+  PauseHook pause_;
+};
+bool is_compiling();
+
+// framejit.disable: from suspend to resume nothing is compiled or dispatched
+// on this thread. Counted.
+void suspend_thread();
+void resume_thread();
+
+// Threads that compile or are suspended; when zero, no thread need ask.
+extern int threads_with_attention;
+bool thread_needs_original();  // this thread compiles or is suspended
+
+// Calls a Python function natively; its own frame is not dispatched again.
+PyObject* call_original(PyObject* function, PyObject* const* args,
+                        size_t nargsf, PyObject* kwnames);
+// Calls a Python function with positional arguments whose references are given
+// away: the array is emptied as the frame starts, so the function's own locals
+// are the only owners.
+PyObject* call_owned(PyObject* function, PyObject** args, size_t num_args);
+
+// Decides whether a function met beneath a HookExtent is worth compiling. Asked
+// once per code object. Must not raise. None set: nothing is.
+using ShouldCompile = bool (*)(PyObject* function, PyObject* code);
+void set_should_compile(ShouldCompile should_compile);
+
+// Scopes that keep the hook installed (tests).
+int hook_installs();
+
+}  // namespace framejit
