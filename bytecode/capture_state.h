@@ -9,7 +9,9 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "bytecode/capture.h"
@@ -70,14 +72,25 @@ class CaptureState {
   void guard(GuardKind kind, const Source* source, PyObject* object = nullptr,
              int64_t number = 0);
   bool is_constant(PyObject* object) const;  // immutable, guarded by value
+  // Registers an object whose identity is already guarded (a class attribute,
+  // a default of a pinned function), so that what is read of it is guarded too.
+  void pin(PyObject* object);
+  // A break that a callback under native code ran into. Native code may swallow
+  // the exception that stands for it, so every native call is followed by this.
+  void set_native_break(Break brk);
+  Result<Ref> after_native(PyObject* new_reference);
 
   // ---- attributes (attributes.cpp): CPython's protocol, exactly
   Result<Ref> get_attr(PyObject* object, PyObject* name);
+  // The same, but an empty Ref where CPython would raise AttributeError.
+  Result<Ref> find_attr(PyObject* object, PyObject* name);
   Status set_attr(PyObject* object, PyObject* name, PyObject* value);
   Status del_attr(PyObject* object, PyObject* name);
   Result<Ref> super_attr(PyObject* type, PyObject* self, PyObject* name);
   // The class attribute found by MRO look-up, guarded; empty Ref: absent.
   Result<Ref> type_lookup(PyTypeObject* type, PyObject* name);
+  // Function and self of a MethodType object; guarded when it is an input.
+  Result<std::pair<Ref, Ref>> method_parts(PyObject* method);
   // type(object), also for stand-ins and symbolic values.
   Ref type_of(PyObject* object);
   // A dunder implemented in Python (a function) on object's class, or empty
@@ -136,6 +149,7 @@ class CaptureState {
 
  private:
   friend struct Tables;
+  friend class WriteLog;
   std::vector<Write> writes_;
   std::unique_ptr<Tables> tables_;
 };

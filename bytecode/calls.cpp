@@ -1,0 +1,303 @@
+// What a call does, by the kind of callable. Python functions are inlined,
+// torch's callables are the tracer's, C callables are rows of the object model.
+#include "bytecode/calls.h"
+
+#include "bytecode/generators.h"
+#include "bytecode/nn_module.h"
+#include "frame_hook/compiled_function.h"
+
+namespace framejit::bytecode {
+namespace {
+
+bool is_plain_c_callable(PyObject* callable) {
+  return PyCFunction_Check(callable) ||
+         Py_IS_TYPE(callable, &PyMethodDescr_Type) ||
+         Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
+         Py_IS_TYPE(callable, &PyClassMethodDescr_Type) ||
+         std::string_view(Py_TYPE(callable)->tp_name) == "method-wrapper";
+}
+
+std::string text_attribute(PyObject* object, const char* name) {
+  Ref value = Ref::steal(PyObject_GetAttrString(object, name));
+  const char* text = value && PyUnicode_Check(value.get())
+                         ? PyUnicode_AsUTF8(value.get())
+                         : nullptr;
+  if (!text) PyErr_Clear();
+  return text ? text : "";
+}
+
+}  // namespace
+
+std::string callable_name(PyObject* callable) {
+  ErrorGuard keep;
+  if (PyMethod_Check(callable)) {
+    return callable_name(PyMethod_GET_FUNCTION(callable));
+  }
+  if (!PyFunction_Check(callable) && !PyType_Check(callable) &&
+      !is_plain_c_callable(callable)) {
+    return std::string("object of type ") + Py_TYPE(callable)->tp_name;
+  }
+  std::string name = text_attribute(callable, "__qualname__");
+  if (name.empty()) name = text_attribute(callable, "__name__");
+  std::string module = text_attribute(callable, "__module__");
+  if (module.empty() || module == "builtins") return name;
+  return module + "." + name;
+}
+
+const Source* Interpreter::function_source(PyObject* function) {
+  if (is_fresh_function(function)) return nullptr;
+  if (const Source* source = state.source_of(function)) return source;
+  // Reached through something whose identity is guarded.
+  state.pin(function);
+  return state.source_of(function);
+}
+
+void Interpreter::add_fresh_function(PyObject* function) {
+  fresh_functions_.insert(function);
+}
+
+// The frame's own builtins: super() without arguments, globals().
+Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
+                                            const Arguments& args,
+                                            bool* handled) {
+  *handled = true;
+  if (callable == reinterpret_cast<PyObject*>(&PySuper_Type) && args.empty()) {
+    return make_super();
+  }
+  if (PyCFunction_Check(callable) && args.empty() && frame) {
+    const char* name =
+        reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+    PyObject* self = PyCFunction_GET_SELF(callable);
+    bool is_builtin = self && PyModule_Check(self) &&
+                      std::string_view(PyModule_GetName(self)) == "builtins";
+    if (is_builtin && std::string_view(name) == "globals") {
+      return Ref::borrow(frame->globals.get());
+    }
+    if (is_builtin && (std::string_view(name) == "locals" ||
+                       std::string_view(name) == "vars" ||
+                       std::string_view(name) == "dir")) {
+      return make_break(BreakReason::kUnknownCallee,
+                        std::string(name) + "() of a frame");
+    }
+  }
+  *handled = false;
+  return Ref();
+}
+
+Result<Ref> Interpreter::make_super() {
+  FJ_CHECK(frame);
+  PyCodeObject* code = frame->code_object();
+  int first_free = frame->decoded->first_free();
+  PyObject* class_cell = nullptr;
+  for (int slot = first_free; slot < frame->decoded->num_slots(); ++slot) {
+    if (PyUnicode_CompareWithASCIIString(frame->decoded->slot_name(slot),
+                                         "__class__") == 0) {
+      class_cell = frame->slots[slot].get();
+    }
+  }
+  if (code->co_argcount == 0 || !class_cell) {
+    return raise_format(PyExc_RuntimeError, "super(): %s",
+                        class_cell ? "no arguments" : "__class__ cell not found")
+        .forward<Ref>();
+  }
+  FJ_TRY(Ref type, state.cell_get(class_cell));
+  Ref self = frame->slots[0];
+  if (self && PyCell_Check(self.get()) && frame->decoded->slot_is_cell(0)) {
+    FJ_TRY(self, state.cell_get(self.get()));
+  }
+  if (!type || !self) {
+    return raise_format(PyExc_RuntimeError, "super(): %s",
+                        type ? "arg[0] deleted" : "empty __class__ cell")
+        .forward<Ref>();
+  }
+  return from_api(PyObject_CallFunctionObjArgs(
+      reinterpret_cast<PyObject*>(&PySuper_Type), type.get(), self.get(),
+      nullptr));
+}
+
+Result<Ref> Interpreter::call_method(PyObject* method, const Arguments& args,
+                                     PyObject* kwnames) {
+  FJ_TRY(auto parts, state.method_parts(method));
+  Arguments all;
+  all.reserve(args.size() + 1);
+  all.push_back(parts.second.get());
+  all.insert(all.end(), args.begin(), args.end());
+  return call(parts.first.get(), std::move(all), kwnames);
+}
+
+Result<Ref> Interpreter::call_object(PyObject* callable, const Arguments& args,
+                                     PyObject* kwnames) {
+  FJ_TRY(Ref special, state.python_special(callable, "__call__"));
+  if (!special) {
+    if (!Py_TYPE(callable)->tp_call) {
+      return raise_format(PyExc_TypeError, "'%.200s' object is not callable",
+                          Py_TYPE(callable)->tp_name)
+          .forward<Ref>();
+    }
+    return make_break(BreakReason::kUnknownCallee, callable_name(callable));
+  }
+  Arguments all;
+  all.reserve(args.size() + 1);
+  all.push_back(callable);
+  all.insert(all.end(), args.begin(), args.end());
+  return call(special.get(), std::move(all), kwnames);
+}
+
+Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
+                                      const Arguments& args,
+                                      PyObject* kwnames) {
+  switch (kind) {
+    case CalleeClass::kConstFalse: return Ref::borrow(Py_False);
+    case CalleeClass::kConstTrue: return Ref::borrow(Py_True);
+    default: break;  // kUnknown, too: the tracer says why
+  }
+  // The tracer sees contents: input containers go as their guarded copies.
+  std::vector<Ref> prepared;
+  Arguments values;
+  for (PyObject* arg : args) {
+    FJ_TRY(Ref value, prepare_leaf_argument(*this, arg, 0));
+    values.push_back(value.get());
+    prepared.push_back(std::move(value));
+  }
+  FJ_TRY(Ref result, state.tracer.call(callable, values, kwnames));
+  PyObject* original = state.unshadow(result.get());
+  return original ? Ref::borrow(original) : result;
+}
+
+Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
+                                  int depth) {
+  CaptureState& state = interpreter.state;
+  if (state.tracer.classify(value) != ObjectClass::kPlain) {
+    return Ref::borrow(value);
+  }
+  if (state.is_input(value) &&
+      (PyList_Check(value) || PyDict_Check(value) || PyAnySet_Check(value))) {
+    return state.shadow(value);
+  }
+  constexpr int kMaxNesting = 4;
+  bool is_tuple = PyTuple_CheckExact(value), is_list = PyList_CheckExact(value);
+  if ((!is_tuple && !is_list) || depth >= kMaxNesting) {
+    return Ref::borrow(value);
+  }
+  // A fresh list or tuple that holds input containers.
+  Py_ssize_t count = PySequence_Fast_GET_SIZE(value);
+  std::vector<Ref> items;
+  bool changed = false;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(value, i);
+    FJ_TRY(Ref prepared, prepare_leaf_argument(interpreter, item, depth + 1));
+    changed |= prepared.get() != item;
+    items.push_back(std::move(prepared));
+  }
+  if (!changed) return Ref::borrow(value);
+  FJ_TRY(Ref copy, from_api(is_tuple ? PyTuple_New(count) : PyList_New(count)));
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    if (is_tuple) {
+      PyTuple_SET_ITEM(copy.get(), i, items[i].release());
+    } else {
+      PyList_SET_ITEM(copy.get(), i, items[i].release());
+    }
+  }
+  return copy;
+}
+
+Result<Ref> Interpreter::inline_function(PyObject* function,
+                                         const Arguments& args,
+                                         PyObject* kwnames) {
+  auto* object = reinterpret_cast<PyFunctionObject*>(function);
+  int flags = reinterpret_cast<PyCodeObject*>(object->func_code)->co_flags;
+  if (flags & (CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE)) {
+    return make_break(BreakReason::kGeneratorFrame, callable_name(function));
+  }
+  if (!(flags & CO_OPTIMIZED)) {
+    return make_break(BreakReason::kGeneratorFrame, "class or module body");
+  }
+  if (depth >= kMaxInlineDepth) {
+    return make_break(BreakReason::kTooLarge, "calls nested too deeply");
+  }
+  ++inlined_calls;
+  auto callee = std::make_unique<Frame>();
+  FJ_CHECK_OK(prepare_frame(*callee, function));
+  callee->generator = (flags & CO_GENERATOR) != 0;
+  if (callee->source) {
+    // Functions can be given other code, as reloaders do.
+    state.guard(GuardKind::kIs,
+                state.guards.sources().make(SourceKind::kFunctionCode,
+                                            callee->source),
+                object->func_code);
+  }
+  FJ_CHECK_OK(bind(*callee, args, kwnames));
+  FJ_TRY(Exit exit, run(*callee));
+  if (exit.flow == Flow::kGenerator) {
+    return make_generator(*this, std::move(callee));
+  }
+  FJ_CHECK(exit.flow == Flow::kReturn, "an inlined function that yielded");
+  return std::move(exit.value);
+}
+
+Result<Ref> Interpreter::call_function(PyObject* function,
+                                       const Arguments& args,
+                                       PyObject* kwnames) {
+  auto* object = reinterpret_cast<PyFunctionObject*>(function);
+  if (object->func_dict &&
+      PyDict_Contains(object->func_dict, names()._framejit_disable) == 1) {
+    return make_break(BreakReason::kDisabledCallee, callable_name(function));
+  }
+  if (!is_fresh_function(function)) {
+    CalleeClass kind = state.tracer.classify_callee(function);
+    if (kind != CalleeClass::kNotForeign && kind != CalleeClass::kInline) {
+      return call_foreign(kind, function, args, kwnames);
+    }
+    bool handled = false;
+    Result<Ref> result =
+        call_module_function(*this, function, args, kwnames, &handled);
+    if (handled) return result;
+    // Rows may replace library functions (copy.deepcopy ...).
+    FJ_TRY(Ref row, state.call_builtin(function, args, kwnames));
+    if (row) return row;
+  }
+  return inline_function(function, args, kwnames);
+}
+
+Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
+                              PyObject* kwnames) {
+  FJ_CHECK(callable, "call of NULL");
+  // Whoever passes borrowed values may drop them in the callee.
+  Ref keep = Ref::borrow(callable);
+  Ref keep_names = Ref::borrow(kwnames);
+  std::vector<Ref> keep_args;
+  keep_args.reserve(args.size());
+  for (PyObject* arg : args) keep_args.push_back(Ref::borrow(arg));
+  if (PyFunction_Check(callable)) return call_function(callable, args, kwnames);
+  if (PyMethod_Check(callable)) return call_method(callable, args, kwnames);
+  bool handled = false;
+  Result<Ref> own = call_frame_builtin(callable, args, &handled);
+  if (handled) return own;
+  if (PyCFunction_Check(callable)) {
+    PyObject* self = PyCFunction_GET_SELF(callable);
+    if (self && is_generator(self)) {
+      std::vector<PyObject*> values = args;
+      return from_api(PyObject_Vectorcall(
+          callable, values.data(),
+          values.size() - (kwnames ? PyTuple_GET_SIZE(kwnames) : 0), kwnames));
+    }
+  }
+  CalleeClass kind = state.tracer.classify_callee(callable);
+  if (kind != CalleeClass::kNotForeign && kind != CalleeClass::kInline) {
+    return call_foreign(kind, callable, args, kwnames);
+  }
+  if (is_compiled_function(callable)) {
+    // A compiled function called inside another is part of it.
+    state.pin(callable);
+    return call(reinterpret_cast<CompiledFunction*>(callable)->function,
+                std::move(args), kwnames);
+  }
+  FJ_TRY(Ref row, state.call_builtin(callable, args, kwnames));
+  if (row) return row;
+  if (is_plain_c_callable(callable) || PyType_Check(callable)) {
+    return make_break(BreakReason::kUnknownCallee, callable_name(callable));
+  }
+  return call_object(callable, args, kwnames);
+}
+
+}  // namespace framejit::bytecode

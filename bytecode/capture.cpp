@@ -1,0 +1,284 @@
+// The driver of a capture: attempts, the break of the outermost frame, and the
+// making of the outcome.
+#include "bytecode/capture.h"
+
+#include "bytecode/calls.h"
+#include "bytecode/interpreter.h"
+#include "bytecode/residual.h"
+
+namespace framejit::bytecode {
+namespace {
+
+// Collections run finalizers and change what weak references see.
+class CollectorOff {
+ public:
+  CollectorOff() : was_enabled_(PyGC_Disable() != 0) {}
+  ~CollectorOff() {
+    if (was_enabled_) PyGC_Enable();
+  }
+
+ private:
+  bool was_enabled_;
+};
+
+// begin() ... finish() or abandon(), whatever happens between.
+class TracerScope {
+ public:
+  explicit TracerScope(TensorTracer& tracer) : tracer_(tracer) {}
+  ~TracerScope() {
+    if (!open_) return;
+    ErrorGuard keep;
+    tracer_.abandon();
+  }
+  Status begin(GuardSet* guards) {
+    Status status = tracer_.begin(guards);
+    open_ = status.ok();
+    return status;
+  }
+  Result<std::unique_ptr<ForeignGraph>> finish(
+      const std::vector<PyObject*>& outputs) {
+    auto graph = tracer_.finish(outputs);
+    // A failed finish is abandoned like any other failure.
+    if (graph.ok()) open_ = false;
+    return graph;
+  }
+
+ private:
+  TensorTracer& tracer_;
+  bool open_ = false;
+};
+
+// Found at once, before the instruction changed anything.
+bool breaks_without_effect(BreakReason reason) {
+  switch (reason) {
+    case BreakReason::kDataDependentBranch:
+    case BreakReason::kDisabledCallee:
+    case BreakReason::kUserBreak:
+      return true;
+    default:
+      return false;
+  }
+}
+
+class Attempt {
+ public:
+  Attempt(const CaptureRequest& request, TensorTracer& tracer,
+          StopPoint& stop)
+      : request_(request),
+        tracer_(tracer),
+        stop_(stop),
+        guards_(std::make_unique<GuardSet>()) {}
+
+  // restart: nothing is returned; run another attempt with the stop point.
+  Result<CaptureOutcome> run(bool* restart);
+
+ private:
+  Status bind_inputs(Frame& frame);
+  Result<CaptureOutcome> finish_return(Ref value);
+  Result<CaptureOutcome> finish_break(Frame& frame, Break brk);
+  Result<CaptureOutcome> fail(Break brk);
+  Status add_open_state(CaptureState::Plan* plan);
+  Status finish_graph(CaptureState::Plan& plan);
+  bool nothing_captured(const CaptureState::Plan& plan) const;
+
+  const CaptureRequest& request_;
+  TensorTracer& tracer_;
+  StopPoint& stop_;
+  std::unique_ptr<GuardSet> guards_;
+  TracerScope scope_{tracer_};
+  Interpreter* interpreter_ = nullptr;
+  CaptureOutcome outcome_;
+};
+
+Status Attempt::bind_inputs(Frame& frame) {
+  CaptureState& state = interpreter_->state;
+  SourceArena& sources = guards_->sources();
+  state.register_input(request_.function, sources.function());
+  FJ_CHECK_OK(interpreter_->prepare_frame(frame, request_.function));
+  FJ_CHECK(request_.num_args == size_t(frame.decoded->num_args()),
+           "number of parameter slots");
+  for (size_t i = 0; i < request_.num_args; ++i) {
+    FJ_CHECK(request_.args[i], "an unbound parameter");
+    FJ_TRY(frame.slots[i], state.wrap(request_.args[i], sources.arg(i)));
+  }
+  frame.outermost = true;
+  return ok_status();
+}
+
+// Net changes of torch's state that are still in force become steps: the code
+// behind the graph expects them.
+Status Attempt::add_open_state(CaptureState::Plan* plan) {
+  for (auto& [callable, args] : tracer_.state_now()) {
+    Step call;
+    call.kind = Step::Kind::kCall;
+    call.object = callable;
+    for (const Ref& arg : args) {
+      Step constant;
+      constant.kind = Step::Kind::kConst;
+      constant.object = arg;
+      call.operands.push_back(plan->steps.size());
+      plan->steps.push_back(std::move(constant));
+    }
+    plan->steps.push_back(std::move(call));
+  }
+  return ok_status();
+}
+
+Status Attempt::finish_graph(CaptureState::Plan& plan) {
+  FJ_TRY(outcome_.graph, scope_.finish(plan.outputs));
+  outcome_.num_outputs = plan.outputs.size();
+  outcome_.steps = std::move(plan.steps);
+  outcome_.instructions = interpreter_->instructions();
+  outcome_.inlined_calls = interpreter_->inlined_calls;
+  if (outcome_.graph && outcome_.graph->num_operations() == 0 &&
+      plan.outputs.empty()) {
+    outcome_.graph.reset();
+  }
+  return ok_status();
+}
+
+Result<CaptureOutcome> Attempt::finish_return(Ref value) {
+  FJ_TRY(CaptureState::Plan plan, interpreter_->state.plan({value.get()}));
+  FJ_CHECK_OK(add_open_state(&plan));
+  outcome_.result = plan.values[0];
+  FJ_CHECK_OK(finish_graph(plan));
+  // The interpreted program's last references go while origins still exist.
+  value.reset();
+  outcome_.guards = std::move(guards_);
+  return std::move(outcome_);
+}
+
+// A frame in which nothing was done is better left to CPython: its callees are
+// captured as frames of their own.
+bool Attempt::nothing_captured(const CaptureState::Plan& plan) const {
+  return interpreter_->inlined_calls == 0 &&
+         interpreter_->state.writes().empty() && guards_->gathered().empty() &&
+         plan.outputs.empty();
+}
+
+Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
+  // The loop has moved on: the breaking instruction is the current one.
+  const MicroOp& op = frame.decoded->op(frame.current);
+  if (frame.active_handlers > 0) {
+    brk.detail = std::string(break_reason_row(brk.reason).id) + " " +
+                 brk.detail;
+    brk.reason = BreakReason::kBreakInHandler;
+    return brk;
+  }
+  if (const char* why = why_not_breakable(frame.code.get(), op.offset)) {
+    brk.detail = std::string(why) + ": " + break_reason_row(brk.reason).id +
+                 " " + brk.detail;
+    brk.reason = BreakReason::kBreakNotResumable;
+    return brk;
+  }
+  FrameState shape;
+  for (const Ref& slot : frame.slots) shape.bound.push_back(bool(slot));
+  for (const Ref& item : frame.stack) {
+    shape.stack.push_back(
+        {item ? StackItemKind::kValue : StackItemKind::kNull});
+  }
+  FJ_TRY(ResidualCode residual,
+         make_residual(frame.code.get(), op.offset, shape));
+  std::vector<PyObject*> values;
+  for (const ResidualArg& arg : residual.args) {
+    switch (arg.from) {
+      case ResidualArg::From::kSlot:
+        values.push_back(frame.slots[arg.index].get());
+        break;
+      case ResidualArg::From::kStack:
+        values.push_back(frame.stack[arg.index].get());
+        break;
+      case ResidualArg::From::kNothing:
+        values.push_back(Py_None);
+        break;
+    }
+    FJ_CHECK(values.back(), "a residual argument that is unbound");
+  }
+  FJ_TRY(CaptureState::Plan plan, interpreter_->state.plan(values));
+  if (nothing_captured(plan)) return brk;
+  FJ_CHECK_OK(add_open_state(&plan));
+  outcome_.residual_code = residual.code;
+  outcome_.residual_args = plan.values;
+  outcome_.resume_codes = residual.resume_codes;
+  FJ_CHECK_OK(finish_graph(plan));
+  outcome_.breaks.push_back({std::move(brk), stop_.stack});
+  outcome_.guards = std::move(guards_);
+  return std::move(outcome_);
+}
+
+Result<CaptureOutcome> Attempt::run(bool* restart) {
+  *restart = false;
+  _PyErr_StackItem handled_item = {};
+  HandledExceptionScope handled(&handled_item, true);
+  // Released inside the scopes of the tracer and the interpreter.
+  struct ClearHandled {
+    _PyErr_StackItem& item;
+    ~ClearHandled() { Py_CLEAR(item.exc_value); }
+  } clear{handled_item};
+  FJ_CHECK_OK(scope_.begin(guards_.get()));
+  Interpreter interpreter(request_, tracer_, *guards_, stop_);
+  interpreter_ = &interpreter;
+  Frame frame;
+  FJ_CHECK_OK(bind_inputs(frame));
+  Result<Interpreter::Exit> exit = interpreter.run(frame);
+  if (exit.ok()) {
+    FJ_CHECK(exit.value().flow == Flow::kReturn);
+    return finish_return(std::move(exit.value().value));
+  }
+  if (exit.is_raised()) {
+    Ref exception = take_raised();
+    Break brk{BreakReason::kUnsupportedException,
+              std::string("the function raises ") +
+                  Py_TYPE(exception.get())->tp_name,
+              Span{frame.code, frame.decoded->op(frame.current).offset}};
+    return brk;
+  }
+  Break brk = exit.take_break();
+  if (brk.reason == BreakReason::kInternal) {
+    throw InternalError(__FILE__, __LINE__, brk.detail);
+  }
+  if (request_.fullgraph || frame.code.get() == nullptr) return brk;
+  if (interpreter.at_stop_point()) {
+    return finish_break(frame, std::move(brk));
+  }
+  FJ_CHECK(stop_.ordinal == SIZE_MAX, "the second attempt broke elsewhere");
+  stop_.stack = interpreter.break_stack();
+  bool beneath =
+      interpreter.inlined_calls != interpreter.calls_before_instruction();
+  if (!beneath && breaks_without_effect(brk.reason)) {
+    return finish_break(frame, std::move(brk));
+  }
+  // Not undone but done again, up to this instruction.
+  stop_.ordinal = interpreter.ordinal();
+  stop_.offset = frame.decoded->op(frame.current).offset;
+  stop_.brk = std::move(brk);
+  *restart = true;
+  return Result<CaptureOutcome>::raised();
+}
+
+}  // namespace
+
+Result<CaptureOutcome> capture(const CaptureRequest& request,
+                               TensorTracer& tracer) {
+  auto* function = reinterpret_cast<PyFunctionObject*>(request.function);
+  int flags = reinterpret_cast<PyCodeObject*>(function->func_code)->co_flags;
+  int generators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR |
+                   CO_ITERABLE_COROUTINE;
+  if ((flags & generators) || !(flags & CO_OPTIMIZED)) {
+    return Break{BreakReason::kGeneratorFrame, "",
+                 Span{Ref::borrow(function->func_code), 0}};
+  }
+  if (is_residual_code(function->func_code)) {
+    return Break{BreakReason::kBreakNotResumable, "residual code",
+                 Span{Ref::borrow(function->func_code), 0}};
+  }
+  ErrorGuard keep;
+  CollectorOff collector;
+  StopPoint stop;
+  bool restart = false;
+  auto result = Attempt(request, tracer, stop).run(&restart);
+  if (!restart) return result;
+  return Attempt(request, tracer, stop).run(&restart);
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,223 @@
+#include "bytecode/interpreter.h"
+
+#include "bytecode/handlers.h"
+
+namespace framejit::bytecode {
+
+size_t g_inject_failure_at = 0;
+
+namespace {
+
+// Below CPython's default limit, so that a program's own recursion error comes
+// from CPython.
+constexpr int kMaxDepth = 180;
+
+// The exception is private: no except clause of a program names it, and only
+// `except BaseException` in foreign code can swallow it.
+PyObject* make_capture_break_type() {
+  return PyErr_NewException("framejit._CaptureBreak", PyExc_BaseException,
+                            nullptr);
+}
+
+// Micro-ops that only move references: no location needed.
+bool is_plain_move(MicroOpKind kind) {
+  return kind <= MicroOpKind::kLoadClosure;
+}
+
+}  // namespace
+
+PyObject* capture_break_type() {
+  static PyObject* type = make_capture_break_type();
+  return type;
+}
+
+bool carries_break() {
+  return PyErr_Occurred() && PyErr_ExceptionMatches(capture_break_type());
+}
+
+const Names& names() {
+  static const Names kNames = [] {
+    Names made;
+#define X(name)                                   \
+  made.name = PyUnicode_InternFromString(#name); \
+  FJ_CHECK(made.name);
+    FJ_NAMES(X)
+#undef X
+    return made;
+  }();
+  return kNames;
+}
+
+MicroOpHandler micro_op_handler(MicroOpKind kind) {
+  static constexpr MicroOpHandler kHandlers[] = {
+#define FJ_MICRO(name) op_##name,
+      FJ_MICRO_OPS(FJ_MICRO)
+#undef FJ_MICRO
+  };
+  static_assert(sizeof kHandlers / sizeof kHandlers[0] ==
+                size_t(MicroOpKind::kCount));
+  return kHandlers[size_t(kind)];
+}
+
+Interpreter::Interpreter(const CaptureRequest& request, TensorTracer& tracer,
+                         GuardSet& guards, const StopPoint& stop)
+    : state(request, tracer, guards, *this),
+      stop_(stop),
+      handle_(std::make_shared<Interpreter*>(this)) {}
+
+// Generators that outlive the capture find it gone.
+Interpreter::~Interpreter() { *handle_ = nullptr; }
+
+Span Interpreter::here() const {
+  if (!frame) return {};
+  return Span{frame->code, frame->decoded->op(frame->current).offset};
+}
+
+void Interpreter::post_break(Break brk) {
+  if (!pending_break_) pending_break_ = std::move(brk);
+  PyErr_SetNone(capture_break_type());
+}
+
+class Interpreter::FrameScope {
+ public:
+  FrameScope(Interpreter& interpreter, Frame& frame)
+      : interpreter_(interpreter) {
+    frame.caller = interpreter.frame;
+    interpreter.frame = &frame;
+    ++interpreter.depth;
+  }
+  ~FrameScope() {
+    Frame* frame = interpreter_.frame;
+    interpreter_.frame = frame->caller;
+    frame->caller = nullptr;
+    --interpreter_.depth;
+  }
+
+ private:
+  Interpreter& interpreter_;
+};
+
+Status Interpreter::prepare_frame(Frame& frame, PyObject* function) {
+  auto* object = reinterpret_cast<PyFunctionObject*>(function);
+  frame.function = Ref::borrow(function);
+  frame.code = Ref::borrow(object->func_code);
+  FJ_TRY(frame.decoded, decode(frame.code.get()));
+  frame.globals = Ref::borrow(object->func_globals);
+  frame.builtins = Ref::borrow(object->func_builtins);
+  frame.source = function_source(function);
+  frame.slots.resize(frame.decoded->num_slots());
+  frame.stack.reserve(frame.code_object()->co_stacksize + 1);
+  SourceArena& sources = state.guards.sources();
+  // A function made in the capture shares the dicts of the frame it is in.
+  if (frame.source && !state.is_input(frame.globals.get())) {
+    state.register_input(frame.globals.get(),
+                         sources.make(SourceKind::kGlobals, frame.source));
+  }
+  if (frame.source && !state.is_input(frame.builtins.get())) {
+    state.register_input(frame.builtins.get(),
+                         sources.make(SourceKind::kBuiltins, frame.source));
+  }
+  return ok_status();
+}
+
+// A break is described by the deepest frame that reports it.
+void Interpreter::note_break(Break* brk) {
+  if (break_depth_ >= depth) return;
+  break_depth_ = depth;
+  break_stack_.clear();
+  for (Frame* f = frame; f; f = f->caller) {
+    const MicroOp& op = f->decoded->op(f->current);
+    break_stack_.insert(break_stack_.begin(), Span{f->code, op.offset});
+  }
+  if (!brk->span.code) brk->span = here();
+}
+
+Result<Flow> Interpreter::step(Frame& frame) {
+  const std::vector<MicroOp>& ops = frame.decoded->ops();
+  FJ_CHECK(frame.pc < ops.size(), "ran off the end of the code");
+  frame.current = frame.pc++;
+  const MicroOp& op = ops[frame.current];
+  ++instructions_;
+  if (g_inject_failure_at && instructions_ == g_inject_failure_at) {
+    throw InternalError(__FILE__, __LINE__, "injected failure");
+  }
+  if (instructions_ > state.request.max_instructions) {
+    return make_break(BreakReason::kTooLarge, "instructions");
+  }
+  if (frame.outermost) {
+    ++ordinal_;
+    calls_before_ = inlined_calls;
+    if (ordinal_ == stop_.ordinal) {
+      FJ_CHECK(op.offset == stop_.offset, "the second attempt went elsewhere");
+      return *stop_.brk;
+    }
+  }
+  if (!is_plain_move(op.op)) {
+    state.tracer.set_location(Span{frame.code, op.offset});
+  }
+  Result<Flow> flow = micro_op_handler(op.op)(*this, frame, op);
+  if (pending_break_) {
+    // Foreign code may have swallowed the exception or raised another.
+    PyErr_Clear();
+    Break brk = std::move(*pending_break_);
+    pending_break_.reset();
+    return brk;
+  }
+  if (auto brk = state.tracer.pending_break()) {
+    PyErr_Clear();
+    return std::move(*brk);
+  }
+  return flow;
+}
+
+Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
+  if (depth >= kMaxDepth) {
+    return make_break(BreakReason::kTooLarge, "calls nested too deeply");
+  }
+  FrameScope scope(*this, frame);
+  if (thrown) {
+    // Raised where the frame is suspended.
+    if (frame.pc > 0) frame.current = frame.pc - 1;
+    if (!enter_handler(frame, thrown)) {
+      restore_raised(std::move(thrown));
+      return Result<Exit>::raised();
+    }
+  }
+  while (true) {
+    Result<Flow> flow = step(frame);
+    if (flow.ok()) {
+      break_depth_ = -1;
+      if (flow.value() == Flow::kNext) continue;
+      if (flow.value() == Flow::kGenerator) return Exit{Flow::kGenerator, {}};
+      return Exit{flow.value(), frame.pop()};
+    }
+    if (flow.broke()) {
+      note_break(&flow.brk());
+      return flow.take_break();
+    }
+    Ref exception = take_raised();
+    FJ_CHECK(exception, "a raised result without an exception");
+    if (!enter_handler(frame, exception)) {
+      restore_raised(std::move(exception));
+      return Result<Exit>::raised();
+    }
+  }
+}
+
+bool enter_handler(Frame& frame, const Ref& exception) {
+  const MicroOp& op = frame.decoded->op(frame.current);
+  if (op.handler < 0) return false;
+  const Handler& handler = frame.decoded->handlers()[op.handler];
+  FJ_CHECK(frame.stack.size() >= size_t(handler.depth), "handler depth");
+  frame.drop(frame.stack.size() - handler.depth);
+  if (handler.lasti) {
+    Ref lasti = Ref::steal(PyLong_FromLong(op.offset / 2));
+    FJ_CHECK(lasti);
+    frame.push(std::move(lasti));
+  }
+  frame.push(exception);
+  frame.pc = handler.target;
+  return true;
+}
+
+}  // namespace framejit::bytecode

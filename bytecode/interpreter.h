@@ -1,0 +1,154 @@
+// Interpreter: runs micro-ops over real objects, symbolically.
+//
+// One per capture attempt. It mirrors CPython's evaluation loop; everything it
+// does to an object goes through CaptureState, which decides whether to act
+// natively, guard, log, or record. Handlers (one per micro-op, handlers_*.cpp)
+// look at their operands on the stack and take them off only when they have
+// succeeded, so that a break finds the frame as it was before the instruction.
+// calls.cpp decides what a callable is, binding.cpp binds arguments.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <unordered_set>
+#include <vector>
+
+#include "bytecode/capture_state.h"
+#include "bytecode/exceptions.h"
+#include "bytecode/frame.h"
+
+namespace framejit::bytecode {
+
+class Interpreter;
+using MicroOpHandler = Result<Flow> (*)(Interpreter&, Frame&, const MicroOp&);
+MicroOpHandler micro_op_handler(MicroOpKind kind);
+
+// Test only: the capture whose instruction count reaches this value throws an
+// InternalError, as a bug in FrameJIT would. 0: off.
+extern size_t g_inject_failure_at;
+
+// The place in the outermost frame where the capture is to stop: found by an
+// earlier attempt that broke beneath it. Counted in executed micro-ops, so that
+// each turn of a loop is a place of its own.
+struct StopPoint {
+  size_t ordinal = SIZE_MAX;
+  int offset = -1;
+  std::optional<Break> brk;
+  std::vector<Span> stack;
+};
+
+using Arguments = std::vector<PyObject*>;
+
+class Interpreter final : public Caller {
+ public:
+  Interpreter(const CaptureRequest& request, TensorTracer& tracer,
+              GuardSet& guards, const StopPoint& stop);
+  ~Interpreter() override;
+  Interpreter(const Interpreter&) = delete;
+  Interpreter& operator=(const Interpreter&) = delete;
+
+  // ---- Caller
+  Result<Ref> call(PyObject* callable, std::vector<PyObject*> args,
+                   PyObject* kwnames = nullptr) override;
+  Span here() const override;
+
+  // ---- frames (interpreter.cpp)
+  struct Exit {
+    Flow flow;
+    Ref value;
+  };
+  // Runs until the frame returns or yields. thrown: raised at the instruction
+  // the frame is suspended at (generator.throw).
+  Result<Exit> run(Frame& frame, Ref thrown = {});
+  // Sets the frame up for the function: code, globals, empty slots.
+  Status prepare_frame(Frame& frame, PyObject* function);
+
+  // ---- calls (calls.cpp)
+  Result<Ref> call_function(PyObject* function, const Arguments& args,
+                            PyObject* kwnames);
+  Result<Ref> inline_function(PyObject* function, const Arguments& args,
+                              PyObject* kwnames);
+  Result<Ref> call_foreign(CalleeClass kind, PyObject* callable,
+                           const Arguments& args, PyObject* kwnames);
+  // The source to describe a function's parts by; null: made in this capture.
+  const Source* function_source(PyObject* function);
+  void add_fresh_function(PyObject* function);
+  bool is_fresh_function(PyObject* function) const {
+    return fresh_functions_.contains(function);
+  }
+
+  // ---- binding.cpp: arguments into the parameter slots of the frame.
+  Status bind(Frame& frame, const Arguments& args, PyObject* kwnames);
+
+  // A key about to be hashed by C code: symbolic values become concrete, a
+  // Python-level __hash__ breaks.
+  Result<Ref> hashable(PyObject* key);
+
+  // A break met beneath foreign C code, which may swallow the exception that
+  // stands for it: the loop looks here after every instruction.
+  void post_break(Break brk);
+  Break make_break(BreakReason reason, std::string detail = {}) const {
+    return state.make_break(reason, std::move(detail));
+  }
+
+  CaptureState state;
+  Frame* frame = nullptr;  // innermost
+  int depth = 0;
+  size_t inlined_calls = 0;
+
+  // ---- for the driver
+  size_t instructions() const { return instructions_; }
+  size_t ordinal() const { return ordinal_; }
+  bool at_stop_point() const { return ordinal_ == stop_.ordinal; }
+  const std::vector<Span>& break_stack() const { return break_stack_; }
+  // Inlined calls when the current instruction of the outermost frame began.
+  size_t calls_before_instruction() const { return calls_before_; }
+
+  // What interpreted generators hold: cleared when the interpreter goes.
+  std::shared_ptr<Interpreter*> handle() const { return handle_; }
+
+ private:
+  class FrameScope;
+  Result<Flow> step(Frame& frame);
+  void note_break(Break* brk);
+  Result<Ref> call_frame_builtin(PyObject* callable, const Arguments& args,
+                                 bool* handled);
+  Result<Ref> call_object(PyObject* callable, const Arguments& args,
+                          PyObject* kwnames);
+  Result<Ref> call_method(PyObject* method, const Arguments& args,
+                          PyObject* kwnames);
+  Result<Ref> make_super();
+  Status bind_keywords(Frame& frame, const Arguments& args, PyObject* kwnames,
+                       size_t positional, PyObject* extra, bool* mismatch);
+  Status bind_defaults(Frame& frame, bool* mismatch);
+
+  const StopPoint& stop_;
+  size_t instructions_ = 0;
+  size_t ordinal_ = 0;
+  size_t calls_before_ = 0;
+  int break_depth_ = -1;
+  std::vector<Span> break_stack_;
+  std::optional<Break> pending_break_;
+  std::unordered_set<PyObject*> fresh_functions_;
+  std::shared_ptr<Interpreter*> handle_;
+};
+
+// "torch._C.foo", "list.sort": how messages name a callable. Runs no user code.
+std::string callable_name(PyObject* callable);
+// The exception that carries a break through foreign C code.
+PyObject* capture_break_type();
+bool carries_break();  // such an exception is pending
+
+// Interned names, made once.
+#define FJ_NAMES(X)                                                          \
+  X(__enter__) X(__exit__) X(__next__) X(__class__) X(__package__)           \
+  X(__wrapped__) X(_framejit_disable) X(send) X(keys) X(__match_args__)      \
+  X(isinstance) X(__import__)
+struct Names {
+#define X(name) PyObject* name;
+  FJ_NAMES(X)
+#undef X
+};
+const Names& names();
+
+}  // namespace framejit::bytecode
