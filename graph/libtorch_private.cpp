@@ -73,10 +73,10 @@ MetaKernel find_meta_kernel(const c10::OperatorHandle& op) {
       }
     }
   }
-  if (python_meta) return {Kind::kPythonOnly, {}};
   if (kernels.count(c10::DispatchKey::CompositeImplicitAutograd)) {
     return {Kind::kCompositeImplicit, {}};
   }
+  if (python_meta) return {Kind::kPythonOnly, {}};
   return {};
 }
 
