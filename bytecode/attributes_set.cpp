@@ -1,0 +1,177 @@
+// Attribute writes and deletes: CPython's protocol over the write log.
+//
+// Fresh objects are written natively. On an input object an instance attribute
+// goes to the log through the instance dict, a slot to the slot table, a
+// property to its setter in Python; anything else is a break.
+#include "bytecode/capture_tables.h"
+
+#include <structmember.h>
+
+namespace framejit::bytecode {
+
+namespace {
+
+std::string attribute_text(PyTypeObject* type, PyObject* name) {
+  const char* text = PyUnicode_AsUTF8(name);
+  if (!text) PyErr_Clear();
+  return std::string(type->tp_name) + "." + (text ? text : "?");
+}
+
+Status native_set(CaptureState& state, PyObject* object, PyObject* name,
+                  PyObject* value) {
+  if (PyObject_GenericSetAttr(object, name, value) < 0) {
+    return Status::raised();
+  }
+  return ok_status();
+}
+
+Status set_property(CaptureState& state, PyObject* descriptor,
+                    PyObject* object, PyObject* name, PyObject* value) {
+  Ref function = Ref::steal(PyObject_GenericGetAttr(
+      descriptor, interned(value ? "fset" : "fdel")));
+  if (!function) return Status::raised();
+  if (function.get() == Py_None) {
+    PyErr_Format(PyExc_AttributeError,
+                 "property '%U' of '%.100s' object has no %s", name,
+                 Py_TYPE(object)->tp_name, value ? "setter" : "deleter");
+    return Status::raised();
+  }
+  if (state.is_input(descriptor)) state.pin(function.get());
+  std::vector<PyObject*> args{object};
+  if (value) args.push_back(value);
+  FJ_CHECK_OK(state.caller.call(function.get(), args));
+  return ok_status();
+}
+
+Status set_member(CaptureState& state, PyObject* descriptor, PyObject* object,
+                  PyObject* name, PyObject* value) {
+  if (!state.is_input(object)) return native_set(state, object, name, value);
+  PyMemberDef* member =
+      reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  PyTypeObject* type = Py_TYPE(object);
+  if (member->type != T_OBJECT_EX || !is_heap_type(type)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            attribute_text(type, name));
+  }
+  if (!value) {
+    FJ_CHECK_OK(bind_descriptor(state, descriptor, object, type, name));
+  }
+  Ref stored = value ? Ref::borrow(value) : Ref::borrow(deleted_marker());
+  state.keep_alive(descriptor);
+  state.tables().slots[{object, descriptor}] = std::move(stored);
+  WriteLog::add(state, value ? Write::Kind::kSetAttr : Write::Kind::kDelAttr,
+                object, name, value);
+  return ok_status();
+}
+
+Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
+                              PyObject* object, PyObject* name,
+                              PyObject* value) {
+  PyTypeObject* kind = Py_TYPE(descriptor);
+  if (kind->tp_descr_set == PyProperty_Type.tp_descr_set) {
+    return set_property(state, descriptor, object, name, value);
+  }
+  if (kind == &PyMemberDescr_Type) {
+    return set_member(state, descriptor, object, name, value);
+  }
+  if (is_heap_type(kind)) {
+    FJ_TRY(Ref python,
+           state.type_lookup(kind,
+                             interned(value ? "__set__" : "__delete__")));
+    if (python && PyFunction_Check(python.get())) {
+      std::vector<PyObject*> args{descriptor, object};
+      if (value) args.push_back(value);
+      FJ_CHECK_OK(state.caller.call(python.get(), args));
+      return ok_status();
+    }
+  }
+  if (state.is_input(object)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            attribute_text(Py_TYPE(object), name));
+  }
+  return native_set(state, object, name, value);
+}
+
+Status missing(CaptureState& state, PyObject* object, PyObject* name) {
+  raise_no_attribute(state, object, name);
+  return Status::raised();
+}
+
+}  // namespace
+
+Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
+                        PyObject* value) {
+  PyTypeObject* type = Py_TYPE(object);
+  FJ_TRY(Ref raw, state.type_lookup(type, name));
+  if (raw && Py_TYPE(raw.get())->tp_descr_set) {
+    return set_through_descriptor(state, raw.get(), object, name, value);
+  }
+  FJ_TRY(Ref dict, state.instance_dict(object));
+  if (!dict) {
+    if (!state.is_input(object)) return native_set(state, object, name, value);
+    if (!value) return missing(state, object, name);
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            attribute_text(type, name));
+  }
+  if (!state.is_input(dict.get())) {
+    // A fresh instance: its own dict or inline values.
+    return native_set(state, object, name, value);
+  }
+  if (value) return state.dict_set(dict.get(), name, value);
+  FJ_TRY(Ref found, state.dict_get(dict.get(), name));
+  if (!found) return missing(state, object, name);
+  return state.dict_del(dict.get(), name);
+}
+
+namespace {
+
+Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
+                  PyObject* value) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (is_symbolic(state, object)) return missing(state, object, name);
+  if (is_stand_in(state, object)) {
+    if (!value) {
+      return state.make_break(BreakReason::kUnsupportedWrite,
+                              "deletes an attribute of a tensor");
+    }
+    return state.tracer.set_attribute(object, name, value);
+  }
+  if (PyType_Check(object)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            "attribute of a class: " +
+                                attribute_text(
+                                    reinterpret_cast<PyTypeObject*>(object),
+                                    name));
+  }
+  const char* hook = value ? "__setattr__" : "__delattr__";
+  FJ_TRY(Ref raw, state.type_lookup(type, interned(hook)));
+  if (raw && PyFunction_Check(raw.get())) {
+    std::vector<PyObject*> args{object, name};
+    if (value) args.push_back(value);
+    FJ_CHECK_OK(state.caller.call(raw.get(), args));
+    return ok_status();
+  }
+  bool modelled =
+      raw && Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) &&
+      (PyDescr_TYPE(raw.get()) == &PyBaseObject_Type);
+  if (modelled) return generic_set_attr(state, object, name, value);
+  if (state.is_input(object)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            attribute_text(type, name));
+  }
+  if (PyObject_SetAttr(object, name, value) < 0) return Status::raised();
+  return ok_status();
+}
+
+}  // namespace
+
+Status CaptureState::set_attr(PyObject* object, PyObject* name,
+                              PyObject* value) {
+  return write_attr(*this, object, name, value);
+}
+
+Status CaptureState::del_attr(PyObject* object, PyObject* name) {
+  return write_attr(*this, object, name, nullptr);
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,142 @@
+// Side tables of one capture, shared by the files that implement CaptureState,
+// and the small predicates about objects they have in common.
+//
+// Everything is keyed by identity. Keys stay valid because every object that
+// has an entry is kept alive by `kept` until the capture ends. A container of
+// the program that was written or read as a whole has a ContainerState: reads
+// look at its shadow first (a copy with wrapped contents), then at its overlay
+// (keys written so far), then at the object itself, with a guard.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "bytecode/capture_state.h"
+
+namespace framejit::bytecode {
+
+struct ContainerState {
+  Ref shadow;   // copy with wrapped contents; all later reads and writes go here
+  Ref overlay;  // dict without a shadow: key -> value, or deleted_marker()
+  Ref key_iterator;    // the last iterator over the key list
+  bool replaced = false;  // whole content is written back at the end
+  bool written = false;
+};
+
+struct PairHash {
+  size_t operator()(const std::pair<PyObject*, PyObject*>& pair) const {
+    return reinterpret_cast<size_t>(pair.first) * 31 +
+           (reinterpret_cast<size_t>(pair.second) >> 4);
+  }
+};
+using ObjectPair = std::pair<PyObject*, PyObject*>;
+
+struct CaptureState::Tables {
+  std::unordered_map<PyObject*, const Source*> sources;
+  std::vector<PyObject*> order;  // inputs in the order they were registered
+  std::vector<Ref> kept;
+  // Tuples with tensors inside are copied with stand-ins inside.
+  std::unordered_map<PyObject*, PyObject*> rebuilt;    // real -> copy
+  std::unordered_map<PyObject*, PyObject*> originals;  // copy, shadow -> real
+  std::unordered_map<PyObject*, PyObject*> stand_ins;  // real -> stand-in
+  std::unordered_map<PyObject*, ContainerState> containers;
+  std::unordered_map<PyObject*, Ref> cells;  // written cells: value or marker
+  std::unordered_map<ObjectPair, Ref, PairHash> slots;  // object, descriptor
+  std::unordered_map<PyObject*, PyObject*> dict_owners;  // dict -> instance
+  std::unordered_map<ObjectPair, Ref, PairHash> type_lookups;
+  std::unordered_map<PyObject*, Ref> context_variables;  // overlay
+  std::vector<Ref> trampolines;
+  std::optional<Break> native_break;
+};
+
+// ---- predicates on objects (origins.cpp)
+// Stands for "deleted" and "absent" in tables. Never reaches the program.
+PyObject* deleted_marker();
+// Immutable all the way down, and compared by value in a guard.
+bool is_builtin_constant(PyObject* object);
+// Kinds of objects guarded by identity when they are read: functions, types,
+// modules, C functions, descriptors, enum members, immutable subclasses.
+bool is_guarded_by_identity(PyObject* object);
+// Only argument and container steps: the part of the program's data that
+// `dynamic=True` speaks of (attributes of modules stay static).
+bool is_argument_path(const Source* source);
+bool is_heap_type(PyTypeObject* type);
+// dict, list, set, deque and their subclasses.
+bool is_container(PyObject* object);
+// Is `object` a stand-in or a symbolic value?
+bool is_foreign(CaptureState& state, PyObject* object);
+bool is_symbolic(CaptureState& state, PyObject* object);
+bool is_stand_in(CaptureState& state, PyObject* object);
+// Hash and equality of this key never run Python code, and its value (or
+// identity) is a guarded fact.
+bool is_safe_key(CaptureState& state, PyObject* key);
+// The class attribute as CPython finds it, with no guard. Borrowed or null.
+PyObject* raw_lookup(PyTypeObject* type, const char* name);
+// A unicode object that lives forever.
+PyObject* interned(const char* text);
+// An attribute of an importable module, looked up once ("collections.deque").
+// Borrowed, or null with an error set.
+PyObject* library_object(const char* module, const char* name);
+
+// ---- what C code may see (containers.cpp)
+enum class Reads : uint8_t {
+  kNothing,    // the callee keeps or compares the identity only
+  kElements,   // looks at the elements (one level), not into them
+  kDeep,       // looks at values: compares, formats, hashes them
+};
+// `object` as C code may have it: shadows for input containers, concrete
+// values for symbolic ones; Break UnguardableInput for what no guard covers.
+Result<Ref> prepare(CaptureState& state, PyObject* object, Reads reads);
+// A callable for C code that comes back into the interpreter.
+Result<Ref> trampoline(CaptureState& state, PyObject* callable);
+// Lazy map/filter and user iterators as C-visible iterators.
+enum class IteratorKind : uint8_t { kMap, kFilter, kUser };
+Result<Ref> make_iterator(CaptureState& state, IteratorKind kind,
+                          PyObject* function, std::vector<Ref> iterators);
+struct ModelIterator;
+ModelIterator* as_model_iterator(PyObject* object);  // null: is none
+IteratorKind model_iterator_kind(const ModelIterator* iterator);
+PyObject* model_iterator_function(const ModelIterator* iterator);
+const std::vector<Ref>& model_iterator_sources(const ModelIterator* iterator);
+Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator);
+
+// What C code may iterate instead of `object` (shadow, or an iterator that
+// comes back into the interpreter).
+Result<Ref> native_iterable(CaptureState& state, PyObject* object);
+// An index or slice with concrete numbers.
+Result<Ref> concrete_index(CaptureState& state, PyObject* index);
+// KeyError(key)
+void raise_key_error(PyObject* key);
+
+// ---- write log (write_log.cpp)
+// Containers of the program other than dicts: logs the operation (or marks the
+// content as replaced) and repeats it on the shadow.
+class WriteLog {
+ public:
+  static void add(CaptureState& state, Write::Kind kind, PyObject* object,
+                  PyObject* key = nullptr, PyObject* value = nullptr);
+  // The whole content will be written back from the shadow.
+  static void replace_content(CaptureState& state, PyObject* container);
+};
+
+// ---- attributes
+Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
+                            PyObject* object, PyTypeObject* type,
+                            PyObject* name);
+Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name);
+// object.__getattribute__: empty when absent.
+Result<Ref> generic_attr(CaptureState& state, PyObject* object, PyObject* name);
+Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
+                        PyObject* value);  // null value: delete
+void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name);
+// type.__call__: __new__ and __init__ as CPython runs them.
+Result<Ref> call_type(CaptureState& state, PyTypeObject* type,
+                      const std::vector<PyObject*>& args, PyObject* kwnames);
+// A native call with prepared arguments.
+Result<Ref> call_native(CaptureState& state, PyObject* callable,
+                        const std::vector<PyObject*>& args, PyObject* kwnames,
+                        Reads reads);
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,530 @@
+// Operators: tensors and symbolic numbers go to the tracer, classes with Python
+// dunders are interpreted with CPython's order of attempts, everything else is
+// computed natively on constants, fresh objects and shadows.
+#include <algorithm>
+
+#include "bytecode/capture_tables.h"
+#include "bytecode/micro_op.h"
+
+namespace framejit::bytecode {
+
+namespace {
+
+struct BinaryRow {
+  const char* name;       // in the operator module
+  const char* in_place;
+  const char* method;
+  const char* reflected;
+  const char* in_place_method;
+  PyObject* (*native)(PyObject*, PyObject*);
+  PyObject* (*native_in_place)(PyObject*, PyObject*);
+  const char* symbol;
+};
+
+PyObject* power(PyObject* a, PyObject* b) {
+  return PyNumber_Power(a, b, Py_None);
+}
+PyObject* power_in_place(PyObject* a, PyObject* b) {
+  return PyNumber_InPlacePower(a, b, Py_None);
+}
+
+// Indexed by NB_ADD ... NB_XOR.
+#define ROW(name, iname, dunder, native, inplace, symbol)             \
+  {name, iname, "__" dunder "__", "__r" dunder "__", "__i" dunder "__", \
+   native, inplace, symbol}
+const BinaryRow kBinary[] = {
+    ROW("add", "iadd", "add", PyNumber_Add, PyNumber_InPlaceAdd, "+"),
+    ROW("and_", "iand", "and", PyNumber_And, PyNumber_InPlaceAnd, "&"),
+    ROW("floordiv", "ifloordiv", "floordiv", PyNumber_FloorDivide,
+        PyNumber_InPlaceFloorDivide, "//"),
+    ROW("lshift", "ilshift", "lshift", PyNumber_Lshift,
+        PyNumber_InPlaceLshift, "<<"),
+    ROW("matmul", "imatmul", "matmul", PyNumber_MatrixMultiply,
+        PyNumber_InPlaceMatrixMultiply, "@"),
+    ROW("mul", "imul", "mul", PyNumber_Multiply, PyNumber_InPlaceMultiply,
+        "*"),
+    ROW("mod", "imod", "mod", PyNumber_Remainder, PyNumber_InPlaceRemainder,
+        "%"),
+    ROW("or_", "ior", "or", PyNumber_Or, PyNumber_InPlaceOr, "|"),
+    ROW("pow", "ipow", "pow", power, power_in_place, "** or pow()"),
+    ROW("rshift", "irshift", "rshift", PyNumber_Rshift,
+        PyNumber_InPlaceRshift, ">>"),
+    ROW("sub", "isub", "sub", PyNumber_Subtract, PyNumber_InPlaceSubtract,
+        "-"),
+    ROW("truediv", "itruediv", "truediv", PyNumber_TrueDivide,
+        PyNumber_InPlaceTrueDivide, "/"),
+    ROW("xor", "ixor", "xor", PyNumber_Xor, PyNumber_InPlaceXor, "^"),
+};
+#undef ROW
+constexpr int kAdd = 0, kRemainder = 6, kOr = 7;
+
+struct CompareRow {
+  const char* name;
+  const char* method;
+  const char* reflected;
+  const char* symbol;
+};
+// Indexed by Py_LT ... Py_GE.
+const CompareRow kCompare[] = {{"lt", "__lt__", "__gt__", "<"},
+                               {"le", "__le__", "__ge__", "<="},
+                               {"eq", "__eq__", "__eq__", "=="},
+                               {"ne", "__ne__", "__ne__", "!="},
+                               {"gt", "__gt__", "__lt__", ">"},
+                               {"ge", "__ge__", "__le__", ">="}};
+
+bool is_number(PyObject* object) {
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
+         PyBool_Check(object) || PyComplex_CheckExact(object);
+}
+
+// One attempt of a dunder: NotImplemented gives an empty Ref.
+Result<Ref> attempt(CaptureState& state, PyObject* function, PyObject* a,
+                    PyObject* b) {
+  FJ_TRY(Ref result, state.caller.call(function, {a, b}));
+  if (result.get() == Py_NotImplemented) return Ref();
+  return result;
+}
+
+Result<Ref> unsupported(CaptureState& state, const BinaryRow& row,
+                        bool in_place, PyObject* a, PyObject* b) {
+  Ref type_a = state.type_of(a), type_b = state.type_of(b);
+  PyErr_Format(PyExc_TypeError,
+               "unsupported operand type(s) for %.100s%s: '%.100s' and "
+               "'%.100s'",
+               row.symbol, in_place ? "=" : "",
+               reinterpret_cast<PyTypeObject*>(type_a.get())->tp_name,
+               reinterpret_cast<PyTypeObject*>(type_b.get())->tp_name);
+  return Result<Ref>::raised();
+}
+
+struct Specials {
+  Ref in_place;
+  Ref left;
+  Ref right;
+  bool any() const { return in_place || left || right; }
+};
+
+Result<Specials> find_specials(CaptureState& state, const BinaryRow& row,
+                               bool in_place, PyObject* a, PyObject* b) {
+  Specials found;
+  if (in_place) {
+    FJ_TRY(found.in_place, state.python_special(a, row.in_place_method));
+  }
+  FJ_TRY(found.left, state.python_special(a, row.method));
+  if (Py_TYPE(a) != Py_TYPE(b)) {
+    FJ_TRY(found.right, state.python_special(b, row.reflected));
+  }
+  return found;
+}
+
+// At least one operand's class implements the operator in Python.
+Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
+                          bool in_place, PyObject* a, PyObject* b,
+                          Specials special) {
+  if (special.in_place) {
+    FJ_TRY(Ref result, attempt(state, special.in_place.get(), a, b));
+    if (result) return result;
+  }
+  if (special.right && PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a))) {
+    // The reflected method goes first when the subclass overrides it.
+    bool overridden = raw_lookup(Py_TYPE(a), row.reflected) !=
+                      raw_lookup(Py_TYPE(b), row.reflected);
+    if (overridden) {
+      FJ_TRY(Ref result, attempt(state, special.right.get(), b, a));
+      if (result) return result;
+      special.right.reset();
+    }
+  }
+  if (special.left) {
+    FJ_TRY(Ref result, attempt(state, special.left.get(), a, b));
+    if (result) return result;
+  } else if (!is_builtin_constant(a) && !is_foreign(state, a)) {
+    // C code of a's type may look into b.
+    PyObject* slot = raw_lookup(Py_TYPE(a), row.method);
+    if (slot) {
+      return state.make_break(
+          BreakReason::kUnguardableInput,
+          std::string(Py_TYPE(a)->tp_name) + " " + row.symbol + " " +
+              Py_TYPE(b)->tp_name);
+    }
+  }
+  if (special.right) {
+    FJ_TRY(Ref result, attempt(state, special.right.get(), b, a));
+    if (result) return result;
+  } else if (!is_builtin_constant(b) &&
+             (is_foreign(state, b) ||
+              raw_lookup(Py_TYPE(b), row.reflected))) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            std::string(Py_TYPE(a)->tp_name) + " " +
+                                row.symbol + " " + Py_TYPE(b)->tp_name);
+  }
+  return unsupported(state, row, in_place, a, b);
+}
+
+Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
+                           bool in_place, PyObject* a, PyObject* b) {
+  bool tensor = is_stand_in(state, a) || is_stand_in(state, b);
+  bool symbolic_ok = (is_number(a) || is_symbolic(state, a)) &&
+                     (is_number(b) || is_symbolic(state, b));
+  if (tensor || symbolic_ok) {
+    // `int += int` makes a new object.
+    const char* name =
+        in_place && is_stand_in(state, a) ? row.in_place : row.name;
+    FJ_TRY(Ref left, prepare(state, a, Reads::kElements));
+    FJ_TRY(Ref right, prepare(state, b, Reads::kElements));
+    if (is_symbolic(state, a)) left = Ref::borrow(a);
+    if (is_symbolic(state, b)) right = Ref::borrow(b);
+    PyObject* function = library_object("operator", name);
+    if (!function) return Result<Ref>::raised();
+    return state.tracer.operate(function, {left.get(), right.get()});
+  }
+  Ref left = Ref::borrow(a), right = Ref::borrow(b);
+  if (is_symbolic(state, a)) {
+    FJ_TRY(left, state.tracer.concretise(a));
+  }
+  if (is_symbolic(state, b)) {
+    FJ_TRY(right, state.tracer.concretise(b));
+  }
+  int op = static_cast<int>(&row - kBinary);
+  return state.binary(op, in_place, left.get(), right.get());
+}
+
+// `container op= x` for a container of the program.
+Result<Ref> in_place_container(CaptureState& state, const BinaryRow& row,
+                               int op, PyObject* a, PyObject* b) {
+  if (op == kAdd && PyList_Check(a)) {
+    FJ_TRY(std::vector<Ref> items, state.elements(b));
+    Ref list = Ref::steal(PyList_New(0));
+    if (!list) return Result<Ref>::raised();
+    for (const Ref& item : items) {
+      if (PyList_Append(list.get(), item.get()) < 0) {
+        return Result<Ref>::raised();
+      }
+    }
+    ContainerState& entry = state.tables().containers[a];
+    if (entry.shadow &&
+        PyList_SetSlice(entry.shadow.get(), PY_SSIZE_T_MAX, PY_SSIZE_T_MAX,
+                        list.get()) < 0) {
+      return Result<Ref>::raised();
+    }
+    entry.written = true;
+    WriteLog::add(state, Write::Kind::kExtend, a, nullptr, list.get());
+    return Ref::borrow(a);
+  }
+  if (op == kOr && PyDict_Check(a)) {
+    FJ_TRY(Ref other, prepare(state, b, Reads::kElements));
+    if (!PyDict_Check(other.get())) {
+      return state.make_break(BreakReason::kUnsupportedWrite, "dict |= x");
+    }
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(other.get(), &position, &key, &value)) {
+      FJ_CHECK_OK(state.dict_set(a, key, value));
+    }
+    return Ref::borrow(a);
+  }
+  FJ_TRY(Ref copy, state.shadow(a));
+  FJ_TRY(Ref other, prepare(state, b, Reads::kElements));
+  Ref result = Ref::steal(row.native_in_place(copy.get(), other.get()));
+  if (!result) return Result<Ref>::raised();
+  if (result.get() != copy.get()) return result;
+  WriteLog::replace_content(state, a);
+  return Ref::borrow(a);
+}
+
+// "%s" % args calls str() on what it formats.
+Result<Ref> format_operator(CaptureState& state, PyObject* a, PyObject* b) {
+  FJ_TRY(Ref args, prepare(state, b, Reads::kDeep));
+  return state.after_native(PyNumber_Remainder(a, args.get()));
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
+                                 PyObject* b) {
+  if (op >= 13) {
+    op -= 13;
+    in_place = true;
+  }
+  FJ_CHECK(op >= 0 && op < 13, "unknown binary operator");
+  const BinaryRow& row = kBinary[op];
+  if (is_number(a) && is_number(b)) return from_api(row.native(a, b));
+  FJ_TRY(Specials special, find_specials(*this, row, in_place, a, b));
+  if (special.any()) {
+    return python_binary(*this, row, in_place, a, b, std::move(special));
+  }
+  if (is_foreign(*this, a) || is_foreign(*this, b)) {
+    return foreign_binary(*this, row, in_place, a, b);
+  }
+  if (in_place && is_input(a) && is_container(a)) {
+    return in_place_container(*this, row, op, a, b);
+  }
+  if (op == kRemainder && (PyUnicode_Check(a) || PyBytes_Check(a))) {
+    return format_operator(*this, a, b);
+  }
+  FJ_TRY(Ref left, prepare(*this, a, Reads::kElements));
+  FJ_TRY(Ref right, prepare(*this, b, Reads::kElements));
+  if (in_place && op == kAdd && PyList_Check(left.get())) {
+    FJ_TRY(right, native_iterable(*this, b));
+  }
+  // A sequence times a tensor or a user's __index__ was handled above.
+  auto* native = in_place ? row.native_in_place : row.native;
+  return after_native(native(left.get(), right.get()));
+}
+
+Result<Ref> CaptureState::unary(int op, PyObject* a) {
+  struct Row {
+    const char* name;
+    const char* method;
+    PyObject* (*native)(PyObject*);
+  };
+  static const Row kRows[] = {{"pos", "__pos__", PyNumber_Positive},
+                              {"neg", "__neg__", PyNumber_Negative},
+                              {"invert", "__invert__", PyNumber_Invert}};
+  if (op == kNot) {
+    FJ_TRY(bool value, truth(a));
+    return Ref::borrow(value ? Py_False : Py_True);
+  }
+  const Row& row = kRows[op == kPositive ? 0 : op == kNegative ? 1 : 2];
+  if (is_foreign(*this, a)) {
+    PyObject* function = library_object("operator", row.name);
+    return tracer.operate(function, {a});
+  }
+  FJ_TRY(Ref special, python_special(a, row.method));
+  if (special) return caller.call(special.get(), {a});
+  FJ_TRY(Ref plain, prepare(*this, a, Reads::kElements));
+  return after_native(row.native(plain.get()));
+}
+
+namespace {
+
+Result<Ref> identity_answer(CaptureState& state, int op, PyObject* a,
+                            PyObject* b) {
+  FJ_TRY(bool same, state.is_same(a, b));
+  return Ref::borrow(same == (op == Py_EQ) ? Py_True : Py_False);
+}
+
+// object.__eq__ and friends only: no look at the contents.
+bool has_default_compare(PyObject* object) {
+  return Py_TYPE(object)->tp_richcompare == nullptr ||
+         Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+}
+
+Result<Ref> python_attempt(CaptureState& state, int op, PyObject* function,
+                           bool inverted, PyObject* a, PyObject* b) {
+  FJ_TRY(Ref result, attempt(state, function, a, b));
+  if (!result || !inverted) return result;
+  FJ_TRY(bool value, state.truth(result.get()));
+  return Ref::borrow(value ? Py_False : Py_True);
+}
+
+// The Python method for one side; `!=` falls back to an inverted `__eq__`.
+Result<std::pair<Ref, bool>> compare_special(CaptureState& state, int op,
+                                             PyObject* object,
+                                             const char* method) {
+  FJ_TRY(Ref found, state.python_special(object, method));
+  if (found || op != Py_NE) return std::make_pair(std::move(found), false);
+  PyObject* raw = raw_lookup(Py_TYPE(object), "__ne__");
+  bool inherits = raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
+                  PyDescr_TYPE(raw) == &PyBaseObject_Type;
+  if (!inherits) return std::make_pair(Ref(), false);
+  FJ_TRY(found, state.python_special(object, "__eq__"));
+  return std::make_pair(std::move(found), true);
+}
+
+// CPython's do_richcompare with at least one Python method.
+Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
+                           PyObject* b, std::pair<Ref, bool> left,
+                           std::pair<Ref, bool> right) {
+  bool reflected_first = Py_TYPE(a) != Py_TYPE(b) &&
+                         PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a)) &&
+                         right.first;
+  if (reflected_first) {
+    FJ_TRY(Ref result, python_attempt(state, op, right.first.get(),
+                                      right.second, b, a));
+    if (result) return result;
+  }
+  for (int side = 0; side < 2; ++side) {
+    PyObject* self = side == 0 ? a : b;
+    PyObject* other = side == 0 ? b : a;
+    auto& method = side == 0 ? left : right;
+    if (side == 1 && reflected_first) break;
+    if (method.first) {
+      FJ_TRY(Ref result, python_attempt(state, op, method.first.get(),
+                                        method.second, self, other));
+      if (result) return result;
+    } else if (!has_default_compare(self) && !is_builtin_constant(self)) {
+      return state.make_break(BreakReason::kUnguardableInput,
+                              std::string("comparison of ") +
+                                  Py_TYPE(self)->tp_name + " and " +
+                                  Py_TYPE(other)->tp_name);
+    }
+  }
+  if (op == Py_EQ || op == Py_NE) return identity_answer(state, op, a, b);
+  PyErr_Format(PyExc_TypeError,
+               "'%s' not supported between instances of '%.100s' and "
+               "'%.100s'",
+               kCompare[op].symbol, Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
+  return Result<Ref>::raised();
+}
+
+// Lists and tuples whose elements are not all constants: element by element,
+// as list_richcompare does.
+Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
+                              PyObject* b) {
+  FJ_TRY(std::vector<Ref> left, state.elements(a));
+  FJ_TRY(std::vector<Ref> right, state.elements(b));
+  bool equality = op == Py_EQ || op == Py_NE;
+  if (equality && left.size() != right.size()) {
+    return Ref::borrow(op == Py_NE ? Py_True : Py_False);
+  }
+  size_t common = std::min(left.size(), right.size());
+  for (size_t i = 0; i < common; ++i) {
+    if (state.unshadow(left[i].get()) == state.unshadow(right[i].get())) {
+      continue;
+    }
+    FJ_TRY(Ref equal, state.compare(Py_EQ, left[i].get(), right[i].get()));
+    FJ_TRY(bool same, state.truth(equal.get()));
+    if (same) continue;
+    if (equality) return Ref::borrow(op == Py_NE ? Py_True : Py_False);
+    return state.compare(op, left[i].get(), right[i].get());
+  }
+  Py_ssize_t size_a = left.size(), size_b = right.size();
+  bool answer = false;
+  switch (op) {
+    case Py_LT: answer = size_a < size_b; break;
+    case Py_LE: answer = size_a <= size_b; break;
+    case Py_EQ: answer = size_a == size_b; break;
+    case Py_NE: answer = size_a != size_b; break;
+    case Py_GT: answer = size_a > size_b; break;
+    case Py_GE: answer = size_a >= size_b; break;
+  }
+  return Ref::borrow(answer ? Py_True : Py_False);
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
+  if (is_builtin_constant(a) && is_builtin_constant(b)) {
+    return from_api(PyObject_RichCompare(a, b, op));
+  }
+  FJ_TRY(auto left, compare_special(*this, op, a, kCompare[op].method));
+  FJ_TRY(auto right, compare_special(*this, op, b, kCompare[op].reflected));
+  bool foreign = is_foreign(*this, a) || is_foreign(*this, b);
+  if (foreign && !left.first && !right.first) {
+    bool tensor = is_stand_in(*this, a) || is_stand_in(*this, b);
+    // None and strings are not numbers: no symbolic answer exists.
+    bool numbers = (is_number(a) || is_symbolic(*this, a)) &&
+                   (is_number(b) || is_symbolic(*this, b));
+    if (tensor || numbers) {
+      PyObject* function = library_object("operator", kCompare[op].name);
+      return tracer.operate(function, {a, b});
+    }
+    if (op == Py_EQ || op == Py_NE) {
+      return Ref::borrow(op == Py_NE ? Py_True : Py_False);
+    }
+    FJ_TRY(Ref plain_a, is_symbolic(*this, a) ? tracer.concretise(a)
+                                              : Result<Ref>(Ref::borrow(a)));
+    FJ_TRY(Ref plain_b, is_symbolic(*this, b) ? tracer.concretise(b)
+                                              : Result<Ref>(Ref::borrow(b)));
+    return compare(op, plain_a.get(), plain_b.get());
+  }
+  if (left.first || right.first) {
+    return python_compare(*this, op, a, b, std::move(left), std::move(right));
+  }
+  if (has_default_compare(a) && has_default_compare(b)) {
+    if (op == Py_EQ || op == Py_NE) return identity_answer(*this, op, a, b);
+    return from_api(PyObject_RichCompare(a, b, op));  // TypeError
+  }
+  if ((op == Py_EQ || op == Py_NE) && unshadow(a) == unshadow(b) &&
+      has_default_compare(a)) {
+    return Ref::borrow(op == Py_EQ ? Py_True : Py_False);
+  }
+  bool lists = PyList_Check(a) && PyList_Check(b);
+  bool tuples = PyTuple_Check(a) && PyTuple_Check(b);
+  if (lists || tuples) return compare_sequences(*this, op, a, b);
+  // A default-compared object against a C type: the C side looks at the type.
+  auto visible = [&](PyObject* object) -> Result<Ref> {
+    if (has_default_compare(object)) return Ref::borrow(object);
+    return prepare(*this, object, Reads::kDeep);
+  };
+  FJ_TRY(Ref plain_a, visible(a));
+  FJ_TRY(Ref plain_b, visible(b));
+  return after_native(PyObject_RichCompare(plain_a.get(), plain_b.get(), op));
+}
+
+// ---- formatting
+namespace {
+
+Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
+  if (PyUnicode_CheckExact(value) && !repr) return Ref::borrow(value);
+  if (is_stand_in(state, value)) {
+    return state.make_break(BreakReason::kDataDependentValue,
+                            "formats a tensor");
+  }
+  if (!repr) {
+    FJ_TRY(Ref to_str, state.python_special(value, "__str__"));
+    if (to_str) return state.caller.call(to_str.get(), {value});
+  }
+  PyObject* raw = raw_lookup(Py_TYPE(value), "__str__");
+  bool str_is_repr = repr || (raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
+                              PyDescr_TYPE(raw) == &PyBaseObject_Type);
+  if (str_is_repr) {
+    FJ_TRY(Ref to_repr, state.python_special(value, "__repr__"));
+    if (to_repr) return state.caller.call(to_repr.get(), {value});
+  }
+  if (PyExceptionInstance_Check(value) && !state.is_input(value)) {
+    // str(e) looks at e.args.
+    FJ_CHECK_OK(prepare(
+        state, reinterpret_cast<PyBaseExceptionObject*>(value)->args,
+        Reads::kDeep));
+    return state.after_native(repr ? PyObject_Repr(value)
+                                   : PyObject_Str(value));
+  }
+  if (PyFunction_Check(value) || PyMethod_Check(value) ||
+      PyCFunction_Check(value)) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "repr shows an address");
+  }
+  if (PyType_Check(value)) {
+    return state.after_native(repr ? PyObject_Repr(value)
+                                   : PyObject_Str(value));
+  }
+  FJ_TRY(Ref plain, prepare(state, value, Reads::kDeep));
+  return state.after_native(repr ? PyObject_Repr(plain.get())
+                                 : PyObject_Str(plain.get()));
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::format_value(PyObject* value, int conversion,
+                                       PyObject* spec) {
+  Ref subject = Ref::borrow(value);
+  if (is_symbolic(*this, value)) {
+    FJ_TRY(subject, tracer.concretise(value));
+  }
+  if (conversion == 1 || conversion == 2 || conversion == 3) {
+    FJ_TRY(subject, text_of(*this, subject.get(), conversion != 1));
+    if (conversion == 3) {
+      FJ_TRY(subject, from_api(PyObject_ASCII(subject.get())));
+      // ascii() of the repr text without its own quotes.
+      Py_ssize_t size = PyUnicode_GET_LENGTH(subject.get());
+      FJ_TRY(subject,
+             from_api(PyUnicode_Substring(subject.get(), 1, size - 1)));
+    }
+  }
+  bool empty_spec =
+      !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
+  if (PyUnicode_CheckExact(subject.get()) && empty_spec) return subject;
+  Ref no_spec = Ref::steal(PyUnicode_FromString(""));
+  PyObject* text = spec ? spec : no_spec.get();
+  FJ_TRY(Ref special, python_special(subject.get(), "__format__"));
+  if (special) return caller.call(special.get(), {subject.get(), text});
+  if (empty_spec && !is_builtin_constant(subject.get())) {
+    return text_of(*this, subject.get(), false);
+  }
+  FJ_TRY(Ref plain, prepare(*this, subject.get(), Reads::kDeep));
+  return after_native(PyObject_Format(plain.get(), text));
+}
+
+}  // namespace framejit::bytecode
