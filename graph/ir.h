@@ -146,6 +146,8 @@ class Graph {
   struct Mutation {
     int input;
     Value* value;
+    // Does the new value carry autograd history? True unless known not to.
+    bool requires_grad = true;
   };
   std::vector<Mutation> mutations;
   std::vector<Ref> keep_alive;  // Python objects that args point to
