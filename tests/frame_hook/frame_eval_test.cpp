@@ -1,0 +1,433 @@
+// The frame hook: extents beneath broken functions, capture callbacks, and
+// that it costs no recursion depth.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <stdexcept>
+
+#include "frame_hook/cpython_internals.h"
+#include "tests/frame_hook/support.h"
+
+namespace framejit::testing {
+namespace {
+
+class FrameEval : public FrameHookTest {};
+
+CompileOutcome outcome_of(std::shared_ptr<CacheEntry> entry) {
+  CompileOutcome outcome;
+  outcome.entry = std::move(entry);
+  return outcome;
+}
+
+std::string name_of(const CompileRequest& request) {
+  Ref name = Ref::steal(PyObject_GetAttrString(request.code, "co_name"));
+  return PyUnicode_AsUTF8(name.get());
+}
+
+bool all_but_skipped(PyObject* function, PyObject*) {
+  Ref name = Ref::steal(PyObject_GetAttrString(function, "__name__"));
+  return std::string(PyUnicode_AsUTF8(name.get())).find("skip") ==
+         std::string::npos;
+}
+
+// f breaks as a whole: what it calls is compiled, beneath skipped frames too.
+TEST_F(FrameEval, CalleesOfABrokenFunctionAreDispatched) {
+  Namespace ns(
+      "def leaf(x, y=10): return x + y\n"
+      "def skip_this(x): return leaf(x)\n"
+      "def gen(n):\n  for i in range(n): yield leaf(i)\n"
+      "def f(x):\n"
+      "  class Body: value = leaf(x)\n"
+      "  return [leaf(x), leaf(x, y=20), skip_this(x), Body.value,\n"
+      "          list(map(leaf, [x])), list(gen(2)), (lambda z: leaf(z))(x)]\n"
+      "plain = leaf");
+  compile_in(ns, "f");
+  set_should_compile(all_but_skipped);
+  std::vector<std::string> compiled_names;
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    CompileOutcome outcome;
+    compiled_names.push_back(name_of(request));
+    if (compiled_names.back() == "leaf") {
+      EXPECT_EQ(request.num_args, 2u);
+      return outcome_of(value_entry(first_is_int, [](PyObject* x) {
+        return PyLong_FromLong(-PyLong_AsLong(x));
+      }));
+    }
+    outcome.skip_forever = true;
+    outcome.hook_callees = true;
+    return outcome;
+  };
+  for (int i = 0; i < 3; ++i) {
+    EXPECT_EQ(ns.repr("f(3)"), "[-3, -3, -3, -3, [-3], [0, -1], -3]");
+  }
+  EXPECT_EQ(ns.repr("leaf(3)"), "13");  // outside: untouched
+  EXPECT_EQ(compiled_names,
+            (std::vector<std::string>{"f", "leaf", "<lambda>"}));
+  EXPECT_EQ(hook_installs(), 0);
+}
+
+TEST_F(FrameEval, ResidualFunctionHooksItsCallees) {
+  Namespace ns(
+      "def leaf(x): return x\n"
+      "def f(x): return x\n"
+      "def residual(x): return [leaf(x), leaf(x)]");
+  Ref residual = ns.get("residual");
+  Ref code = ns.eval("residual.__code__");
+  mark_code(code.get(), CodeKind::kResidual);
+  compile_in(ns, "f");
+  set_should_compile(all_but_skipped);
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    if (name_of(request) == "f") {
+      return outcome_of(value_entry(gather_first, [&](PyObject* x) {
+        return make_token(residual.get(), {x});
+      }));
+    }
+    return outcome_of(value_entry(
+        gather_first, [](PyObject*) { return PyLong_FromLong(7); }));
+  };
+  EXPECT_EQ(ns.repr("f(1), f(2)"), "([7, 7], [7, 7])");
+  EXPECT_EQ(compiler_.calls, 2);
+}
+
+TEST_F(FrameEval, FinishThatRunsCodeHooksIt) {
+  Namespace ns("def leaf(x): return x\ndef f(x): return x");
+  Ref leaf = ns.get("leaf");
+  compile_in(ns, "f");
+  set_should_compile(all_but_skipped);
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    if (name_of(request) == "f") {
+      auto entry = value_entry(gather_first, [&](PyObject* x) {
+        return PyObject_CallOneArg(leaf.get(), x);
+      });
+      entry->runs_code = true;
+      return outcome_of(entry);
+    }
+    return outcome_of(value_entry(
+        gather_first, [](PyObject*) { return PyLong_FromLong(7); }));
+  };
+  EXPECT_EQ(ns.repr("f(1)"), "7");
+}
+
+TEST_F(FrameEval, ExecutorsAndCompilersAreNotHooked) {
+  Namespace ns(
+      "def helper(x): return x\n"
+      "def g(x): return x\n"
+      "def f(x): return g(x)");
+  Ref helper = ns.get("helper");
+  compile_in(ns, "f");
+  set_should_compile(all_but_skipped);
+  std::vector<std::string> names;
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    names.push_back(name_of(request));
+    Ref ignored = Ref::steal(PyObject_CallOneArg(helper.get(), Py_None));
+    if (names.back() == "g") {
+      auto entry =
+          value_entry(gather_first, [](PyObject* x) { return Py_NewRef(x); });
+      entry->owned_executor = std::make_unique<FakeExecutor>(
+          [&](PyObject* const* inputs, PyObject**) {
+            Ref r = Ref::steal(PyObject_CallOneArg(helper.get(), inputs[0]));
+            return RunStatus::kOk;
+          });
+      entry->executor = entry->owned_executor.get();
+      return outcome_of(entry);
+    }
+    CompileOutcome outcome;
+    outcome.skip_forever = outcome.hook_callees = true;
+    return outcome;
+  };
+  EXPECT_EQ(ns.repr("f(1), f(2)"), "(1, 2)");
+  EXPECT_EQ(names, (std::vector<std::string>{"f", "g"}));
+}
+
+TEST_F(FrameEval, ACompiledCalleeFallsBackOnce) {
+  // inner has options of its own; beneath f its original frame must not be
+  // dispatched again with f's.
+  Namespace ns("def inner(x): return x\ndef f(x): return inner(x)");
+  int inner_options = 0;
+  Ref plain = ns.get("inner");
+  Ref inner =
+      Ref::steal(make_compiled_function(plain.get(), &inner_options, nullptr));
+  ns.set("inner", inner.get());
+  compile_in(ns, "f");
+  set_should_compile(all_but_skipped);
+  int with_outer_options = 0;
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    CompileOutcome outcome;
+    if (name_of(request) == "inner") {
+      with_outer_options += request.options == &options_;
+    } else {
+      outcome.hook_callees = true;
+    }
+    outcome.skip_forever = true;
+    return outcome;
+  };
+  EXPECT_EQ(ns.repr("f(1), f(2)"), "(1, 2)");
+  EXPECT_EQ(with_outer_options, 0);
+  forget_options(&inner_options);
+}
+
+TEST_F(FrameEval, DispatchedFramesLeakNothing) {
+  Namespace ns(
+      "import sys\n"
+      "def leaf(x, *args, **kw): return x\n"
+      "def f(x):\n"
+      "  for i in range(100): leaf(x, x, x, k=x)\n"
+      "o = object()");
+  compile_in(ns, "f");
+  set_should_compile(all_but_skipped);
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    if (name_of(request) == "leaf") {
+      return outcome_of(
+          value_entry(gather_first, [](PyObject* x) { return Py_NewRef(x); }));
+    }
+    CompileOutcome outcome;
+    outcome.skip_forever = outcome.hook_callees = true;
+    return outcome;
+  };
+  ns.run(
+      "f(o)\nbefore = sys.getrefcount(o), sys.getrefcount(leaf), "
+      "sys.getrefcount(leaf.__code__)\n"
+      "for i in range(20): f(o)\n"
+      "after = sys.getrefcount(o), sys.getrefcount(leaf), "
+      "sys.getrefcount(leaf.__code__)\n");
+  EXPECT_TRUE(ns.truth("before == after")) << ns.repr("before, after");
+}
+
+// ---- captures
+
+TEST_F(FrameEval, CaptureSeesFramesBeneathNativeCalls) {
+  Namespace ns(
+      "calls = []\n"
+      "def key(x): calls.append(x); return -x\n"
+      "class C:\n"
+      "  def __lt__(self, other): calls.append('lt'); return True\n"
+      "def gen():\n  yield 3\n");
+  std::vector<std::string> seen;
+  {
+    CaptureCallbackScope scope([&](PyObject* function, PyObject* const* args,
+                                   size_t n, PyObject** result) {
+      Ref name = Ref::steal(PyObject_GetAttrString(function, "__name__"));
+      seen.push_back(PyUnicode_AsUTF8(name.get()));
+      if (seen.back() != "key") return false;
+      EXPECT_EQ(n, 1u);
+      *result = PyNumber_Negative(args[0]);
+      return true;
+    });
+    EXPECT_EQ(ns.repr("sorted([1, 3, 2], key=key)"), "[3, 2, 1]");
+    EXPECT_EQ(ns.repr("sorted([C(), C()]) and list(gen())"), "[3]");
+  }
+  EXPECT_EQ(seen, (std::vector<std::string>{"key", "key", "key", "__lt__"}));
+  EXPECT_EQ(ns.repr("calls"), "['lt']");
+}
+
+TEST_F(FrameEval, NothingIsOfferedBeneathARefusedFrame) {
+  Namespace ns("def inner(): return 1\ndef outer(): return inner()");
+  int offered = 0;
+  {
+    CaptureCallbackScope scope(
+        [&](PyObject*, PyObject* const*, size_t, PyObject**) {
+          ++offered;
+          return false;
+        });
+    EXPECT_EQ(ns.repr("outer()"), "1");
+  }
+  EXPECT_EQ(offered, 1);
+}
+
+TEST_F(FrameEval, CaptureCallbacksNestAndRaise) {
+  Namespace ns("def f(x): return x\ndef g(x): return x");
+  Ref g = ns.get("g");
+  {
+    CaptureCallbackScope scope([&](PyObject* function, PyObject* const* args,
+                                   size_t, PyObject** result) {
+      if (function == g.get()) {
+        PyErr_SetString(PyExc_KeyError, "inside");
+        *result = nullptr;
+      } else {
+        *result = PyObject_CallOneArg(g.get(), args[0]);
+      }
+      return true;
+    });
+    EXPECT_EQ(ns.repr("f(1)"), "KeyError: 'inside'");
+  }
+  {
+    CaptureCallbackScope scope(
+        [&](PyObject*, PyObject* const*, size_t, PyObject**) -> bool {
+          throw std::runtime_error("a bug in the interpreter");
+        });
+    EXPECT_EQ(ns.repr("f(1)"),
+              "RuntimeError: FrameJIT: a bug in the interpreter");
+  }
+}
+
+TEST_F(FrameEval, CompiledFunctionsBeneathACaptureAreOffered) {
+  Namespace ns("def f(x): return x");
+  compile_in(ns, "f");
+  int offered = 0;
+  {
+    CompilingScope compiling;
+    CaptureCallbackScope scope(
+        [&](PyObject*, PyObject* const*, size_t, PyObject** result) {
+          ++offered;
+          *result = PyLong_FromLong(5);
+          return true;
+        });
+    EXPECT_EQ(ns.repr("f(1)"), "5");
+  }
+  EXPECT_EQ(offered, 1);
+  EXPECT_EQ(compiler_.calls, 0);
+}
+
+TEST_F(FrameEval, OtherThreadsAreLeftAlone) {
+  Namespace ns(
+      "import threading\n"
+      "out = []\n"
+      "def work(): out.append('ran')\n"
+      "def start():\n  pass\n");
+  int offered = 0;
+  {
+    CaptureCallbackScope scope(
+        [&](PyObject*, PyObject* const*, size_t, PyObject**) {
+          ++offered;
+          return false;
+        });
+    ns.run(
+        "import _thread\n"
+        "lock = _thread.allocate_lock(); lock.acquire()\n"
+        "def body():\n  work(); lock.release()\n"
+        "_thread.start_new_thread(body, ())\n"
+        "lock.acquire()\n");
+  }
+  EXPECT_EQ(ns.repr("out"), "['ran']");
+  EXPECT_EQ(offered, 0);
+}
+
+// ---- limits
+
+// Depth reached by a recursion beneath the hook, against the same without it.
+TEST_F(FrameEval, RecursionDepthIsNotReduced) {
+  Namespace ns(
+      "import sys\n"
+      "def down(n):\n"
+      "  global reached\n"
+      "  reached = n\n"
+      "  return down(n + 1)\n"
+      "def skip_f():\n"
+      "  try: down(0)\n"
+      "  except RecursionError: pass\n"
+      "  return reached\n"
+      "def f(): return skip_f()\n");
+  compile_in(ns, "f");
+  set_should_compile([](PyObject*, PyObject*) { return false; });
+  compiler_.on_compile = [&](const CompileRequest&) {
+    CompileOutcome outcome;
+    outcome.skip_forever = outcome.hook_callees = true;
+    return outcome;
+  };
+  for (int limit : {1000, 4000}) {
+    ns.run("sys.setrecursionlimit(" + std::to_string(limit) + ")");
+    long plain = PyLong_AsLong(ns.eval("skip_f()").get());
+    long hooked = PyLong_AsLong(ns.eval("f()").get());
+    EXPECT_GT(plain, limit - 100);
+    EXPECT_GT(hooked, plain - 20) << "limit " << limit;
+  }
+  ns.run("sys.setrecursionlimit(1000)");
+}
+
+TEST_F(FrameEval, CompiledRecursionEndsInRecursionError) {
+  Namespace ns(
+      "def f(n): return 0\n"
+      "def residual(n): return f(n + 1)\n");
+  Ref residual = ns.get("residual");
+  Ref code = ns.eval("residual.__code__");
+  mark_code(code.get(), CodeKind::kResidual);
+  compile_in(ns, "f");
+  compiler_.on_compile = [&](const CompileRequest&) {
+    return outcome_of(value_entry(gather_first, [&](PyObject* x) {
+      return make_token(residual.get(), {x});
+    }));
+  };
+  EXPECT_EQ(ns.repr("f(0)").substr(0, 15), "RecursionError:");
+  EXPECT_EQ(ns.repr("1 + 1"), "2");
+}
+
+TEST_F(FrameEval, DeepRecursionSurvivesALowStack) {
+  Namespace ns(
+      "import sys\n"
+      "def down(n): return 0 if n == 0 else 1 + down(n - 1)\n"
+      "def f(n): return down(n)\n"
+      "old = sys.getrecursionlimit()\n"
+      "sys.setrecursionlimit(200000)\n");
+  compile_in(ns, "f");
+  set_should_compile([](PyObject*, PyObject*) { return false; });
+  compiler_.on_compile = [&](const CompileRequest&) {
+    CompileOutcome outcome;
+    outcome.skip_forever = outcome.hook_callees = true;
+    return outcome;
+  };
+  // Far more frames than the native stack holds when each nests there.
+  EXPECT_EQ(ns.repr("f(100000)"), "100000");
+  ns.run("sys.setrecursionlimit(old)");
+  EXPECT_EQ(hook_installs(), 0);
+}
+
+TEST_F(FrameEval, ForkedChildHasNoHookOfOtherThreads) {
+  Namespace ns("def f(): return 1");
+  CaptureCallbackScope scope(
+      [](PyObject*, PyObject* const*, size_t, PyObject**) { return false; });
+  // This thread's scope goes on in the child.
+  ns.run(
+      "import os\n"
+      "pid = os.fork()\n"
+      "if pid == 0:\n"
+      "  os._exit(0 if f() == 1 else 1)\n"
+      "status = os.waitpid(pid, 0)[1]");
+  EXPECT_EQ(ns.repr("status"), "0");
+  EXPECT_EQ(hook_installs(), 1);
+}
+
+// ---- somebody else's hook
+
+internals::EvalFrame foreign_previous = nullptr;
+int foreign_frames = 0;
+PyObject* foreign_hook(PyThreadState* thread, _PyInterpreterFrame* frame,
+                       int throwflag) {
+  ++foreign_frames;
+  return foreign_previous(thread, frame, throwflag);
+}
+
+TEST_F(FrameEval, AnotherHookOnTopOfOursIsNoLoop) {
+  Namespace ns("def f(): return g()\ndef g(): return 1");
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  foreign_frames = 0;
+  int offered = 0;
+  auto refuse = [&](PyObject*, PyObject* const*, size_t, PyObject**) {
+    ++offered;
+    return false;
+  };
+  {
+    CaptureCallbackScope outer(refuse);
+    foreign_previous = internals::eval_frame_function(interpreter);
+    internals::set_eval_frame_function(interpreter, foreign_hook);
+    {
+      CaptureCallbackScope inner(refuse);
+      EXPECT_EQ(ns.repr("f()"), "1");
+    }
+    EXPECT_GT(foreign_frames, 0);
+    EXPECT_GT(offered, 0);
+  }
+  // Ours is gone although theirs still calls it.
+  offered = 0;
+  EXPECT_EQ(ns.repr("f()"), "1");
+  EXPECT_EQ(offered, 0);
+  {
+    CaptureCallbackScope again(refuse);  // now on top of theirs, and beneath
+    EXPECT_EQ(ns.repr("f()"), "1");
+    EXPECT_GT(offered, 0);
+  }
+  internals::set_eval_frame_function(interpreter,
+                                     internals::default_eval_frame());
+}
+
+}  // namespace
+}  // namespace framejit::testing
