@@ -235,6 +235,33 @@ Result<Ref> Interpreter::inline_function(PyObject* function,
   return std::move(exit.value);
 }
 
+bool Interpreter::call_from_native(PyObject* function, PyObject* const* args,
+                                   size_t num_args, PyObject** result) {
+  *result = nullptr;
+  try {
+    Result<Ref> value = [&]() -> Result<Ref> {
+      auto callee = std::make_unique<Frame>();
+      FJ_CHECK_OK(prepare_frame(*callee, function));
+      FJ_CHECK(num_args <= callee->slots.size());
+      for (size_t i = 0; i < num_args; ++i) {
+        callee->slots[i] = Ref::borrow(args[i]);
+      }
+      ++inlined_calls;
+      FJ_TRY(Exit exit, run(*callee));
+      FJ_CHECK(exit.flow == Flow::kReturn, "a called function that yielded");
+      return std::move(exit.value);
+    }();
+    if (value.ok()) {
+      *result = value.value().release();
+    } else if (value.broke()) {
+      post_break(value.take_break());
+    }
+  } catch (const InternalError& error) {
+    post_break(Break{BreakReason::kInternal, error.message(), here()});
+  }
+  return true;
+}
+
 Result<Ref> Interpreter::call_function(PyObject* function,
                                        const Arguments& args,
                                        PyObject* kwnames) {

@@ -5,6 +5,7 @@
 #include "bytecode/calls.h"
 #include "bytecode/interpreter.h"
 #include "bytecode/residual.h"
+#include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -220,7 +221,14 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   interpreter_ = &interpreter;
   Frame frame;
   FJ_CHECK_OK(bind_inputs(frame));
-  Result<Interpreter::Exit> exit = interpreter.run(frame);
+  Result<Interpreter::Exit> exit = [&] {
+    CaptureCallbackScope callbacks([&](PyObject* function,
+                                       PyObject* const* args, size_t num_args,
+                                       PyObject** result) {
+      return interpreter.call_from_native(function, args, num_args, result);
+    });
+    return interpreter.run(frame);
+  }();
   if (exit.ok()) {
     FJ_CHECK(exit.value().flow == Flow::kReturn);
     return finish_return(std::move(exit.value().value));

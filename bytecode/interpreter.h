@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -38,6 +39,9 @@ struct StopPoint {
 };
 
 using Arguments = std::vector<PyObject*>;
+
+// The functions of torch.nn.Module that nn_module.cpp runs itself.
+enum class ModuleFunction : uint8_t { kNone, kGetAttr, kWrappedCall, kCall };
 
 class Interpreter final : public Caller {
  public:
@@ -76,6 +80,12 @@ class Interpreter final : public Caller {
   bool is_fresh_function(PyObject* function) const {
     return fresh_functions_.contains(function);
   }
+
+  ModuleFunction module_function(PyObject* function);  // nn_module.cpp
+  // A frame that CPython was about to run beneath a native call: parameter
+  // slots are bound. False: CPython runs it.
+  bool call_from_native(PyObject* function, PyObject* const* args,
+                        size_t num_args, PyObject** result);
 
   // ---- binding.cpp: arguments into the parameter slots of the frame.
   Status bind(Frame& frame, const Arguments& args, PyObject* kwnames);
@@ -130,6 +140,7 @@ class Interpreter final : public Caller {
   std::vector<Span> break_stack_;
   std::optional<Break> pending_break_;
   std::unordered_set<PyObject*> fresh_functions_;
+  std::unordered_map<PyObject*, ModuleFunction> module_functions_;  // by code
   std::shared_ptr<Interpreter*> handle_;
 };
 
