@@ -18,6 +18,8 @@ class TorchGraph final : public ForeignGraph {
  public:
   std::unique_ptr<Graph> graph = std::make_unique<Graph>();
   std::vector<int> input_objects;
+  // Graph inputs (tensors) that nodes of the graph write to.
+  std::vector<int> mutated_inputs;
   // Hints of the symbols, by symbol index.
   std::vector<int64_t> symbol_hints;
   // Random operations inside: the executor restores the generator state when

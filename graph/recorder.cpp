@@ -1,0 +1,407 @@
+#include "graph/recorder.h"
+
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+#include <algorithm>
+#include <set>
+
+#include "graph/python_args.h"
+#include "graph/sym_node.h"
+
+namespace framejit::graph {
+
+namespace {
+
+const void* companion_storage(const at::Tensor& tensor) {
+  TraceTensorImpl* trace = as_trace(tensor);
+  if (!trace) return nullptr;
+  return trace->meta()
+      .unsafeGetTensorImpl()
+      ->unsafe_storage()
+      .unsafeGetStorageImpl();
+}
+
+bool is_stand_in(PyObject* object) {
+  return THPVariable_Check(object) && as_trace(THPVariable_Unpack(object));
+}
+
+std::string python_error_text() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Ref type_ref = Ref::steal(type), value_ref = Ref::steal(value),
+      traceback_ref = Ref::steal(traceback);
+  std::string text =
+      type ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "no exception";
+  Ref message = Ref::steal(value ? PyObject_Str(value) : nullptr);
+  const char* chars = message ? PyUnicode_AsUTF8(message.get()) : nullptr;
+  if (!chars) PyErr_Clear();
+  if (chars && *chars) text += std::string(": ") + chars;
+  return text;
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+// While a leaf runs, operations on stand-ins are part of its node, and factory
+// functions are traced. Outside, this thread's torch calls are native.
+class Recorder::CallScope {
+ public:
+  explicit CallScope(Recorder& recorder)
+      : recorder_(recorder), include_(c10::DispatchKey::Fake) {
+    if (recorder_.depth_++ == 0) {
+      recorder_.operations_ = 0;
+      recorder_.writes_ = false;
+    }
+  }
+  ~CallScope() { --recorder_.depth_; }
+
+ private:
+  Recorder& recorder_;
+  c10::impl::IncludeDispatchKeyGuard include_;
+};
+
+Recorder::Recorder(GuardSet* guards)
+    : TraceSession(guards), result_(std::make_unique<TorchGraph>()) {}
+
+Recorder::~Recorder() = default;
+
+Recorder::Entry* Recorder::find(PyObject* stand_in) {
+  auto found = entries_.find(stand_in);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+PyObject* Recorder::stand_in_of(PyObject* real) const {
+  auto found = stand_ins_.find(real);
+  return found == stand_ins_.end() ? nullptr : found->second;
+}
+
+void Recorder::fill_meta(Value* value, const at::Tensor& tensor) {
+  value->kind = Value::Kind::kTensor;
+  SymbolicShape shape = shape_of(tensor);
+  value->meta.dtype = tensor.scalar_type();
+  value->meta.sizes = std::move(shape.sizes);
+  value->meta.strides = std::move(shape.strides);
+  value->meta.storage_offset = std::move(shape.storage_offset);
+  value->meta.device = tensor.device();
+  value->meta.requires_grad = tensor.requires_grad();
+}
+
+void Recorder::add_input(Ref stand_in, Ref real, const Source* source,
+                         std::string name) {
+  const at::Tensor& tensor = THPVariable_Unpack(stand_in.get());
+  Value* value = result_->graph->add_input(std::move(name), TensorMeta{});
+  fill_meta(value, tensor);
+  input_storages_.emplace(companion_storage(tensor), value);
+  stand_ins_[real.get()] = stand_in.get();
+  inputs_.push_back(stand_in.get());
+  entries_[stand_in.get()] = Entry{value, source, std::move(real)};
+  kept_.push_back(std::move(stand_in));
+}
+
+// ---- what reaches the Fake key
+
+Status Recorder::before(const c10::OperatorHandle& op) {
+  if (depth_ > 0) return ok_status();
+  return Break{BreakReason::kUnknownCallee,
+               "C code ran " + op.schema().name() +
+                   " on a captured tensor behind the recorder",
+               span_};
+}
+
+void Recorder::record(const c10::OperatorHandle& op,
+                      c10::ArrayRef<c10::IValue> arguments,
+                      c10::ArrayRef<c10::IValue> results) {
+  ++operations_;
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) result_->uses_random = true;
+  const auto& schema = op.schema().arguments();
+  for (size_t i = 0; i < schema.size() && i < arguments.size(); ++i) {
+    const auto* alias = schema[i].alias_info();
+    if (!alias || !alias->isWrite()) continue;
+    writes_ = true;
+    auto note = [&](const at::Tensor& tensor) {
+      auto found = input_storages_.find(companion_storage(tensor));
+      if (found != input_storages_.end()) mutated_.insert(found->second);
+    };
+    if (arguments[i].isTensor()) {
+      note(arguments[i].toTensor());
+    } else if (arguments[i].isTensorList()) {
+      for (const at::Tensor& tensor : arguments[i].toTensorVector())
+        note(tensor);
+    }
+  }
+}
+
+// ---- calls
+
+Result<Ref> Recorder::call_natively(PyObject* callable,
+                                    const std::vector<PyObject*>& args,
+                                    PyObject* kwnames) {
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  Ref result;
+  {
+    CallScope scope(*this);
+    result = Ref::steal(PyObject_Vectorcall(
+        callable, args.data(), args.size() - keywords, kwnames));
+  }
+  if (has_break()) {
+    PyErr_Clear();
+    Break brk = *take_break();
+    if (!brk.span.code) brk.span = span_;
+    return brk;
+  }
+  if (!result) return raised_as_break(callable);
+  return result;
+}
+
+Break Recorder::raised_as_break(PyObject* callable) {
+  std::string text = python_error_text();
+  BreakReason reason = BreakReason::kLeafRaised;
+  if (contains(text, "_local_scalar_dense") || contains(text, "tolist") ||
+      contains(text, "data pointer") || contains(text, "data-dependent")) {
+    reason = BreakReason::kDataDependentValue;
+  }
+  return Break{reason, text, span_};
+}
+
+Result<Ref> Recorder::run_unrecorded(PyObject* callable,
+                                     const std::vector<PyObject*>& args,
+                                     PyObject* kwnames) {
+  return call_natively(callable, args, kwnames);
+}
+
+Result<Arg> Recorder::argument(PyObject* object) {
+  return to_arg(object, [&](PyObject* tensor) -> Result<Value*> {
+    if (Entry* entry = find(tensor)) return entry->value;
+    return Break{BreakReason::kUnknownTensor,
+                 "a tensor that no argument or attribute leads to", span_};
+  });
+}
+
+Result<Ref> Recorder::record_call(PyObject* callable,
+                                  const std::vector<PyObject*>& args,
+                                  PyObject* kwnames, const char* method) {
+  // A callback of C code beneath a leaf: the leaf's node covers it.
+  if (depth_ > 0) return call_natively(callable, args, kwnames);
+  auto node = std::make_unique<Node>();
+  node->op = method ? Opcode::kCallMethod : Opcode::kCallFunction;
+  node->callable = Ref::borrow(callable);
+  if (method) node->method = method;
+  node->span = span_;
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  size_t positional = args.size() - keywords;
+  // Arguments are copied before the call: it may change lists.
+  for (size_t i = 0; i < args.size(); ++i) {
+    FJ_TRY(Arg arg, argument(args[i]));
+    if (i < positional) {
+      node->args.push_back(std::move(arg));
+      continue;
+    }
+    const char* name =
+        PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i - positional));
+    if (!name) return Result<Ref>::raised();
+    node->kwargs.emplace_back(name, std::move(arg));
+  }
+  FJ_TRY(Ref result, call_natively(callable, args, kwnames));
+  // x.size(0), x.to(its own dtype): nothing happened.
+  if (operations_ == 0 && !has_new_tensor(result.get())) return result;
+  node->must_keep = writes_;
+  Node* placed = result_->graph->append(std::move(node));
+  FJ_CHECK_OK(add_outputs(placed, result.get()));
+  return result;
+}
+
+bool Recorder::has_new_tensor(PyObject* result) {
+  if (is_stand_in(result)) return !find(result);
+  if (PyList_Check(result) || PyTuple_Check(result)) {
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(result);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      if (has_new_tensor(PySequence_Fast_GET_ITEM(result, i))) return true;
+  }
+  return false;
+}
+
+Status Recorder::add_output(Node* node, PyObject* item) {
+  if (!THPVariable_Check(item)) {
+    bool nested = (PyList_Check(item) || PyTuple_Check(item)) &&
+                  has_new_tensor(item);
+    if (nested)
+      return Break{BreakReason::kUnknownTorchCallee,
+                   "a nested list of tensors as the result", span_};
+    result_->graph->add_output(node, Value::Kind::kOther);
+    return ok_status();
+  }
+  const at::Tensor& tensor = THPVariable_Unpack(item);
+  TraceTensorImpl* trace = as_trace(tensor);
+  if (!trace || trace->session() != id())
+    return Break{BreakReason::kUnknownTensor,
+                 "an operation returned a tensor that was not captured",
+                 span_};
+  Value* value = result_->graph->add_output(node);
+  fill_meta(value, tensor);
+  // In place: the object keeps its first value.
+  if (find(item)) return ok_status();
+  entries_[item] = Entry{value, nullptr, {}};
+  kept_.push_back(Ref::borrow(item));
+  return ok_status();
+}
+
+Status Recorder::add_outputs(Node* node, PyObject* result) {
+  if (PyList_Check(result) || PyTuple_Check(result)) {
+    node->outputs_are_list = true;
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(result);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      FJ_CHECK_OK(add_output(node, PySequence_Fast_GET_ITEM(result, i)));
+    return ok_status();
+  }
+  if (THPVariable_Check(result)) return add_output(node, result);
+  return ok_status();
+}
+
+Result<Ref> Recorder::record_state_write(PyObject* callable,
+                                         const std::vector<PyObject*>& args) {
+  auto node = std::make_unique<Node>();
+  node->op = Opcode::kStateEnter;
+  node->callable = Ref::borrow(callable);
+  node->must_keep = true;
+  node->span = span_;
+  for (PyObject* object : args) {
+    FJ_TRY(Arg arg, argument(object));
+    node->args.push_back(std::move(arg));
+  }
+  Ref result = Ref::steal(
+      PyObject_Vectorcall(callable, args.data(), args.size(), nullptr));
+  if (!result) return raised_as_break(callable);
+  result_->graph->append(std::move(node));
+  return result;
+}
+
+// ---- the end
+
+void Recorder::drop_unused_inputs() {
+  Graph& graph = *result_->graph;
+  std::vector<Value*> inputs = graph.inputs;
+  for (Value* value : inputs)
+    if (value->users.empty()) graph.erase(value->node);
+}
+
+// Only the last of consecutive state writes counts, and none at the end.
+void Recorder::drop_idle_state_writes() {
+  Graph& graph = *result_->graph;
+  std::vector<Node*> idle;
+  Node* pending = nullptr;
+  for (auto& node : graph.block().nodes) {
+    if (node->op == Opcode::kStateEnter) {
+      if (pending) idle.push_back(pending);
+      pending = node.get();
+    } else if (node->op != Opcode::kOutput) {
+      pending = nullptr;
+    }
+  }
+  if (pending) idle.push_back(pending);
+  for (Node* node : idle) graph.erase(node);
+}
+
+void Recorder::add_symbol_inputs() {
+  Graph& graph = *result_->graph;
+  std::set<int> symbols;
+  auto collect = [&](const Expr& expr) {
+    std::vector<int> found;
+    expr.collect_symbols(&found);
+    symbols.insert(found.begin(), found.end());
+  };
+  std::function<void(const Arg&)> visit = [&](const Arg& arg) {
+    if (arg.is<Expr>()) collect(arg.get<Expr>());
+    if (arg.is<Arg::List>())
+      for (const Arg& item : arg.get<Arg::List>().items) visit(item);
+    if (arg.is<Arg::Tuple>())
+      for (const Arg& item : arg.get<Arg::Tuple>().items) visit(item);
+    if (arg.is<Arg::Dict>()) {
+      for (const auto& [key, item] : arg.get<Arg::Dict>().items) {
+        visit(key);
+        visit(item);
+      }
+    }
+    if (arg.is<std::shared_ptr<Arg::Slice>>()) {
+      const auto& slice = arg.get<std::shared_ptr<Arg::Slice>>();
+      visit(slice->start);
+      visit(slice->stop);
+      visit(slice->step);
+    }
+  };
+  for (auto& node : graph.block().nodes) {
+    for (const Arg& arg : node->args) visit(arg);
+    for (const auto& [name, arg] : node->kwargs) visit(arg);
+    for (const auto& value : node->outputs) {
+      for (const Expr& size : value->meta.sizes) collect(size);
+      for (const Expr& stride : value->meta.strides) collect(stride);
+      collect(value->meta.storage_offset);
+    }
+  }
+  for (int symbol : symbols) {
+    graph.add_symbol_input("s" + std::to_string(symbol), Expr::symbol(symbol));
+    result_->input_objects.push_back(-1);
+  }
+}
+
+// Writing to an input changes every other input that shares its memory; the
+// functional graph cannot say that. What shares is guarded as soon as there is
+// a write.
+Status Recorder::guard_storage() {
+  if (mutated_.empty()) return ok_status();
+  std::vector<const Source*> sources;
+  std::vector<int> groups;
+  std::unordered_map<const void*, int> seen;
+  bool shared = false;
+  for (PyObject* stand_in : inputs_) {
+    const Entry& entry = entries_.at(stand_in);
+    const at::Tensor& real = THPVariable_Unpack(entry.real.get());
+    const void* storage =
+        real.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    auto [place, fresh] = seen.emplace(storage, static_cast<int>(seen.size()));
+    shared |= !fresh;
+    sources.push_back(entry.source);
+    groups.push_back(place->second);
+  }
+  if (shared)
+    return Break{BreakReason::kAliasedMutation,
+                 "an input is written to and shares memory with another one",
+                 span_};
+  if (sources.size() > 1)
+    guards()->add_storage_relation(std::move(sources), std::move(groups));
+  return ok_status();
+}
+
+Result<std::unique_ptr<TorchGraph>> Recorder::finish(
+    const std::vector<PyObject*>& outputs) {
+  Graph& graph = *result_->graph;
+  std::vector<Arg> args;
+  for (PyObject* output : outputs) {
+    FJ_TRY(Arg arg, argument(output));
+    args.push_back(std::move(arg));
+  }
+  graph.set_outputs(std::move(args));
+  FJ_CHECK_OK(guard_storage());
+  drop_idle_state_writes();
+  drop_unused_inputs();
+  std::unordered_map<Value*, const Source*> sources;
+  for (PyObject* stand_in : inputs_) {
+    const Entry& entry = entries_.at(stand_in);
+    sources[entry.value] = entry.source;
+  }
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    Value* input = graph.inputs[i];
+    result_->input_objects.push_back(guards()->gather(sources.at(input)));
+    if (mutated_.count(input)) result_->mutated_inputs.push_back(i);
+  }
+  add_symbol_inputs();
+  result_->symbol_hints = guards()->hints();
+  return std::move(result_);
+}
+
+}  // namespace framejit::graph

@@ -1,0 +1,98 @@
+// Recorder: the torch-level graph of one capture while it grows.
+//
+// A stand-in is known by its Python object; `Entry` says which graph Value it
+// is and, for inputs, which real tensor and Source. Every stand-in is kept
+// alive until the capture ends, so that addresses are not used twice. The
+// recorder is also the TraceSession: operations that reach the Fake key outside
+// call() are not part of any node, so they end the capture.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "graph/torch_graph.h"
+#include "graph/trace_tensor.h"
+
+namespace framejit::graph {
+
+class Recorder final : public TraceSession {
+ public:
+  explicit Recorder(GuardSet* guards);
+  ~Recorder() override;
+
+  struct Entry {
+    Value* value = nullptr;
+    const Source* source = nullptr;  // null: computed
+    Ref real;                        // the input tensor
+  };
+  // Null: unknown tensor.
+  Entry* find(PyObject* stand_in);
+  // The stand-in made for a real tensor, or null.
+  PyObject* stand_in_of(PyObject* real) const;
+  void add_input(Ref stand_in, Ref real, const Source* source,
+                 std::string name);
+
+  // Runs `callable` on stand-ins and records it as one node. `method`: record
+  // as a method call by this name (the descriptor is `callable`, self the first
+  // argument).
+  Result<Ref> record_call(PyObject* callable,
+                          const std::vector<PyObject*>& args,
+                          PyObject* kwnames, const char* method = nullptr);
+  // Runs it with tracing on but makes no node.
+  Result<Ref> run_unrecorded(PyObject* callable,
+                             const std::vector<PyObject*>& args,
+                             PyObject* kwnames);
+  // A thread state write: runs it natively, records it.
+  Result<Ref> record_state_write(PyObject* callable,
+                                 const std::vector<PyObject*>& args);
+
+  // Ends the recording: outputs, unused inputs dropped, guards on storage.
+  Result<std::unique_ptr<TorchGraph>> finish(
+      const std::vector<PyObject*>& outputs);
+
+  void set_span(const Span& span) { span_ = span; }
+  const Span& span() const { return span_; }
+
+  // ---- TraceSession
+  Status before(const c10::OperatorHandle& op) override;
+  void record(const c10::OperatorHandle& op,
+              c10::ArrayRef<c10::IValue> arguments,
+              c10::ArrayRef<c10::IValue> results) override;
+
+ private:
+  class CallScope;
+  Result<Ref> call_natively(PyObject* callable,
+                            const std::vector<PyObject*>& args,
+                            PyObject* kwnames);
+  Result<Arg> argument(PyObject* object);
+  // Whether the result holds a stand-in not seen before.
+  bool has_new_tensor(PyObject* result);
+  Status add_outputs(Node* node, PyObject* result);
+  Status add_output(Node* node, PyObject* item);
+  void fill_meta(Value* value, const at::Tensor& tensor);
+  Break raised_as_break(PyObject* callable);
+
+  void drop_unused_inputs();
+  void drop_idle_state_writes();
+  void add_symbol_inputs();
+  Status guard_storage();
+
+  std::unique_ptr<TorchGraph> result_;
+  std::unordered_map<PyObject*, Entry> entries_;
+  std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
+  std::vector<Ref> kept_;
+  std::vector<PyObject*> inputs_;  // stand-ins of inputs, in order
+  // Storage of an input's companion -> graph value, to see mutations.
+  std::unordered_map<const void*, Value*> input_storages_;
+  std::unordered_set<Value*> mutated_;
+  Span span_;
+  int depth_ = 0;          // inside record_call
+  int operations_ = 0;     // ATen operations of the running call
+  bool writes_ = false;    // one of them wrote to an argument
+};
+
+}  // namespace framejit::graph

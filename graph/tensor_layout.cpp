@@ -1,0 +1,126 @@
+// The TensorLayout that guards read tensors with, checked against live tensors
+// before it is trusted.
+#include <ATen/core/Tensor.h>
+#include <ATen/ops/empty_strided.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
+#include <torch/csrc/QScheme.h>
+#include <torch/csrc/Size.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <cstring>
+
+#include "graph/fake_fallback.h"
+#include "graph/libtorch_private.h"
+#include "graph/thread_state.h"
+#include "graph/tracer.h"
+
+namespace framejit::graph {
+
+namespace {
+
+bool is_tensor(PyObject* object) { return THPVariable_Check(object); }
+
+bool same_thread_state(const void* state) {
+  return static_cast<const ThreadState*>(state)->same_as_now();
+}
+
+std::string explain_thread_state(const void* state) {
+  return static_cast<const ThreadState*>(state)->difference();
+}
+
+bool is_foreign_constant(PyObject* object) {
+  if (THPSize_Check(object)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      if (!PyLong_CheckExact(PyTuple_GET_ITEM(object, i))) return false;
+    return true;
+  }
+  return THPDtype_Check(object) || THPDevice_Check(object) ||
+         THPLayout_Check(object) || THPMemoryFormat_Check(object) ||
+         THPQScheme_Check(object);
+}
+
+template <class T>
+T read(const void* base, int offset) {
+  T value;
+  std::memcpy(&value, static_cast<const char*>(base) + offset, sizeof value);
+  return value;
+}
+
+// Reads a tensor as the emitted code does and compares with its API.
+bool reads_right(const TensorLayout& layout, int64_t dims) {
+  std::vector<int64_t> sizes, strides;
+  for (int64_t i = 0; i < dims; ++i) {
+    sizes.push_back(i + 2);
+    strides.push_back(1000 + i);
+  }
+  at::Tensor tensor = at::empty_strided({64}, {1}, at::kInt);
+  auto* impl = tensor.unsafeGetTensorImpl();
+  impl->set_sizes_and_strides(sizes, strides, 3);
+  Ref object = Ref::steal(THPVariable_Wrap(tensor));
+  if (!object) {
+    PyErr_Clear();
+    return false;
+  }
+  if (read<const void*>(object.get(), layout.tensor_impl) != impl) return false;
+  if (read<const void*>(impl, layout.storage) !=
+      impl->unsafe_storage().unsafeGetStorageImpl())
+    return false;
+  if (read<uint64_t>(impl, layout.key_set) != impl->key_set().raw_repr() ||
+      read<int64_t>(impl, layout.storage_offset) != 3 ||
+      read<uint16_t>(impl, layout.data_type) !=
+          static_cast<uint16_t>(at::kInt) ||
+      read<int8_t>(impl, layout.device) != 0)
+    return false;
+  int base = layout.sizes_and_strides;
+  if (read<uint64_t>(impl, base) != static_cast<uint64_t>(dims)) return false;
+  const char* data = reinterpret_cast<const char*>(impl) + base + 8;
+  int capacity = layout.storage_inline_dims;
+  if (dims > layout.storage_inline_dims) {
+    data = read<const char*>(impl, base + 8);
+    capacity = static_cast<int>(dims);
+  }
+  for (int64_t i = 0; i < dims; ++i) {
+    if (read<int64_t>(data, 8 * i) != sizes[i] ||
+        read<int64_t>(data, 8 * (capacity + i)) != strides[i])
+      return false;
+  }
+  if (read<const void*>(impl, layout.autograd_meta) != nullptr) return false;
+  at::Tensor real = at::empty_strided({2}, {1}, at::kFloat);
+  real.set_requires_grad(true);
+  auto* meta =
+      read<const void*>(real.unsafeGetTensorImpl(), layout.autograd_meta);
+  return meta && read<bool>(meta, layout.requires_grad) &&
+         read<const void*>(meta, layout.grad_fn) == nullptr;
+}
+
+}  // namespace
+
+bool install_torch(std::string* error) {
+  static bool installed = false;
+  if (installed) return true;
+  try {
+    TensorLayout layout = native_tensor_offsets();
+    layout.is_tensor = &is_tensor;
+    layout.same_thread_state = &same_thread_state;
+    layout.explain_thread_state = &explain_thread_state;
+    layout.is_foreign_constant = &is_foreign_constant;
+    if (!reads_right(layout, 2) || !reads_right(layout, 5) ||
+        !reads_right(layout, 7)) {
+      *error = "the memory layout of this torch's tensors is not the one "
+               "FrameJIT knows";
+      return false;
+    }
+    if (!register_fake_fallback(error)) return false;
+    set_tensor_layout(layout);
+    installed = true;
+    return true;
+  } catch (const std::exception& exception) {
+    *error = exception.what();
+    return false;
+  }
+}
+
+}  // namespace framejit::graph

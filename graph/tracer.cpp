@@ -1,0 +1,522 @@
+#include "graph/tracer.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+#include "graph/callees.h"
+#include "graph/input_guards.h"
+#include "graph/recorder.h"
+#include "graph/sym_node.h"
+#include "graph/tensor_attributes.h"
+#include "graph/thread_state.h"
+
+namespace framejit::graph {
+
+namespace {
+
+// No C++ exception leaves the tracer except a broken invariant of FrameJIT
+// (InternalError, caught by the dispatcher).
+template <class F>
+auto guarded(const F& f) -> decltype(f()) {
+  try {
+    return f();
+  } catch (py::error_already_set& error) {
+    error.restore();
+    PyErr_Clear();
+    return Break{BreakReason::kInternal, "a torch binding raised", {}};
+  } catch (const std::exception& error) {
+    return Break{BreakReason::kInternal, error.what(), {}};
+  }
+}
+
+bool is_symbolic_object(PyObject* object) {
+  py::handle handle(object);
+  return torch::is_symint(handle) || torch::is_symbool(handle) ||
+         torch::is_symfloat(handle);
+}
+
+c10::SymNode node_of(PyObject* symbolic) {
+  py::handle handle(symbolic);
+  if (torch::is_symint(handle)) {
+    auto value = handle.cast<c10::SymInt>();
+    return value.is_symbolic() ? value.toSymNode() : c10::SymNode();
+  }
+  if (torch::is_symbool(handle)) {
+    auto value = handle.cast<c10::SymBool>();
+    return value.is_heap_allocated() ? value.toSymNodeImpl() : c10::SymNode();
+  }
+  if (torch::is_symfloat(handle)) {
+    auto value = handle.cast<c10::SymFloat>();
+    return value.is_symbolic() ? value.toSymNodeImpl() : c10::SymNode();
+  }
+  return {};
+}
+
+class LibTorchTracer final : public TensorTracer {
+ public:
+  ~LibTorchTracer() override { abandon(); }
+
+  Status begin(GuardSet* guards) override;
+  Result<std::unique_ptr<ForeignGraph>> finish(
+      const std::vector<PyObject*>& outputs) override;
+  void abandon() override;
+  std::vector<std::pair<Ref, std::vector<Ref>>> state_now() override;
+
+  ObjectClass classify(PyObject* object) override;
+  Result<Ref> stand_in(PyObject* tensor, const Source* source,
+                       uint64_t dynamic_dims) override;
+  PyObject* real_of(PyObject* stand_in) override;
+  const Source* source_of(PyObject* stand_in) override;
+
+  CalleeClass classify_callee(PyObject* callable) override;
+  Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
+                   PyObject* kwnames) override;
+  Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override;
+  Status set_attribute(PyObject* stand_in, PyObject* name,
+                       PyObject* value) override;
+  Result<Ref> operate(PyObject* function,
+                      const std::vector<PyObject*>& operands) override;
+
+  Result<Ref> make_symbolic(const Expr& expr) override;
+  std::optional<Expr> expr_of(PyObject* symbolic) override;
+  PyObject* symbolic_type(PyObject* symbolic) override;
+  Result<Ref> concretise(PyObject* symbolic) override;
+
+  std::optional<Break> pending_break() override;
+  void set_location(const Span& span) override;
+
+ private:
+  Result<Ref> record_bound(PyObject* callable,
+                           const std::vector<PyObject*>& args,
+                           PyObject* kwnames);
+  Result<Ref> grad_of(PyObject* stand_in);
+  Result<Ref> class_attribute(PyObject* stand_in, PyObject* name,
+                              PyObject* found);
+  Result<Ref> instance_attribute(PyObject* stand_in, PyObject* name);
+  Status guard_not_shadowed(PyObject* stand_in, PyObject* name);
+  Break make_break(BreakReason reason, std::string detail) const;
+  void leave();
+
+  std::unique_ptr<Recorder> recorder_;
+  std::unique_ptr<TracingScope> scope_;
+  std::shared_ptr<ThreadState> state_;
+  Ref first_code_;  // of the captured frame: names of parameters
+};
+
+// ---- one capture
+
+Break LibTorchTracer::make_break(BreakReason reason, std::string detail) const {
+  return Break{reason, std::move(detail),
+               recorder_ ? recorder_->span() : Span{}};
+}
+
+Status LibTorchTracer::begin(GuardSet* guards) {
+  abandon();
+  state_ = std::make_shared<ThreadState>(ThreadState::now());
+  std::string unsupported = state_->unsupported();
+  if (!unsupported.empty())
+    return Break{BreakReason::kThreadState, unsupported + " is active", {}};
+  recorder_ = std::make_unique<Recorder>(guards);
+  scope_ = std::make_unique<TracingScope>(*recorder_);
+  if (!scope_->ok()) {
+    leave();
+    return Break{BreakReason::kThreadState, "another thread is capturing", {}};
+  }
+  // Outside the tracer's own calls this thread runs torch natively: finalizers
+  // and other frames are none of the capture's business.
+  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
+  guards->set_thread_state(state_);
+  return ok_status();
+}
+
+void LibTorchTracer::leave() {
+  scope_.reset();
+  recorder_.reset();
+  first_code_.reset();
+}
+
+void LibTorchTracer::abandon() {
+  if (!recorder_) return;
+  c10::AutogradState::get_tls_state().set_grad_mode(state_->grad_mode);
+  leave();
+}
+
+Result<std::unique_ptr<ForeignGraph>> LibTorchTracer::finish(
+    const std::vector<PyObject*>& outputs) {
+  FJ_CHECK(recorder_, "finish without begin");
+  auto result = guarded([&]() -> Result<std::unique_ptr<ForeignGraph>> {
+    FJ_TRY(std::unique_ptr<TorchGraph> graph, recorder_->finish(outputs));
+    graph->grad_enabled_at_entry = state_->grad_mode;
+    return std::unique_ptr<ForeignGraph>(std::move(graph));
+  });
+  abandon();
+  return result;
+}
+
+std::vector<std::pair<Ref, std::vector<Ref>>> LibTorchTracer::state_now() {
+  std::vector<std::pair<Ref, std::vector<Ref>>> calls;
+  if (!recorder_) return calls;
+  bool now = c10::AutogradState::get_tls_state().get_grad_mode();
+  if (now == state_->grad_mode) return calls;
+  Ref module = Ref::steal(PyImport_ImportModule("torch._C"));
+  Ref setter = Ref::steal(
+      module ? PyObject_GetAttrString(module.get(), "_set_grad_enabled")
+             : nullptr);
+  FJ_CHECK(setter, "torch._C._set_grad_enabled");
+  calls.emplace_back(std::move(setter), std::vector<Ref>{Ref::borrow(
+                                            now ? Py_True : Py_False)});
+  return calls;
+}
+
+// ---- objects
+
+ObjectClass LibTorchTracer::classify(PyObject* object) {
+  if (THPVariable_Check(object)) {
+    const at::Tensor& tensor = THPVariable_Unpack(object);
+    if (!tensor.defined()) return ObjectClass::kUnsupported;
+    if (TraceTensorImpl* trace = as_trace(tensor)) {
+      return recorder_ && trace->session() == recorder_->id()
+                 ? ObjectClass::kStandIn
+                 : ObjectClass::kStaleStandIn;
+    }
+    return unsupported_input(object).empty() ? ObjectClass::kTensor
+                                             : ObjectClass::kUnsupported;
+  }
+  const TensorLayout* layout = tensor_layout();
+  if (layout && layout->is_foreign_constant(object))
+    return ObjectClass::kConstant;
+  // Cheap first: symbolic values are instances of Python classes of torch.
+  PyTypeObject* type = Py_TYPE(object);
+  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) && is_symbolic_object(object))
+    return ObjectClass::kSymbolic;
+  return ObjectClass::kPlain;
+}
+
+Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
+                                     uint64_t dynamic_dims) {
+  FJ_CHECK(recorder_, "stand_in outside a capture");
+  GuardSet& guards = *recorder_->guards();
+  if (PyObject* known = recorder_->stand_in_of(tensor)) {
+    const Source* first = recorder_->find(known)->source;
+    if (first != source) {
+      Guard same;
+      same.kind = GuardKind::kSameObject;
+      same.source = source;
+      same.other = first;
+      guards.add(std::move(same));
+    }
+    return Ref::borrow(known);
+  }
+  std::string reason = unsupported_input(tensor);
+  if (!reason.empty())
+    return make_break(BreakReason::kTensorSubclass, reason);
+  return guarded([&]() -> Result<Ref> {
+    const at::Tensor& real = THPVariable_Unpack(tensor);
+    SymbolicShape shape = guard_input(guards, source, tensor, dynamic_dims);
+    std::vector<int64_t> hints = guards.hints();
+    at::Tensor made = make_trace_tensor(*recorder_, real.scalar_type(),
+                                        real.device(), shape, hints);
+    if (real.requires_grad()) made.set_requires_grad(true);
+    Ref object = Ref::steal(THPVariable_Wrap(made));
+    if (!object) return Result<Ref>::raised();
+    if (Py_TYPE(tensor) != Py_TYPE(object.get()) &&
+        PyObject_SetAttrString(object.get(), "__class__",
+                               reinterpret_cast<PyObject*>(Py_TYPE(tensor))) <
+            0)
+      return Result<Ref>::raised();
+    recorder_->add_input(object, Ref::borrow(tensor), source,
+                         source_text(source, first_code_.get()));
+    return object;
+  });
+}
+
+PyObject* LibTorchTracer::real_of(PyObject* stand_in) {
+  Recorder::Entry* entry = recorder_ ? recorder_->find(stand_in) : nullptr;
+  return entry ? entry->real.get() : nullptr;
+}
+
+const Source* LibTorchTracer::source_of(PyObject* stand_in) {
+  Recorder::Entry* entry = recorder_ ? recorder_->find(stand_in) : nullptr;
+  return entry ? entry->source : nullptr;
+}
+
+// ---- calls
+
+CalleeClass LibTorchTracer::classify_callee(PyObject* callable) {
+  return find_callee(callable).kind;
+}
+
+Result<Ref> LibTorchTracer::call(PyObject* callable,
+                                 const std::vector<PyObject*>& args,
+                                 PyObject* kwnames) {
+  FJ_CHECK(recorder_, "call outside a capture");
+  CalleeRow row = find_callee(callable);
+  return guarded([&]() -> Result<Ref> {
+    switch (row.kind) {
+      case CalleeClass::kLeaf:
+        return record_bound(callable, args, kwnames);
+      case CalleeClass::kPure:
+        return recorder_->run_unrecorded(callable, args, kwnames);
+      case CalleeClass::kStateRead: {
+        size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+        Ref result = Ref::steal(PyObject_Vectorcall(
+            callable, args.data(), args.size() - keywords, kwnames));
+        if (result) return result;
+        PyErr_Clear();
+        return make_break(BreakReason::kLeafRaised, canonical_name(callable));
+      }
+      case CalleeClass::kStateWrite:
+        if (kwnames && PyTuple_GET_SIZE(kwnames))
+          return make_break(BreakReason::kUnknownTorchCallee,
+                            canonical_name(callable));
+        return recorder_->record_state_write(callable, args);
+      case CalleeClass::kConstFalse:
+        return Ref::borrow(Py_False);
+      case CalleeClass::kConstTrue:
+        return Ref::borrow(Py_True);
+      default:
+        return make_break(row.reason, canonical_name(callable));
+    }
+  });
+}
+
+// A method bound to a stand-in is recorded as a method call on it, with the
+// descriptor of its class as the callable.
+Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
+                                         const std::vector<PyObject*>& args,
+                                         PyObject* kwnames) {
+  Ref self;
+  const char* name = nullptr;
+  Ref name_object;
+  if (PyCFunction_Check(callable)) {
+    self = Ref::borrow(PyCFunction_GET_SELF(callable));
+    name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+  } else if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
+    self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
+    name_object = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
+    if (!self || !name_object) return Result<Ref>::raised();
+    name = PyUnicode_AsUTF8(name_object.get());
+    if (!name) return Result<Ref>::raised();
+  }
+  if (!self || !THPVariable_Check(self.get()))
+    return recorder_->record_call(callable, args, kwnames);
+  Ref descriptor = Ref::steal(PyObject_GetAttrString(
+      reinterpret_cast<PyObject*>(Py_TYPE(self.get())), name));
+  if (!descriptor) return Result<Ref>::raised();
+  std::vector<PyObject*> with_self{self.get()};
+  with_self.insert(with_self.end(), args.begin(), args.end());
+  return recorder_->record_call(descriptor.get(), with_self, kwnames, name);
+}
+
+Result<Ref> LibTorchTracer::operate(PyObject* function,
+                                    const std::vector<PyObject*>& operands) {
+  FJ_CHECK(recorder_, "operate outside a capture");
+  return guarded([&]() -> Result<Ref> {
+    return recorder_->record_call(function, operands, nullptr);
+  });
+}
+
+// ---- attributes
+
+Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
+  FJ_CHECK(recorder_, "get_attribute outside a capture");
+  return guarded([&]() -> Result<Ref> {
+    Recorder::Entry* entry = recorder_->find(stand_in);
+    if (!entry)
+      return make_break(BreakReason::kUnknownTensor,
+                        "attribute of an unknown tensor");
+    PyObject* found = _PyType_Lookup(Py_TYPE(stand_in), name);
+    if (!found) return instance_attribute(stand_in, name);
+    std::optional<AttributeAction> action = attribute_action(name);
+    if (!action) return class_attribute(stand_in, name, found);
+    switch (*action) {
+      case AttributeAction::kNative:
+        return from_api(PyObject_GetAttr(stand_in, name));
+      case AttributeAction::kOperation: {
+        Ref builtins = Ref::steal(PyImport_ImportModule("builtins"));
+        if (!builtins) return Result<Ref>::raised();
+        Ref getter =
+            Ref::steal(PyObject_GetAttrString(builtins.get(), "getattr"));
+        if (!getter) return Result<Ref>::raised();
+        return recorder_->record_call(getter.get(), {stand_in, name}, nullptr);
+      }
+      case AttributeAction::kGrad:
+        return grad_of(stand_in);
+      case AttributeAction::kIfNoGrad:
+        if (!THPVariable_Unpack(stand_in).requires_grad())
+          return from_api(PyObject_GetAttr(stand_in, name));
+        break;
+      case AttributeAction::kBreak:
+        break;
+    }
+    const char* text = PyUnicode_AsUTF8(name);
+    if (!text) PyErr_Clear();
+    return make_break(BreakReason::kTensorInternals,
+                      std::string("attribute ") + (text ? text : "?"));
+  });
+}
+
+// The .grad of an input is an input of its own, or None with a guard.
+Result<Ref> LibTorchTracer::grad_of(PyObject* stand_in) {
+  Recorder::Entry* entry = recorder_->find(stand_in);
+  if (!entry->source) {
+    if (!THPVariable_Unpack(stand_in).requires_grad())
+      return Ref::borrow(Py_None);
+    return make_break(BreakReason::kTensorInternals, "grad of a computed tensor");
+  }
+  const at::Tensor& real = THPVariable_Unpack(entry->real.get());
+  if (!real.is_leaf())
+    return make_break(BreakReason::kTensorInternals, "grad of a non-leaf tensor");
+  Ref grad = Ref::steal(PyObject_GetAttrString(entry->real.get(), "grad"));
+  if (!grad) return Result<Ref>::raised();
+  GuardSet& guards = *recorder_->guards();
+  const Source* source =
+      guards.sources().make(SourceKind::kTensorGrad, entry->source);
+  if (grad.get() == Py_None) {
+    guards.add(GuardKind::kIs, source, Py_None);
+    return grad;
+  }
+  return this->stand_in(grad.get(), source, 0);
+}
+
+// A class attribute that an instance attribute could hide: methods, and plain
+// values. Input tensors may have a __dict__.
+Status LibTorchTracer::guard_not_shadowed(PyObject* stand_in, PyObject* name) {
+  Recorder::Entry* entry = recorder_->find(stand_in);
+  if (!entry->source) return ok_status();
+  PyObject** dict = _PyObject_GetDictPtr(entry->real.get());
+  if (dict && *dict && PyDict_GET_SIZE(*dict) > 0) {
+    int has = PyDict_Contains(*dict, name);
+    if (has < 0) return Status::raised();
+    if (has)
+      return make_break(BreakReason::kUnguardableInput,
+                        "an attribute set on a tensor hides one of its class");
+    recorder_->guards()->add(GuardKind::kNoInstanceAttr, entry->source, name);
+    return ok_status();
+  }
+  recorder_->guards()->add(GuardKind::kNoTensorAttrs, entry->source);
+  return ok_status();
+}
+
+Result<Ref> LibTorchTracer::class_attribute(PyObject* stand_in, PyObject* name,
+                                            PyObject* found) {
+  if (Py_TYPE(found)->tp_descr_set) {
+    // A property or getter without a row computes who knows what.
+    const char* text = PyUnicode_AsUTF8(name);
+    if (!text) PyErr_Clear();
+    bool harmless = text && std::string(text) == "__class__";
+    if (!harmless)
+      return make_break(BreakReason::kTensorInternals,
+                        std::string("attribute ") + (text ? text : "?"));
+  } else {
+    FJ_CHECK_OK(guard_not_shadowed(stand_in, name));
+  }
+  return from_api(PyObject_GetAttr(stand_in, name));
+}
+
+// Not on the class: set by somebody on this tensor, or absent.
+Result<Ref> LibTorchTracer::instance_attribute(PyObject* stand_in,
+                                               PyObject* name) {
+  Recorder::Entry* entry = recorder_->find(stand_in);
+  if (!entry->source) return from_api(PyObject_GetAttr(stand_in, name));
+  PyObject** dict = _PyObject_GetDictPtr(entry->real.get());
+  PyObject* value =
+      dict && *dict ? PyDict_GetItemWithError(*dict, name) : nullptr;
+  if (!value) {
+    if (PyErr_Occurred()) return Result<Ref>::raised();
+    FJ_CHECK_OK(guard_not_shadowed(stand_in, name));
+    return from_api(PyObject_GetAttr(stand_in, name));  // AttributeError
+  }
+  bool constant = value == Py_None || PyBool_Check(value) ||
+                  PyLong_CheckExact(value) || PyUnicode_CheckExact(value);
+  if (!constant)
+    return make_break(BreakReason::kUnguardableInput,
+                      "an object stored on a tensor");
+  GuardSet& guards = *recorder_->guards();
+  const Source* source =
+      guards.sources().make(SourceKind::kInstanceAttr, entry->source, name);
+  guards.add(GuardKind::kEquals, source, value);
+  return Ref::borrow(value);
+}
+
+Status LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
+                                     PyObject* value) {
+  const char* text = PyUnicode_AsUTF8(name);
+  if (!text) PyErr_Clear();
+  return make_break(BreakReason::kUnsupportedWrite,
+                    std::string("attribute ") + (text ? text : "?") +
+                        " of a tensor");
+}
+
+// ---- symbolic values
+
+Result<Ref> LibTorchTracer::make_symbolic(const Expr& expr) {
+  return guarded([&]() -> Result<Ref> {
+    if (expr.is_const()) return from_api(PyLong_FromLongLong(expr.constant()));
+    py::object object = py::cast(to_sym_int(expr));
+    return Ref::steal(object.release().ptr());
+  });
+}
+
+std::optional<Expr> LibTorchTracer::expr_of(PyObject* symbolic) {
+  try {
+    c10::SymNode node = node_of(symbolic);
+    if (!node) return std::nullopt;
+    return to_expr(node);
+  } catch (const std::exception&) {
+    PyErr_Clear();
+    return std::nullopt;
+  }
+}
+
+PyObject* LibTorchTracer::symbolic_type(PyObject* symbolic) {
+  py::handle handle(symbolic);
+  PyTypeObject* type = torch::is_symint(handle)    ? &PyLong_Type
+                       : torch::is_symbool(handle) ? &PyBool_Type
+                                                   : &PyFloat_Type;
+  return reinterpret_cast<PyObject*>(type);
+}
+
+Result<Ref> LibTorchTracer::concretise(PyObject* symbolic) {
+  return guarded([&]() -> Result<Ref> {
+    c10::SymNode node = node_of(symbolic);
+    py::handle handle(symbolic);
+    if (torch::is_symint(handle)) {
+      int64_t value = node ? node->guard_int(__FILE__, __LINE__)
+                           : handle.cast<c10::SymInt>().expect_int();
+      return from_api(PyLong_FromLongLong(value));
+    }
+    if (torch::is_symbool(handle)) {
+      bool value = node ? node->guard_bool(__FILE__, __LINE__)
+                        : handle.cast<c10::SymBool>().expect_bool();
+      return from_api(PyBool_FromLong(value));
+    }
+    double value = node ? node->guard_float(__FILE__, __LINE__)
+                        : handle.cast<c10::SymFloat>().expect_float();
+    return from_api(PyFloat_FromDouble(value));
+  });
+}
+
+// ---- breaks
+
+std::optional<Break> LibTorchTracer::pending_break() {
+  if (!recorder_) return std::nullopt;
+  return recorder_->take_break();
+}
+
+void LibTorchTracer::set_location(const Span& span) {
+  if (!recorder_) return;
+  if (!first_code_) first_code_ = span.code;
+  recorder_->set_span(span);
+}
+
+}  // namespace
+
+std::unique_ptr<TensorTracer> make_tracer() {
+  return std::make_unique<LibTorchTracer>();
+}
+
+}  // namespace framejit::graph
