@@ -1,0 +1,123 @@
+// A toy tensor for tests without torch: module `fake` of the embedded Python.
+//
+// A fake.Tensor holds doubles behind an impl object whose fields lie somewhere
+// in memory as TensorImpl's do (inline sizes and strides up to five dims, then
+// a pointer; autograd meta behind a pointer; ...), so that native guards read
+// it as they read a real one. Every operation is a row of one table; given a
+// stand-in of the running capture, it asks the tracer instead of computing.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "guards/foreign.h"
+
+namespace framejit::fake {
+
+struct Storage {
+  std::vector<double> data;
+};
+
+struct AutogradMeta {
+  void* padding = nullptr;
+  void* grad_fn = nullptr;
+  bool requires_grad = false;
+};
+
+// What a stand-in knows of its capture.
+struct Trace {
+  uint64_t capture = 0;
+  int node = -1;
+  std::vector<Expr> sizes;
+  const Source* source = nullptr;  // of an input
+  Ref real;                        // of an input
+};
+
+struct Impl {
+  uint64_t padding = 0x5A5A5A5A5A5A5A5A;
+  Storage* storage = nullptr;  // owned through `owner`
+  AutogradMeta* autograd = nullptr;
+  int64_t dim = 0;
+  union {
+    int64_t inline_numbers[10];
+    int64_t* numbers;
+  };
+  int64_t storage_offset = 0;
+  int16_t dtype = 6;
+  int8_t device[3] = {0, -1, 1};
+  uint64_t key_set = 0x8001;
+  std::shared_ptr<Storage> owner;
+  std::unique_ptr<Trace> trace;
+
+  Impl() : inline_numbers{} {}
+  ~Impl();
+  Impl(const Impl&) = delete;
+  int64_t* sizes() { return dim <= 5 ? inline_numbers : numbers; }
+  int64_t* strides() { return sizes() + (dim <= 5 ? 5 : dim); }
+  void set_shape(const std::vector<int64_t>& sizes);  // contiguous
+  void set_shape(const std::vector<int64_t>& sizes,
+                 const std::vector<int64_t>& strides);
+  void set_requires_grad(bool value);
+  bool requires_grad() const { return autograd && autograd->requires_grad; }
+  std::vector<int64_t> shape() { return {sizes(), sizes() + dim}; }
+  int64_t numel();
+  double& at(int64_t linear);  // in row-major order
+};
+
+struct TensorObject {
+  PyObject_HEAD
+  Impl* impl;
+  PyObject* grad;
+};
+
+extern PyTypeObject* g_tensor_base;  // fake.TensorBase, in C
+extern PyTypeObject* g_tensor;       // fake.Tensor, has a __dict__
+extern PyTypeObject* g_parameter;    // fake.Parameter
+extern PyTypeObject* g_sym_int;      // fake.SymInt
+extern bool g_grad_enabled;
+
+bool is_tensor(PyObject* object);
+Impl* impl_of(PyObject* tensor);
+// New tensor of the class, contiguous; data 0, or kept by the caller.
+Ref make_tensor(PyTypeObject* type, const std::vector<int64_t>& sizes);
+
+// ---- operations: one row each
+enum class Shape { kBroadcast, kReduce, kMatmul, kReshape, kTranspose, kSame,
+                   kFactory, kOpaque };
+struct Operation {
+  const char* name;
+  const char* parameters;  // "x y?": names, ? optional
+  Shape shape;
+  bool in_place;  // writes and returns its first argument
+  // Positional by parameter, null where left out. Real tensors only.
+  PyObject* (*run)(PyObject* const* arguments);
+};
+const Operation* find_operation(const std::string& name);
+// Which operation a callable is: module function, method or bound method (then
+// *self is the tensor), operator.add and the like. Null: none.
+const Operation* operation_of(PyObject* callable, PyObject** self);
+// Arguments by parameter; false with an error set.
+bool bind_arguments(const Operation& operation,
+                    const std::vector<PyObject*>& args, PyObject* kwnames,
+                    std::vector<PyObject*>* bound);
+
+// Implemented by fake_tracer.cpp.
+bool has_stand_in(PyObject* const* arguments, size_t count);
+PyObject* trace_operation(PyObject* callable,
+                          const std::vector<PyObject*>& args);
+PyObject* trace_attribute(PyObject* stand_in, const char* name);
+bool sym_bool(PyObject* sym, bool* out);  // false: error set
+PyObject* sym_int(PyObject* sym);
+
+// A symbolic value: expression and the Python type it stands for.
+struct SymObject {
+  PyObject_HEAD
+  Expr* expr;
+  PyTypeObject* stands_for;
+};
+
+PyObject* create_module();  // fake_tensor.cpp
+
+}  // namespace framejit::fake
