@@ -1,0 +1,424 @@
+#include "bytecode/reconstruct.h"
+
+#include <structmember.h>
+
+namespace framejit::bytecode {
+
+namespace {
+
+PyObject* object_new(PyTypeObject* type) {
+  return PyDict_GetItemString(type->tp_dict, "__new__");
+}
+
+// The static C type that an instance's layout starts with.
+PyTypeObject* solid_base(PyTypeObject* type) {
+  while (type->tp_base && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    type = type->tp_base;
+  }
+  return type;
+}
+
+bool is_c_callable(PyObject* object) {
+  return PyCFunction_Check(object) ||
+         Py_IS_TYPE(object, &PyMethodDescr_Type) ||
+         Py_IS_TYPE(object, &PyWrapperDescr_Type) ||
+         Py_IS_TYPE(object, &PyClassMethodDescr_Type) ||
+         Py_IS_TYPE(object, &PyGetSetDescr_Type) ||
+         Py_IS_TYPE(object, &PyMemberDescr_Type);
+}
+
+}  // namespace
+
+int Planner::add(Step step) {
+  step.span = state_.caller.here();
+  plan_.steps.push_back(std::move(step));
+  return static_cast<int>(plan_.steps.size()) - 1;
+}
+
+int Planner::constant(PyObject* object) {
+  Step step;
+  step.kind = Step::Kind::kConst;
+  step.object = Ref::borrow(object);
+  return add(std::move(step));
+}
+
+int Planner::call(PyObject* callable, std::vector<int> operands) {
+  FJ_CHECK(callable, "a step without a callable");
+  Step step;
+  step.kind = Step::Kind::kCall;
+  step.object = Ref::borrow(callable);
+  step.operands = std::move(operands);
+  return add(std::move(step));
+}
+
+int Planner::build(Step::Kind kind, std::vector<int> operands) {
+  Step step;
+  step.kind = kind;
+  step.operands = std::move(operands);
+  return add(std::move(step));
+}
+
+int Planner::gather(const Source* source) {
+  if (source->kind == SourceKind::kConst) return constant(source->key.get());
+  Step step;
+  if (source->kind == SourceKind::kFunction) {
+    step.kind = Step::Kind::kFunction;
+    return add(std::move(step));
+  }
+  step.kind = Step::Kind::kGathered;
+  step.index = state_.guards.gather(source);
+  return add(std::move(step));
+}
+
+int Planner::define(PyObject* object, int step) {
+  memo_[object] = step;
+  return step;
+}
+
+Break Planner::escaping(PyObject* object) {
+  return state_.make_break(BreakReason::kEscapingObject,
+                           Py_TYPE(object)->tp_name);
+}
+
+Result<int> Planner::foreign(PyObject* object, ObjectClass kind) {
+  switch (kind) {
+    case ObjectClass::kConstant:
+      return constant(object);
+    case ObjectClass::kStandIn: {
+      const Source* source = state_.tracer.source_of(object);
+      if (source && state_.tracer.real_of(object)) return gather(source);
+      auto [entry, inserted] =
+          outputs_.try_emplace(object, static_cast<int>(plan_.outputs.size()));
+      if (inserted) plan_.outputs.push_back(object);
+      Step step;
+      step.kind = Step::Kind::kOutput;
+      step.index = entry->second;
+      return add(std::move(step));
+    }
+    case ObjectClass::kSymbolic: {
+      std::optional<Expr> expr = state_.tracer.expr_of(object);
+      bool is_int = state_.tracer.symbolic_type(object) ==
+                    reinterpret_cast<PyObject*>(&PyLong_Type);
+      if (expr && is_int) {
+        Step step;
+        step.kind = Step::Kind::kSymbolic;
+        step.expr = *expr;
+        return add(std::move(step));
+      }
+      FJ_TRY(Ref number, state_.tracer.concretise(object));
+      return constant(number.get());
+    }
+    default:
+      return state_.make_break(BreakReason::kUnknownTensor,
+                               Py_TYPE(object)->tp_name);
+  }
+}
+
+Result<int> Planner::value(PyObject* object) {
+  object = state_.unshadow(object);
+  auto known = memo_.find(object);
+  if (known != memo_.end()) return known->second;
+  if (is_builtin_constant(object)) return define(object, constant(object));
+  const Source* source = state_.source_of(object);
+  if (source) return define(object, gather(source));
+  ObjectClass kind = state_.tracer.classify(object);
+  if (kind != ObjectClass::kPlain) {
+    FJ_TRY(int step, foreign(object, kind));
+    kept_.push_back(Ref::borrow(object));
+    return define(object, step);
+  }
+  // Types, modules and C functions cannot be made by a capture.
+  if (PyType_Check(object) || PyModule_Check(object) ||
+      (is_c_callable(object) &&
+       (!PyCFunction_Check(object) || !PyCFunction_GET_SELF(object) ||
+        PyModule_Check(PyCFunction_GET_SELF(object)) ||
+        PyType_Check(PyCFunction_GET_SELF(object))))) {
+    return define(object, constant(object));
+  }
+  if (!in_progress_.insert(object).second) {
+    // The object contains itself. Plan again, making it empty first.
+    if (!PyList_CheckExact(object) && !PyDict_Check(object)) {
+      return escaping(object);
+    }
+    if (!cyclic_.insert(object).second) return escaping(object);
+    restart_ = true;
+    return escaping(object);
+  }
+  kept_.push_back(Ref::borrow(object));
+  Result<int> step = rebuild(object);
+  in_progress_.erase(object);
+  if (step.ok()) define(object, step.value());
+  return step;
+}
+
+Result<int> Planner::rebuild(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyList_Type) return list(object);
+  if (type == &PyTuple_Type) return tuple(object);
+  if (type == &PyDict_Type || type == &PyODict_Type) return dict(object);
+  if (PySet_CheckExact(object) || PyFrozenSet_CheckExact(object)) {
+    return set(object);
+  }
+  if (type == &PySlice_Type) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    FJ_TRY(int start, value(slice->start));
+    FJ_TRY(int stop, value(slice->stop));
+    FJ_TRY(int step, value(slice->step));
+    return call(reinterpret_cast<PyObject*>(type), {start, stop, step});
+  }
+  if (type == &PyFunction_Type) return function(object);
+  if (type == &PyCell_Type) return cell(object);
+  if (type == &PyMethod_Type || PyCFunction_Check(object) ||
+      type == &PySuper_Type) {
+    return bound(object);
+  }
+  if (as_model_iterator(object)) return model_iterator(object);
+  FJ_TRY(std::optional<int> found, iterator(object));
+  if (found) return *found;
+  PyObject* type_object = reinterpret_cast<PyObject*>(type);
+  if (type_object == library_object("collections", "deque")) {
+    return deque(object);
+  }
+  if (type_object == library_object("collections", "defaultdict")) {
+    return dict(object);
+  }
+  if (type_object == library_object("functools", "partial")) {
+    Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+    if (!parts) return Result<int>::raised();
+    return reduced(object, parts.get());
+  }
+  return instance(object);
+}
+
+Result<std::vector<int>> Planner::items_of(PyObject* sequence) {
+  std::vector<int> steps;
+  bool is_list = PyList_Check(sequence);
+  Py_ssize_t size =
+      is_list ? PyList_GET_SIZE(sequence) : PyTuple_GET_SIZE(sequence);
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    FJ_TRY(int step, value(is_list ? PyList_GET_ITEM(sequence, i)
+                                   : PyTuple_GET_ITEM(sequence, i)));
+    steps.push_back(step);
+  }
+  return steps;
+}
+
+Result<int> Planner::list(PyObject* object) {
+  if (!cyclic_.contains(object)) {
+    FJ_TRY(std::vector<int> items, items_of(object));
+    return build(Step::Kind::kList, std::move(items));
+  }
+  int step = define(object, build(Step::Kind::kList, {}));
+  FJ_TRY(std::vector<int> items, items_of(object));
+  PyObject* append = raw_lookup(&PyList_Type, "append");
+  for (int item : items) call(append, {step, item});
+  return step;
+}
+
+Result<int> Planner::tuple(PyObject* object) {
+  FJ_TRY(std::vector<int> items, items_of(object));
+  return build(Step::Kind::kTuple, std::move(items));
+}
+
+Status Planner::fill_dict(PyObject* object, int step) {
+  PyTypeObject* base = PyODict_Check(object) ? &PyODict_Type : &PyDict_Type;
+  PyObject* set_item = raw_lookup(base, "__setitem__");
+  // OrderedDict has an order of its own.
+  Ref keys = Ref::steal(PyODict_Check(object)
+                            ? PySequence_List(object)
+                            : PyDict_Keys(object));
+  if (!keys) return Status::raised();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(keys.get(), i);
+    PyObject* item = PyDict_GetItemWithError(object, key);
+    if (!item) return Status::raised();
+    FJ_TRY(int key_step, value(key));
+    FJ_TRY(int item_step, value(item));
+    call(set_item, {step, key_step, item_step});
+  }
+  return ok_status();
+}
+
+Result<int> Planner::dict(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PyDict_Type && !cyclic_.contains(object)) {
+    std::vector<int> operands;
+    Py_ssize_t position = 0;
+    PyObject *key, *item;
+    while (PyDict_Next(object, &position, &key, &item)) {
+      FJ_TRY(int key_step, value(key));
+      FJ_TRY(int item_step, value(item));
+      operands.push_back(key_step);
+      operands.push_back(item_step);
+    }
+    return build(Step::Kind::kDict, std::move(operands));
+  }
+  std::vector<int> operands;
+  if (type != &PyDict_Type && type != &PyODict_Type) {  // defaultdict
+    Ref factory = Ref::steal(PyObject_GetAttrString(object, "default_factory"));
+    if (!factory) return Result<int>::raised();
+    FJ_TRY(int step, value(factory.get()));
+    operands.push_back(step);
+  }
+  int step = define(
+      object, call(reinterpret_cast<PyObject*>(type), std::move(operands)));
+  FJ_CHECK_OK(fill_dict(object, step));
+  return step;
+}
+
+Result<int> Planner::set(PyObject* object) {
+  Ref items = Ref::steal(PySequence_List(object));
+  if (!items) return Result<int>::raised();
+  FJ_TRY(std::vector<int> steps, items_of(items.get()));
+  if (PySet_CheckExact(object)) {
+    return build(Step::Kind::kSet, std::move(steps));
+  }
+  int list = build(Step::Kind::kList, std::move(steps));
+  return call(reinterpret_cast<PyObject*>(&PyFrozenSet_Type), {list});
+}
+
+Result<int> Planner::deque(PyObject* object) {
+  Ref items = Ref::steal(PySequence_List(object));
+  Ref maxlen = Ref::steal(PyObject_GetAttrString(object, "maxlen"));
+  if (!items || !maxlen) return Result<int>::raised();
+  FJ_TRY(std::vector<int> steps, items_of(items.get()));
+  int list = build(Step::Kind::kList, std::move(steps));
+  return call(reinterpret_cast<PyObject*>(Py_TYPE(object)),
+              {list, constant(maxlen.get())});
+}
+
+// ---- instances of user classes
+Status Planner::fill_attributes(PyObject* object, int step) {
+  if (Py_TYPE(object)->tp_dictoffset == 0) return ok_status();
+  Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) {
+    PyErr_Clear();
+    return ok_status();
+  }
+  Py_ssize_t position = 0;
+  PyObject *key, *item;
+  std::vector<std::pair<Ref, Ref>> entries;
+  while (PyDict_Next(dict.get(), &position, &key, &item)) {
+    entries.emplace_back(Ref::borrow(key), Ref::borrow(item));
+  }
+  for (auto& [name, content] : entries) {
+    if (!PyUnicode_CheckExact(name.get())) {
+      return escaping(object);
+    }
+    FJ_TRY(int content_step, value(content.get()));
+    call(set_instance_attribute_function(),
+         {step, constant(name.get()), content_step});
+  }
+  // The dict object itself may be held elsewhere too.
+  auto held = memo_.find(dict.get());
+  if (held != memo_.end()) return escaping(object);
+  return ok_status();
+}
+
+Status Planner::fill_slots(PyObject* object, int step) {
+  PyObject* mro = Py_TYPE(object)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (!(base->tp_flags & Py_TPFLAGS_HEAPTYPE)) continue;
+    Py_ssize_t position = 0;
+    PyObject *name, *descriptor;
+    while (PyDict_Next(base->tp_dict, &position, &name, &descriptor)) {
+      if (!Py_IS_TYPE(descriptor, &PyMemberDescr_Type)) continue;
+      auto* member =
+          reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+      if (member->type != T_OBJECT_EX) continue;
+      PyObject* content = *reinterpret_cast<PyObject**>(
+          reinterpret_cast<char*>(object) + member->offset);
+      if (!content) continue;
+      if (_PyType_Lookup(Py_TYPE(object), name) != descriptor) {
+        return escaping(object);
+      }
+      FJ_TRY(int content_step, value(content));
+      call(set_instance_attribute_function(),
+           {step, constant(name), content_step});
+    }
+  }
+  return ok_status();
+}
+
+Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
+  auto* error = reinterpret_cast<PyBaseExceptionObject*>(object);
+  if (base->tp_basicsize != sizeof(PyBaseExceptionObject) ||
+      error->context || error->cause || error->notes) {
+    return escaping(object);
+  }
+  FJ_TRY(std::vector<int> operands, items_of(error->args));
+  operands.insert(operands.begin(),
+                  constant(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+  return call(object_new(root), std::move(operands));
+}
+
+Result<int> Planner::instance(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  PyTypeObject* base = solid_base(type);
+  if (raw_lookup(type, "__del__")) {
+    return state_.make_break(BreakReason::kFinalizerObject, type->tp_name);
+  }
+  if (type != base && type->tp_base && !is_heap_type(type)) {
+    return escaping(object);  // an immutable heap type of C
+  }
+  int step;
+  int type_step = constant(reinterpret_cast<PyObject*>(type));
+  if (PyTuple_Check(object)) {
+    FJ_TRY(std::vector<int> items, items_of(object));
+    int content = build(Step::Kind::kTuple, std::move(items));
+    step = call(object_new(&PyTuple_Type), {type_step, content});
+  } else if (PyExceptionInstance_Check(object)) {
+    FJ_TRY(step, exception(object, base));
+  } else if (base == &PyBaseObject_Type || base == &PyList_Type ||
+             base == &PyDict_Type || base == &PyODict_Type) {
+    step = call(object_new(base), {type_step});
+  } else {
+    return escaping(object);
+  }
+  define(object, step);
+  if (base == &PyList_Type) {
+    FJ_TRY(std::vector<int> items, items_of(object));
+    PyObject* append = raw_lookup(&PyList_Type, "append");
+    for (int item : items) call(append, {step, item});
+  } else if (PyDict_Check(object)) {
+    FJ_CHECK_OK(fill_dict(object, step));
+  }
+  FJ_CHECK_OK(fill_attributes(object, step));
+  FJ_CHECK_OK(fill_slots(object, step));
+  return step;
+}
+
+Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values) {
+  // Each turn finds at least one more object that contains itself.
+  while (true) {
+    plan_ = {};
+    memo_.clear();
+    outputs_.clear();
+    in_progress_.clear();
+    restart_ = false;
+    Status status = ok_status();
+    for (PyObject* object : values) {
+      Result<int> step = value(object);
+      if (!step.ok()) {
+        status = step.forward<Unit>();
+        break;
+      }
+      plan_.values.push_back(step.value());
+    }
+    if (status.ok()) status = writes();
+    if (restart_) continue;
+    FJ_CHECK_OK(std::move(status));
+    break;
+  }
+  guard_distinct();
+  return std::move(plan_);
+}
+
+Result<CaptureState::Plan> CaptureState::plan(
+    const std::vector<PyObject*>& values) {
+  return Planner(*this).run(values);
+}
+
+}  // namespace framejit::bytecode
