@@ -1,5 +1,6 @@
 #include "backend/backend.h"
 
+#include "backend/aot_function.h"
 #include "backend/torch_executor.h"
 
 namespace framejit::backend {
@@ -17,12 +18,36 @@ Result<CompiledGraph> compile_torch_level(const BackendRequest& request,
   return compiled;
 }
 
+Result<CompiledGraph> compile_aot(const BackendRequest& request) {
+  CompiledGraph compiled;
+  CompiledInfo& info = compiled.info;
+  FJ_TRY(graph::JointGraph joint,
+         graph::trace_joint(*request.graph, request.guards));
+  info.joint_graph = joint.graph->str();
+  FJ_TRY(graph::AotGraphs graphs, graph::partition(std::move(joint)));
+  info.forward_graph = graphs.forward->str();
+  if (graphs.backward) info.backward_graph = graphs.backward->str();
+  info.num_saved_tensors = graphs.num_saved_tensors;
+  ProgramOptions options;
+  options.fuse = request.backend == "native";
+  FJ_TRY(compiled.executor, make_aot_executor(request.graph, graphs, options,
+                                              &info.kernels));
+  info.torch_graph = request.graph->str();
+  return compiled;
+}
+
 }  // namespace
 
 Result<CompiledGraph> compile(const BackendRequest& request) {
   if (request.backend == "eager") return compile_torch_level(request, "");
-  return compile_torch_level(request, "backend " + request.backend +
-                                          " is not available");
+  if (request.backend == "aot_eager" || request.backend == "native") {
+    auto compiled = compile_aot(request);
+    if (compiled.ok() || compiled.is_raised()) return compiled;
+    // The torch level runs whatever the AOT stage cannot take.
+    return compile_torch_level(request, format_break(compiled.brk()));
+  }
+  return Break{BreakReason::kBackendFailed,
+               "unknown backend '" + request.backend + "'", {}};
 }
 
 }  // namespace framejit::backend

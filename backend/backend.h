@@ -35,6 +35,7 @@ struct BackendRequest {
 struct CompiledInfo {
   std::string torch_graph, joint_graph, forward_graph, backward_graph;
   std::vector<std::string> kernels;  // one text per generated kernel
+  size_t num_operations = 0;  // torch-level calls
   size_t num_saved_tensors = 0;
   bool fell_back_to_torch_level = false;
   std::string fallback_reason;

@@ -23,59 +23,6 @@ using graph::Value;
 
 namespace {
 
-bool ends_with_underscore(const std::string& name) {
-  return name.size() > 1 && name.back() == '_' &&
-         name[name.size() - 2] != '_';
-}
-
-std::string callable_name(PyObject* callable) {
-  Ref name = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
-  const char* text = name ? PyUnicode_AsUTF8(name.get()) : nullptr;
-  if (!text) {
-    PyErr_Clear();
-    return "";
-  }
-  return text;
-}
-
-// Augmented assignment and item stores; the batch statistics of a norm layer.
-bool is_known_writer(const std::string& name) {
-  static const char* const kNames[] = {
-      "setitem", "delitem", "__setitem__", "__set__", "batch_norm",
-      "instance_norm", "native_batch_norm", "copy_", "resize_as",
-      "iadd", "isub", "imul", "itruediv", "ifloordiv", "imod", "ipow",
-      "iand", "ior", "ixor", "ilshift", "irshift", "imatmul",
-      "__iadd__", "__isub__", "__imul__", "__itruediv__", "__ifloordiv__",
-      "__imod__", "__ipow__", "__iand__", "__ior__", "__ixor__",
-      "__ilshift__", "__irshift__", "__imatmul__"};
-  for (const char* known : kNames) {
-    if (name == known) return true;
-  }
-  return false;
-}
-
-}  // namespace
-
-bool may_write_inputs(const Graph& graph) {
-  if (!graph.mutations.empty()) return true;
-  for (const auto& node : graph.block().nodes) {
-    std::string name = node->op == Opcode::kCallMethod
-                           ? node->method
-                           : (node->callable ? callable_name(node->callable.get())
-                                             : std::string());
-    if (ends_with_underscore(name) || is_known_writer(name)) return true;
-    for (const auto& [key, value] : node->kwargs) {
-      if (key == "out" && !value.is<Arg::None>()) return true;
-      if (key == "inplace" && !(value.is<bool>() && !value.get<bool>())) {
-        return true;
-      }
-    }
-  }
-  return false;
-}
-
-namespace {
-
 struct Instruction {
   Ref callable;  // function, or the method's name
   bool is_method = false;
@@ -87,39 +34,32 @@ struct Instruction {
   std::vector<int> dying;  // registers used here for the last time
 };
 
-// Content of the inputs a graph may write, to undo a failed run.
+// What a graph may change of its inputs, to undo a failed run.
 class InputSnapshot {
  public:
-  void save(const std::vector<at::Tensor>& tensors) {
-    c10::AutoGradMode no_grad(false);
-    for (const at::Tensor& tensor : tensors) {
-      if (tensor.is_inference()) continue;  // no version: cannot be tracked
-      auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-      items_.push_back({tensor, tensor.detach().clone(), tensor._version(),
-                        tensor.requires_grad(),
-                        meta ? meta->grad_fn_.get() : nullptr});
+  // with_content: the graph writes this input.
+  void add(const at::Tensor& tensor, bool with_content) {
+    if (tensor.is_inference()) return;  // has no version
+    Item item;
+    item.tensor = tensor;
+    item.version = tensor._version();
+    if (with_content) {
+      c10::AutoGradMode no_grad(false);
+      item.copy = tensor.detach().clone();
+      item.required_grad = tensor.requires_grad();
+      item.grad_fn = grad_fn(tensor);
     }
+    items_.push_back(std::move(item));
   }
 
-  // False: some change cannot be undone.
+  // False: some change cannot be undone, and nothing was.
   bool restore() {
     c10::AutoGradMode no_grad(false);
-    bool complete = true;
-    for (Item& item : items_) {
-      if (item.tensor._version() == item.version) continue;
-      auto* meta = torch::autograd::impl::get_autograd_meta(item.tensor);
-      bool same_history =
-          item.tensor.requires_grad() == item.required_grad &&
-          (meta ? meta->grad_fn_.get() : nullptr) == item.grad_fn &&
-          !(item.required_grad && item.tensor.is_view());
-      if (!same_history || item.tensor.sizes() != item.copy.sizes()) {
-        complete = false;
-      }
+    for (const Item& item : items_) {
+      if (changed(item) && !can_restore(item)) return false;
     }
-    if (!complete) return false;
-    for (Item& item : items_) {
-      if (item.tensor._version() == item.version) continue;
-      item.tensor.detach().copy_(item.copy);
+    for (const Item& item : items_) {
+      if (changed(item)) item.tensor.detach().copy_(item.copy);
     }
     return true;
   }
@@ -128,10 +68,26 @@ class InputSnapshot {
   struct Item {
     at::Tensor tensor;
     at::Tensor copy;
-    int64_t version;
-    bool required_grad;
-    const void* grad_fn;
+    int64_t version = 0;
+    bool required_grad = false;
+    const void* grad_fn = nullptr;
   };
+
+  static const void* grad_fn(const at::Tensor& tensor) {
+    auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+    return meta ? meta->grad_fn_.get() : nullptr;
+  }
+  static bool changed(const Item& item) {
+    return item.tensor._version() != item.version;
+  }
+  // Only content comes back: not another size, and no history.
+  static bool can_restore(const Item& item) {
+    return item.copy.defined() && item.tensor.sizes() == item.copy.sizes() &&
+           item.tensor.requires_grad() == item.required_grad &&
+           grad_fn(item.tensor) == item.grad_fn &&
+           !(item.required_grad && item.tensor.is_view());
+  }
+
   std::vector<Item> items_;
 };
 
@@ -155,16 +111,21 @@ class TorchExecutor final : public Executor {
                const int64_t* symbols) const;
   bool replay(std::vector<Ref>* registers, const int64_t* symbols,
               PyObject** outputs) const;
-  std::vector<at::Tensor> written_inputs(const std::vector<Ref>& regs) const;
+  void save_inputs(const std::vector<Ref>& registers,
+                   InputSnapshot* snapshot) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   RegisterMap registers_;
-  std::vector<std::pair<int, int>> inputs_;  // (object index, register)
+  struct Input {
+    int object;
+    int reg;
+    bool written;
+  };
+  std::vector<Input> inputs_;
   std::vector<std::pair<int, Ref>> constants_;
   std::vector<Instruction> instructions_;
   std::vector<PyArg> outputs_;
   int num_registers_ = 0;
-  bool writes_inputs_ = false;
 };
 
 Status TorchExecutor::build() {
@@ -174,7 +135,10 @@ Status TorchExecutor::build() {
     if (graph_->input_objects[i] < 0) continue;  // a symbol: an expression
     int reg = num_registers_++;
     registers_[graph.inputs[i]] = reg;
-    inputs_.emplace_back(graph_->input_objects[i], reg);
+    const auto& written = graph_->mutated_inputs;
+    inputs_.push_back({graph_->input_objects[i], reg,
+                       std::count(written.begin(), written.end(),
+                                  static_cast<int>(i)) > 0});
   }
   for (const auto& node : graph.block().nodes) FJ_CHECK_OK(add_node(*node));
   for (const Arg& output : graph.outputs) {
@@ -182,7 +146,6 @@ Status TorchExecutor::build() {
     outputs_.push_back(std::move(arg));
   }
   find_last_uses();
-  writes_inputs_ = may_write_inputs(graph);
   return ok_status();
 }
 
@@ -213,7 +176,7 @@ Status TorchExecutor::add_node(const Node& node) {
 
 Status TorchExecutor::add_call(const Node& node) {
   Instruction instruction;
-  if (node.op == Opcode::kCallMethod) {
+  if (node.op == Opcode::kCallMethod && !node.callable) {
     instruction.is_method = true;
     instruction.callable = Ref::steal(PyUnicode_FromStringAndSize(
         node.method.data(), node.method.size()));
@@ -352,21 +315,13 @@ bool TorchExecutor::replay(std::vector<Ref>* registers, const int64_t* symbols,
   return true;
 }
 
-std::vector<at::Tensor> TorchExecutor::written_inputs(
-    const std::vector<Ref>& registers) const {
-  const Graph& graph = *graph_->graph;
-  std::vector<bool> written(graph.inputs.size(), graph.mutations.empty());
-  for (const auto& mutation : graph.mutations) {
-    written[mutation.input] = true;
+void TorchExecutor::save_inputs(const std::vector<Ref>& registers,
+                                InputSnapshot* snapshot) const {
+  for (const Input& input : inputs_) {
+    PyObject* object = registers[input.reg].get();
+    if (!THPVariable_Check(object)) continue;
+    snapshot->add(THPVariable_Unpack(object), input.written);
   }
-  std::vector<at::Tensor> tensors;
-  for (size_t i = 0; i < graph.inputs.size(); ++i) {
-    auto found = registers_.find(graph.inputs[i]);
-    if (!written[i] || found == registers_.end()) continue;
-    PyObject* object = registers[found->second].get();
-    if (THPVariable_Check(object)) tensors.push_back(THPVariable_Unpack(object));
-  }
-  return tensors;
 }
 
 RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
@@ -374,9 +329,9 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   // Alive until the end: a callee may drop the caller's last reference.
   std::vector<Ref> registers(num_registers_);
   std::vector<Ref> keep;
-  for (auto [object, reg] : inputs_) {
-    registers[reg] = Ref::borrow(inputs[object]);
-    keep.push_back(registers[reg]);
+  for (const Input& input : inputs_) {
+    registers[input.reg] = Ref::borrow(inputs[input.object]);
+    keep.push_back(registers[input.reg]);
   }
   for (const auto& [reg, constant] : constants_) registers[reg] = constant;
 
@@ -385,7 +340,7 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   RngState rng;
   bool prepared = false;
   try {
-    if (writes_inputs_) snapshot.save(written_inputs(registers));
+    save_inputs(registers, &snapshot);
     if (graph_->uses_random) rng.save({});
     prepared = true;
     bool replayed = replay(&registers, symbols, outputs);

@@ -6,11 +6,12 @@
 //
 // Transactions. Operations that write graph inputs run on the real inputs, in
 // the program's order, so that autograd sees what it would see in eager. Before
-// such a graph starts the inputs it may write are copied; when a node fails
-// they get their old content back and the original code can run from the
-// start. What cannot be put back (the failure came after an in-place operation
-// had rewritten the input's autograd history) is reported as a failure in the
-// commit: the error propagates, with the tensors as eager would leave them.
+// such a graph starts the inputs it writes (`mutated_inputs`) are copied; when
+// a node fails they get their old content back and the original code can run
+// from the start. What cannot be put back (an in-place operation rewrote the
+// input's autograd history, or wrote an input that was not announced: versions
+// tell) is reported as a failure in the commit: the error propagates, with the
+// tensors as eager would leave them.
 #pragma once
 
 #include <memory>
@@ -22,10 +23,5 @@ namespace framejit::backend {
 // A Break when the graph holds something that has no replay (a module call).
 Result<std::unique_ptr<Executor>> make_torch_executor(
     std::shared_ptr<const graph::TorchGraph> graph);
-
-// True when the nodes of a torch-level graph may write one of its inputs: by
-// the graph's own record (`mutations`) or by the shape of a call (trailing
-// underscore, out=, item assignment). Errs on the side of true.
-bool may_write_inputs(const graph::Graph& graph);
 
 }  // namespace framejit::backend

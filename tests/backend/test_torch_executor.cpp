@@ -137,6 +137,7 @@ TEST(TorchExecutor, FailureUndoesInputWrites) {
   method(g, "add_", {g.inputs[0], Arg(int64_t{1})});
   auto* item = call(g, "operator.getitem", {g.inputs[0], g.inputs[1]});
   g.set_outputs({item});
+  graph->mutated_inputs = {0};
   auto executor = make(graph);
   exec("x = torch.arange(4.); good = torch.tensor([2]); "
        "bad = torch.tensor([9]); v = x[1:3]");
@@ -159,6 +160,7 @@ TEST(TorchExecutor, RewrittenHistoryIsReportedAsCommitted) {
   Graph& g = *graph->graph;
   method(g, "add_", {g.inputs[0], g.inputs[1]});
   g.set_outputs({call(g, "operator.getitem", {g.inputs[0], g.inputs[2]})});
+  graph->mutated_inputs = {0};
   auto executor = make(graph);
   exec("x = torch.zeros(4); w = torch.ones(4, requires_grad=True); "
        "bad = torch.tensor([9])");
@@ -211,25 +213,18 @@ TEST(TorchExecutor, FreesIntermediatesAtTheirLastUse) {
   EXPECT_EQ(tensor(result.outputs[0]).item<float>(), 4.f);  // 3 + one alive
 }
 
-TEST(TorchExecutor, FindsWriters) {
-  auto writes = [](auto build) {
-    auto graph = torch_graph(2);
-    build(*graph->graph);
-    return may_write_inputs(*graph->graph);
-  };
-  EXPECT_FALSE(writes([](Graph& g) { call(g, "torch.cos", {g.inputs[0]}); }));
-  EXPECT_FALSE(writes([](Graph& g) { method(g, "__add__", {g.inputs[0]}); }));
-  EXPECT_TRUE(writes([](Graph& g) { method(g, "mul_", {g.inputs[0]}); }));
-  EXPECT_TRUE(writes([](Graph& g) { call(g, "torch.relu_", {g.inputs[0]}); }));
-  EXPECT_TRUE(writes([](Graph& g) {
-    call(g, "operator.setitem", {g.inputs[0], Arg(int64_t{0}), g.inputs[1]});
-  }));
-  EXPECT_TRUE(writes([](Graph& g) {
-    call(g, "torch.cos", {g.inputs[0]}, {{"out", Arg(g.inputs[1])}});
-  }));
-  EXPECT_TRUE(writes([](Graph& g) {
-    call(g, "F.relu", {g.inputs[0]}, {{"inplace", Arg(true)}});
-  }));
+// A write nobody announced cannot be undone, and is never run twice.
+TEST(TorchExecutor, UnannouncedWriteIsReportedAsCommitted) {
+  auto graph = torch_graph(2);
+  Graph& g = *graph->graph;
+  method(g, "add_", {g.inputs[0], Arg(int64_t{1})});
+  g.set_outputs({call(g, "operator.getitem", {g.inputs[0], g.inputs[1]})});
+  auto executor = make(graph);
+  exec("x = torch.zeros(4); bad = torch.tensor([9])");
+  auto result = run(*executor, {eval("x"), eval("bad")}, 1);
+  EXPECT_EQ(result.status, RunStatus::kFailedInCommit);
+  EXPECT_NE(take_error().find("IndexError"), std::string::npos);
+  EXPECT_TRUE(close(eval("x"), "torch.ones(4)"));
 }
 
 }  // namespace

@@ -1,0 +1,396 @@
+#include "backend/aot_function.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/GradMode.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+
+#include "backend/alias_analysis.h"
+#include "backend/aot_node.h"
+#include "backend/rng_state.h"
+
+namespace framejit::backend {
+
+using graph::AotGraphs;
+using graph::Arg;
+using graph::Graph;
+using graph::OutputInfo;
+using graph::TorchGraph;
+using graph::Value;
+
+namespace {
+
+Break fall_back(std::string why) {
+  return Break{BreakReason::kBackendFailed, std::move(why), {}};
+}
+
+const Value* tensor_of(const Arg& arg) {
+  if (!arg.is<Value*>()) return nullptr;
+  const Value* value = arg.get<Value*>();
+  return value->kind == Value::Kind::kInt ? nullptr : value;
+}
+
+bool has_contiguous_strides(const graph::TensorMeta& meta) {
+  Expr stride = 1;
+  for (size_t i = meta.sizes.size(); i-- > 0;) {
+    if (!meta.sizes[i].is_const(1) && meta.strides[i] != stride) return false;
+    stride = stride * meta.sizes[i];
+  }
+  return true;
+}
+
+size_t count_symbols(const Graph& graph) {
+  std::vector<int> symbols;
+  auto add = [&](const Expr& expr) { expr.collect_symbols(&symbols); };
+  std::function<void(const Arg&)> walk = [&](const Arg& arg) {
+    if (arg.is<Expr>()) add(arg.get<Expr>());
+    if (arg.is<Arg::List>()) {
+      for (const Arg& item : arg.get<Arg::List>().items) walk(item);
+    } else if (arg.is<Arg::Tuple>()) {
+      for (const Arg& item : arg.get<Arg::Tuple>().items) walk(item);
+    }
+  };
+  for (const auto& node : graph.block().nodes) {
+    for (const Arg& arg : node->args) walk(arg);
+    for (const auto& output : node->outputs) {
+      add(output->expr);
+      for (const Expr& size : output->meta.sizes) add(size);
+      for (const Expr& stride : output->meta.strides) add(stride);
+    }
+  }
+  size_t count = 0;
+  for (int symbol : symbols) count = std::max<size_t>(count, symbol + 1);
+  return count;
+}
+
+// One value the forward keeps for the backward.
+struct SavedSlot {
+  enum class Kind : uint8_t { kInput, kUserOutput, kIntermediate };
+  Kind kind = Kind::kIntermediate;
+  int index = 0;       // graph input, or forward output
+  bool clone = false;  // it is about to be overwritten by the commit
+};
+
+class AotExecutor final : public Executor {
+ public:
+  Status build(std::shared_ptr<const TorchGraph> torch_graph,
+               const AotGraphs& graphs, const ProgramOptions& options,
+               std::vector<std::string>* kernel_texts);
+  RunStatus run(PyObject* const* inputs, const int64_t* symbols,
+                PyObject** outputs) override;
+
+ private:
+  struct Watch {
+    bool is_output;
+    int index;
+  };
+  using Tensors = c10::SmallVector<at::Tensor, 8>;
+  using Inputs = c10::SmallVector<const at::Tensor*, 16>;
+
+  Status check_outputs(const Graph& forward, const AliasAnalysis& aliases,
+                       const AotGraphs& graphs) const;
+  Status check_mutations(const Graph& forward, bool has_backward) const;
+  Status build_saved(const Graph& forward, const AliasAnalysis& aliases);
+  Status build_backward(const AotGraphs& graphs,
+                        const ProgramOptions& options);
+  void forward(const Inputs& tensors, const int64_t* symbols, Tensors* outputs,
+               Tensors* mutations) const;
+  void attach_node(const Inputs& tensors, const int64_t* symbols,
+                   Tensors& outputs) const;
+  bool wrap_outputs(const Tensors& results, const int64_t* symbols,
+                    PyObject** outputs) const;
+
+  std::shared_ptr<const Program> program_;
+  std::shared_ptr<const BackwardCode> backward_;  // null: no gradient
+  std::vector<int> input_objects_;
+  size_t num_user_outputs_ = 0;
+  std::vector<Expr> int_outputs_;    // per user output, when it is an int
+  std::vector<bool> output_is_int_;
+  std::vector<int> mutated_inputs_;
+  // Training only.
+  size_t num_symbols_ = 0;
+  std::vector<int> edge_inputs_;  // graph input of each next edge
+  std::vector<int> tangent_of_;
+  std::vector<SavedSlot> saved_;
+  std::vector<Watch> watches_;
+  bool uses_random_ = false;
+};
+
+Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
+                          const AotGraphs& graphs,
+                          const ProgramOptions& options,
+                          std::vector<std::string>* kernel_texts) {
+  const Graph& forward = *graphs.forward;
+  input_objects_ = torch_graph->input_objects;
+  uses_random_ = torch_graph->uses_random;
+  num_user_outputs_ = graphs.num_user_outputs;
+  FJ_CHECK(forward.inputs.size() == input_objects_.size());
+  FJ_CHECK(forward.outputs.size() >= num_user_outputs_);
+  AliasAnalysis aliases(forward);
+  FJ_CHECK_OK(check_outputs(forward, aliases, graphs));
+  FJ_CHECK_OK(check_mutations(forward, graphs.backward != nullptr));
+  for (size_t i = 0; i < num_user_outputs_; ++i) {
+    const Arg& output = forward.outputs[i];
+    bool is_tensor = tensor_of(output) != nullptr;
+    output_is_int_.push_back(!is_tensor);
+    Expr expr;
+    if (output.is<Expr>()) {
+      expr = output.get<Expr>();
+    } else if (output.is<int64_t>()) {
+      expr = output.get<int64_t>();
+    } else if (!is_tensor) {
+      if (!output.is<Value*>()) return fall_back("constant graph output");
+      expr = output.get<Value*>()->expr;
+    }
+    int_outputs_.push_back(expr);
+  }
+  for (const auto& mutation : forward.mutations) {
+    mutated_inputs_.push_back(mutation.input);
+  }
+  FJ_TRY(program_, Program::build(forward, options));
+  *kernel_texts = program_->kernel_texts();
+  if (!graphs.backward) return ok_status();
+  FJ_CHECK_OK(build_saved(forward, aliases));
+  FJ_CHECK_OK(build_backward(graphs, options));
+  for (std::string& text : backward_->program->kernel_texts()) {
+    kernel_texts->push_back(std::move(text));
+  }
+  return ok_status();
+}
+
+// Aliasing between outputs and anything else is the torch level's business.
+Status AotExecutor::check_outputs(const Graph& forward,
+                                  const AliasAnalysis& aliases,
+                                  const AotGraphs& graphs) const {
+  for (const OutputInfo& info : graphs.outputs) {
+    if (info.alias != OutputInfo::Alias::kNone) {
+      return fall_back("an output shares memory with an input or an output");
+    }
+  }
+  for (size_t i = 0; i < num_user_outputs_; ++i) {
+    const Value* output = tensor_of(forward.outputs[i]);
+    if (!output) continue;
+    for (const Value* root : aliases.roots(output)) {
+      if (root->node->op == graph::Opcode::kPlaceholder ||
+          root->node->op == graph::Opcode::kGetAttr) {
+        return fall_back("an output may share memory with an input");
+      }
+    }
+    for (size_t j = 0; j < i; ++j) {
+      const Value* other = tensor_of(forward.outputs[j]);
+      if (other && aliases.may_alias(output, other)) {
+        return fall_back("two outputs may share memory");
+      }
+    }
+  }
+  return ok_status();
+}
+
+Status AotExecutor::check_mutations(const Graph& forward,
+                                    bool has_backward) const {
+  if (!has_backward) return ok_status();
+  for (const auto& mutation : forward.mutations) {
+    if (mutation.requires_grad ||
+        forward.inputs[mutation.input]->meta.requires_grad) {
+      return fall_back("an input that carries history is written in place");
+    }
+  }
+  return ok_status();
+}
+
+Status AotExecutor::build_saved(const Graph& forward,
+                                const AliasAnalysis& aliases) {
+  auto add_watch = [&](bool is_output, int index) {
+    for (const Watch& watch : watches_) {
+      if (watch.is_output == is_output && watch.index == index) return;
+    }
+    watches_.push_back({is_output, index});
+  };
+  for (size_t i = num_user_outputs_; i < forward.outputs.size(); ++i) {
+    const Value* value = tensor_of(forward.outputs[i]);
+    if (!value) continue;  // a symbol
+    SavedSlot slot;
+    slot.index = static_cast<int>(i);
+    for (size_t j = 0; j < num_user_outputs_; ++j) {
+      const Value* output = tensor_of(forward.outputs[j]);
+      if (!output) continue;
+      if (output == value) {
+        slot = {SavedSlot::Kind::kUserOutput, static_cast<int>(j)};
+      } else if (aliases.may_alias(output, value)) {
+        add_watch(true, static_cast<int>(j));
+      }
+    }
+    for (size_t j = 0; j < forward.inputs.size(); ++j) {
+      const Value* input = forward.inputs[j];
+      if (input->kind == Value::Kind::kInt) continue;
+      bool is_input = input == value;
+      if (!is_input && !aliases.may_alias(input, value)) continue;
+      if (std::count(mutated_inputs_.begin(), mutated_inputs_.end(),
+                     static_cast<int>(j))) {
+        slot.clone = true;  // the old content is what the backward needs
+      } else if (is_input) {
+        slot = {SavedSlot::Kind::kInput, static_cast<int>(j)};
+      } else {
+        add_watch(false, static_cast<int>(j));
+      }
+    }
+    saved_.push_back(slot);
+  }
+  return ok_status();
+}
+
+Status AotExecutor::build_backward(const AotGraphs& graphs,
+                                   const ProgramOptions& options) {
+  const Graph& backward = *graphs.backward;
+  auto code = std::make_shared<BackwardCode>();
+  code->num_saved = saved_.size();
+  for (size_t i = 0; i < backward.inputs.size(); ++i) {
+    if (backward.inputs[i]->kind == Value::Kind::kInt) continue;
+    code->tensor_inputs.push_back(static_cast<int>(i));
+  }
+  size_t num_tangents = graphs.tangent_of.size();
+  FJ_CHECK(code->tensor_inputs.size() == saved_.size() + num_tangents);
+  for (size_t i = 0; i < num_tangents; ++i) {
+    const auto& meta =
+        backward.inputs[code->tensor_inputs[saved_.size() + i]]->meta;
+    code->tangents.push_back({meta.strides, has_contiguous_strides(meta)});
+  }
+  tangent_of_ = graphs.tangent_of;
+  for (size_t i = 0; i < num_user_outputs_; ++i) {
+    if (graphs.outputs[i].requires_grad &&
+        !std::count(tangent_of_.begin(), tangent_of_.end(),
+                    static_cast<int>(i))) {
+      return fall_back("an output that requires grad has no tangent");
+    }
+  }
+  AliasAnalysis aliases(backward);
+  for (size_t i = 0; i < backward.outputs.size(); ++i) {
+    const Value* gradient = tensor_of(backward.outputs[i]);
+    if (!gradient) continue;
+    bool copy = false;
+    for (size_t j = 0; j < saved_.size(); ++j) {
+      copy |= aliases.may_alias(gradient,
+                                backward.inputs[code->tensor_inputs[j]]);
+    }
+    for (const Value* root : aliases.roots(gradient)) {
+      copy |= root->node->op == graph::Opcode::kGetAttr;
+    }
+    for (size_t j = 0; j < i; ++j) {
+      const Value* other = tensor_of(backward.outputs[j]);
+      copy |= other && other != gradient && aliases.may_alias(gradient, other);
+    }
+    code->gradients.push_back({static_cast<int>(i), copy});
+    edge_inputs_.push_back(static_cast<int>(i));
+  }
+  num_symbols_ = count_symbols(backward);
+  FJ_TRY(code->program, Program::build(backward, options));
+  backward_ = std::move(code);
+  return ok_status();
+}
+
+void AotExecutor::forward(const Inputs& tensors, const int64_t* symbols,
+                          Tensors* outputs, Tensors* mutations) const {
+  c10::AutoGradMode no_grad(false);
+  outputs->resize(program_->num_outputs());
+  mutations->resize(program_->num_mutations());
+  program_->run(tensors.data(), symbols, outputs->data(), mutations->data());
+}
+
+void AotExecutor::attach_node(const Inputs& tensors, const int64_t* symbols,
+                              Tensors& outputs) const {
+  torch::autograd::edge_list edges;
+  edges.reserve(edge_inputs_.size());
+  for (int input : edge_inputs_) {
+    edges.push_back(torch::autograd::impl::gradient_edge(*tensors[input]));
+  }
+  auto node = c10::make_intrusive<AotNode>(
+      backward_, std::move(edges),
+      std::vector<int64_t>(symbols, symbols + num_symbols_));
+  for (int output : tangent_of_) {
+    torch::autograd::set_history(outputs[output], node);
+  }
+  for (const SavedSlot& slot : saved_) {
+    if (slot.kind == SavedSlot::Kind::kInput) {
+      node->save(*tensors[slot.index], false);
+    } else if (slot.clone) {
+      c10::AutoGradMode no_grad(false);
+      node->save(outputs[slot.index].detach().clone(), false);
+    } else {
+      node->save(outputs[slot.index],
+                 slot.kind == SavedSlot::Kind::kUserOutput);
+    }
+  }
+  for (const Watch& watch : watches_) {
+    node->watch(watch.is_output ? outputs[watch.index] : *tensors[watch.index],
+                watch.is_output);
+  }
+}
+
+bool AotExecutor::wrap_outputs(const Tensors& results, const int64_t* symbols,
+                               PyObject** outputs) const {
+  for (size_t i = 0; i < num_user_outputs_; ++i) {
+    outputs[i] = output_is_int_[i]
+                     ? PyLong_FromLongLong(int_outputs_[i].evaluate(symbols))
+                     : THPVariable_Wrap(results[i]);
+    if (outputs[i]) continue;
+    while (i > 0) Py_CLEAR(outputs[--i]);
+    return false;
+  }
+  return true;
+}
+
+RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
+                           PyObject** outputs) {
+  RngState rng;
+  bool committing = false;
+  size_t wrapped = 0;
+  try {
+    Inputs tensors(input_objects_.size(), nullptr);
+    for (size_t i = 0; i < tensors.size(); ++i) {
+      int object = input_objects_[i];
+      if (object >= 0) tensors[i] = &THPVariable_Unpack(inputs[object]);
+    }
+    if (uses_random_) rng.save({});
+    Tensors results, mutations;
+    forward(tensors, symbols, &results, &mutations);
+    if (backward_) attach_node(tensors, symbols, results);
+    if (wrap_outputs(results, symbols, outputs)) {
+      wrapped = num_user_outputs_;
+      c10::AutoGradMode no_grad(false);
+      for (size_t i = 0; i < mutated_inputs_.size(); ++i) {
+        committing = true;
+        tensors[mutated_inputs_[i]]->copy_(mutations[i]);
+      }
+      return RunStatus::kOk;
+    }
+  } catch (...) {
+    if (!PyErr_Occurred()) {
+      torch::translate_exception_to_python(std::current_exception());
+    }
+  }
+  ErrorGuard error;
+  for (size_t i = 0; i < wrapped; ++i) Py_CLEAR(outputs[i]);
+  if (committing) return RunStatus::kFailedInCommit;
+  try {
+    rng.restore();
+  } catch (...) {
+    return RunStatus::kFailedInCommit;
+  }
+  return RunStatus::kFailedBeforeCommit;
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_aot_executor(
+    std::shared_ptr<const TorchGraph> torch_graph, const AotGraphs& graphs,
+    const ProgramOptions& options, std::vector<std::string>* kernel_texts) {
+  auto executor = std::make_unique<AotExecutor>();
+  FJ_CHECK_OK(executor->build(std::move(torch_graph), graphs, options,
+                              kernel_texts));
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace framejit::backend

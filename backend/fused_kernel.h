@@ -1,0 +1,44 @@
+// FusedKernel: a group of elementwise operations as one piece of machine code,
+// with what is needed to run it on tensors: how each operand is walked, and the
+// sizes of the results.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <string>
+#include <vector>
+
+#include "backend/kernel_ir.h"
+#include "guards/expr.h"
+
+namespace framejit::backend {
+
+class FusedKernel {
+ public:
+  // rows * columns elements; operand layouts are in `kernel`.
+  struct Shape {
+    std::vector<Expr> sizes;
+    int split = 0;  // dims [0, split) are the rows
+  };
+
+  // Emits code for this CPU; without AVX-512 the interpreter runs the kernel.
+  FusedKernel(Kernel kernel, Shape shape);
+
+  // Allocates the results and computes them. Throws c10::Error when an operand
+  // does not have the size the capture promised.
+  void run(const at::Tensor* const* operands, const int64_t* symbols,
+           at::Tensor* results) const;
+
+  const std::string& text() const { return text_; }
+  const Kernel& kernel() const { return kernel_; }
+
+ private:
+  Kernel kernel_;
+  Shape shape_;
+  bool static_sizes_ = true;
+  std::vector<int64_t> sizes_;  // static
+  KernelFn function_ = nullptr;
+  std::string text_;
+};
+
+}  // namespace framejit::backend

@@ -1,0 +1,247 @@
+#include "backend/program.h"
+
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "backend/fused_kernel.h"
+#include "backend/schedule.h"
+
+namespace framejit::backend {
+
+using graph::Arg;
+using graph::Graph;
+using graph::Node;
+using graph::Opcode;
+using graph::Value;
+
+class Program::Builder {
+ public:
+  Builder(Program& program, const Graph& graph)
+      : program_(program), graph_(graph) {}
+
+  Status build(const ProgramOptions& options) {
+    for (const Value* input : graph_.inputs) {
+      bool tensor = input->kind != Value::Kind::kInt;
+      program_.input_registers_.push_back(tensor ? add_register(input) : -1);
+    }
+    for (ScheduleUnit& unit : make_schedule(graph_, options.fuse)) {
+      if (unit.kernel) {
+        add_kernel(std::move(unit));
+      } else {
+        FJ_CHECK_OK(add_node(*unit.node));
+      }
+    }
+    for (const Arg& output : graph_.outputs) {
+      FJ_TRY(int reg, output_register(output));
+      program_.outputs_.push_back(reg);
+    }
+    for (const auto& mutation : graph_.mutations) {
+      FJ_TRY(int reg, output_register(Arg(mutation.value)));
+      FJ_CHECK(reg >= 0);
+      program_.mutations_.push_back(reg);
+    }
+    program_.num_registers_ = registers_.size();
+    find_last_uses();
+    return ok_status();
+  }
+
+ private:
+  int add_register(const Value* value) {
+    int reg = static_cast<int>(registers_.size());
+    registers_[value] = reg;
+    return reg;
+  }
+
+  Status add_node(const Node& node) {
+    switch (node.op) {
+      case Opcode::kPlaceholder:
+      case Opcode::kOutput:
+        return ok_status();
+      case Opcode::kGetAttr:
+        return add_constant(node);
+      case Opcode::kCallFunction:
+        if (node.aten) return add_call(node);
+        break;
+      default:
+        break;
+    }
+    return Break{BreakReason::kBackendFailed,
+                 "not an ATen call: " + node.target_name(), node.span};
+  }
+
+  Status add_constant(const Node& node) {
+    FJ_CHECK(node.outputs.size() == 1 && node.args.size() == 1 &&
+             node.args[0].is<Ref>());
+    PyObject* object = node.args[0].get<Ref>().get();
+    if (!THPVariable_Check(object)) {
+      return Break{BreakReason::kBackendFailed,
+                   "a graph constant that is not a tensor", node.span};
+    }
+    program_.constants_.emplace_back(add_register(node.outputs[0].get()),
+                                     THPVariable_Unpack(object));
+    return ok_status();
+  }
+
+  Status add_call(const Node& node) {
+    const auto& schema = node.aten->schema();
+    // Writing in place could reach an input before the commit.
+    if (schema.is_mutable()) {
+      return Break{BreakReason::kUnsupportedWrite,
+                   "in-place operator below autograd: " + node.target_name(),
+                   node.span};
+    }
+    if (!node.kwargs.empty()) {
+      return Break{BreakReason::kBackendFailed,
+                   "keyword arguments below autograd", node.span};
+    }
+    Instruction instruction;
+    instruction.op = node.aten;
+    FJ_TRY(instruction.args, make_aten_args(schema, node.args, registers_));
+    instruction.result_is_list = node.outputs_are_list;
+    for (const auto& output : node.outputs) {
+      instruction.results.push_back(add_register(output.get()));
+    }
+    program_.instructions_.push_back(std::move(instruction));
+    return ok_status();
+  }
+
+  void add_kernel(ScheduleUnit unit) {
+    Instruction instruction;
+    for (const Value* operand : unit.operands) {
+      instruction.operands.push_back(registers_.at(operand));
+    }
+    for (const Value* result : unit.results) {
+      instruction.results.push_back(add_register(result));
+    }
+    instruction.kernel = std::move(unit.kernel);
+    program_.instructions_.push_back(std::move(instruction));
+  }
+
+  // -1: None, or an int that the caller evaluates itself.
+  Result<int> output_register(const Arg& output) {
+    if (output.is<Value*>()) {
+      auto found = registers_.find(output.get<Value*>());
+      if (found != registers_.end()) return found->second;
+      if (output.get<Value*>()->kind == Value::Kind::kInt) return -1;
+    } else if (output.is<Arg::None>() || output.is<Expr>() ||
+               output.is<int64_t>()) {
+      return -1;
+    }
+    return Break{BreakReason::kBackendFailed, "unexpected graph output", {}};
+  }
+
+  // Marks where each register is read for the last time; a plain argument then
+  // hands its reference over.
+  void find_last_uses() {
+    std::vector<bool> seen(program_.num_registers_, false);
+    for (int reg : program_.outputs_) {
+      if (reg >= 0) seen[reg] = true;
+    }
+    for (int reg : program_.mutations_) seen[reg] = true;
+    auto& instructions = program_.instructions_;
+    for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
+      std::vector<int> reads = it->operands;
+      for (const AtenArg& arg : it->args) collect_registers(arg, &reads);
+      for (AtenArg& arg : it->args) {
+        if (arg.kind == AtenArg::Kind::kRegister && !seen[arg.reg] &&
+            std::count(reads.begin(), reads.end(), arg.reg) == 1) {
+          arg.kind = AtenArg::Kind::kMoveRegister;
+        }
+      }
+      reads.insert(reads.end(), it->results.begin(), it->results.end());
+      for (int reg : reads) {
+        if (seen[reg]) continue;
+        seen[reg] = true;
+        it->dying.push_back(reg);
+      }
+    }
+    // An input nobody reads is not loaded at all.
+    for (int& reg : program_.input_registers_) {
+      if (reg >= 0 && !seen[reg]) reg = -1;
+    }
+  }
+
+  Program& program_;
+  const Graph& graph_;
+  RegisterIndex registers_;
+};
+
+Program::~Program() = default;
+
+Result<std::shared_ptr<const Program>> Program::build(
+    const Graph& graph, const ProgramOptions& options) {
+  std::shared_ptr<Program> program(new Program);
+  FJ_CHECK_OK(Builder(*program, graph).build(options));
+  return std::shared_ptr<const Program>(std::move(program));
+}
+
+void Program::call(const Instruction& instruction, c10::IValue* registers,
+                   const int64_t* symbols) const {
+  torch::jit::Stack stack;
+  stack.reserve(std::max<size_t>(instruction.args.size(), 4));
+  for (const AtenArg& arg : instruction.args) {
+    stack.push_back(build_aten_arg(arg, registers, symbols));
+  }
+  instruction.op->callBoxed(stack);
+  size_t count = instruction.results.size();
+  if (!instruction.result_is_list) {
+    TORCH_INTERNAL_ASSERT(stack.size() >= count, "too few results");
+    for (size_t i = 0; i < count; ++i) {
+      registers[instruction.results[i]] = std::move(stack[i]);
+    }
+    return;
+  }
+  const auto& items = stack.at(0).toListRef();
+  TORCH_INTERNAL_ASSERT(items.size() == count, "another number of results");
+  for (size_t i = 0; i < count; ++i) {
+    registers[instruction.results[i]] = items[i];
+  }
+}
+
+void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
+                  at::Tensor* outputs, at::Tensor* mutations) const {
+  at::AutoDispatchBelowADInplaceOrView below_autograd;
+  c10::SmallVector<c10::IValue, 32> registers(num_registers_);
+  for (size_t i = 0; i < input_registers_.size(); ++i) {
+    if (input_registers_[i] >= 0) registers[input_registers_[i]] = *inputs[i];
+  }
+  for (const auto& [reg, constant] : constants_) registers[reg] = constant;
+  c10::SmallVector<const at::Tensor*, 8> operands;
+  c10::SmallVector<at::Tensor, 4> results;
+  for (const Instruction& instruction : instructions_) {
+    if (!instruction.kernel) {
+      call(instruction, registers.data(), symbols);
+    } else {
+      operands.clear();
+      for (int reg : instruction.operands) {
+        operands.push_back(&registers[reg].toTensor());
+      }
+      results.resize(instruction.results.size());
+      instruction.kernel->run(operands.data(), symbols, results.data());
+      for (size_t i = 0; i < results.size(); ++i) {
+        registers[instruction.results[i]] = std::move(results[i]);
+      }
+    }
+    for (int reg : instruction.dying) registers[reg] = c10::IValue();
+  }
+  for (size_t i = 0; i < mutations_.size(); ++i) {
+    mutations[i] = registers[mutations_[i]].toTensor();
+  }
+  for (size_t i = 0; i < outputs_.size(); ++i) {
+    // A None result (a gradient that does not exist) is an undefined tensor.
+    if (outputs_[i] >= 0 && registers[outputs_[i]].isTensor()) {
+      outputs[i] = registers[outputs_[i]].toTensor();
+    }
+  }
+}
+
+std::vector<std::string> Program::kernel_texts() const {
+  std::vector<std::string> texts;
+  for (const Instruction& instruction : instructions_) {
+    if (instruction.kernel) texts.push_back(instruction.kernel->text());
+  }
+  return texts;
+}
+
+}  // namespace framejit::backend

@@ -1,0 +1,70 @@
+// Program: an ATen graph as a flat list of instructions over registers.
+//
+// An instruction is a call of an ATen operator with a prepared argument
+// template, or one fused kernel (schedule.h). A register is emptied at its last
+// use, so memory is reused as early as in eager. The program writes only its
+// own buffers; the input mutations a graph asks for are values that the caller
+// commits afterwards. Immutable once built: any number of threads may run it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "backend/aten_args.h"
+#include "graph/ir.h"
+
+namespace framejit::backend {
+
+class FusedKernel;  // fused_kernel.h
+
+struct ProgramOptions {
+  bool fuse = false;
+};
+
+class Program {
+ public:
+  // A Break when a node cannot be run (no operator, a mutable schema).
+  static Result<std::shared_ptr<const Program>> build(
+      const graph::Graph& graph, const ProgramOptions& options);
+  ~Program();
+
+  // inputs[i] belongs to the graph's i-th input; null for symbols. Fills
+  // outputs (undefined: None or an int) and mutation values, in the graph's
+  // order. Below autograd. Throws what the operators throw.
+  void run(const at::Tensor* const* inputs, const int64_t* symbols,
+           at::Tensor* outputs, at::Tensor* mutations) const;
+
+  size_t num_inputs() const { return input_registers_.size(); }
+  size_t num_outputs() const { return outputs_.size(); }
+  size_t num_mutations() const { return mutations_.size(); }
+  std::vector<std::string> kernel_texts() const;
+  size_t num_instructions() const { return instructions_.size(); }
+
+ private:
+  struct Instruction {
+    std::optional<c10::OperatorHandle> op;
+    std::vector<AtenArg> args;
+    bool result_is_list = false;
+    std::vector<int> results;  // registers; -1: dropped
+    std::unique_ptr<FusedKernel> kernel;
+    std::vector<int> operands;  // kernel inputs
+    std::vector<int> dying;
+  };
+  class Builder;
+
+  Program() = default;
+  void call(const Instruction& instruction, c10::IValue* registers,
+            const int64_t* symbols) const;
+
+  std::vector<int> input_registers_;  // -1: symbol, or not used
+  std::vector<std::pair<int, c10::IValue>> constants_;
+  std::vector<Instruction> instructions_;
+  std::vector<int> outputs_;  // register, or -1
+  std::vector<int> mutations_;
+  size_t num_registers_ = 0;
+};
+
+}  // namespace framejit::backend
