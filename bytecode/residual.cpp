@@ -161,10 +161,6 @@ bool is_possible(const ResidualCache& cache, int index,
       return false;
     if (known.stack[i] == StackKind::kLasti && kind != StackItemKind::kLasti)
       return false;
-    if (kind == StackItemKind::kSavedException &&
-        (i + 1 == frame.stack.size() ||
-         frame.stack[i + 1].kind != StackItemKind::kValue))
-      return false;
   }
   for (size_t i = 0; i < frame.bound.size(); ++i)
     if (!(known.slots[i] & (frame.bound[i] ? kSlotBound : kSlotUnbound)))
@@ -231,7 +227,8 @@ Result<Ref> residual_code(const std::shared_ptr<ResidualCache>& cache,
   for (int i = cache->num_base; i < cache->num_slots(); ++i)
     info.args.push_back({From::kSlot, i});
   for (size_t i = 0; i < frame.stack.size(); ++i)
-    if (frame.stack[i].kind == StackItemKind::kValue)
+    if (frame.stack[i].kind == StackItemKind::kValue ||
+        frame.stack[i].kind == StackItemKind::kSavedException)
       info.args.push_back({From::kStack, int(i)});
   FJ_CHECK_OK(adopt(cache, key, generated));
   return generated.code;
@@ -262,6 +259,20 @@ Result<ResidualCode> make_residual(PyObject* code, int offset,
       if (arg.from == ResidualArg::From::kSlot && arg.index >= cache.num_base)
         arg.index += place.derived->num_locals - cache.num_base;
   return out;
+}
+
+std::vector<StackKind> stack_kinds_at(PyObject* code, int offset) {
+  Place place = find_place(code, offset);
+  if (place.why_not) return {};
+  return place.cache->frames[place.index]->stack;
+}
+
+StackItem stack_item(StackKind kind, PyObject* value) {
+  if (!value) return {StackItemKind::kNull, 0};
+  if (kind != StackKind::kLasti || !PyLong_Check(value)) return {};
+  int overflow = 0;
+  long lasti = PyLong_AsLongAndOverflow(value, &overflow);
+  return {StackItemKind::kLasti, overflow ? -1 : int(lasti)};
 }
 
 const char* why_not_breakable(PyObject* code, int offset) {

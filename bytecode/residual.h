@@ -28,7 +28,7 @@
 #include <string>
 #include <vector>
 
-#include "guards/result.h"
+#include "bytecode/stack_effects.h"
 
 namespace framejit::bytecode {
 
@@ -36,9 +36,9 @@ enum class StackItemKind : uint8_t {
   kValue,
   kNull,
   kLasti,  // int: the code unit that raised (see lasti), for RERAISE
-  // In an active except block: the exception PUSH_EXC_INFO saved, the handled
-  // one above it (kValue). The residual code pushes the pair anew with
-  // PUSH_EXC_INFO, so that the thread handles the exception again.
+  // In an except block that is active in the interpreter only, not in the
+  // thread: the exception PUSH_EXC_INFO saved. Its argument is the exception
+  // being handled since; the residual code does PUSH_EXC_INFO with it.
   kSavedException,
 };
 
@@ -59,7 +59,8 @@ struct FrameState {
 struct ResidualArg {
   enum class From : uint8_t {
     kSlot,     // localsplus slot `index` of the broken code (a cell as it is)
-    kStack,    // stack item `index` from the bottom
+    kStack,    // stack item `index` from the bottom; for a kSavedException,
+               // the exception handled there
     kNothing,  // an unbound slot: None
   };
   From from = From::kNothing;
@@ -77,6 +78,14 @@ struct ResidualCode {
 // place with no break, is a Break.
 Result<ResidualCode> make_residual(PyObject* code, int offset,
                                    const FrameState& state);
+
+// What the bytecode says of each stack item before an instruction, bottom
+// first; empty when there is no break. An int on the stack is an instruction
+// offset exactly where this says kLasti (also in resume code, whose prologue
+// loads it as a constant).
+std::vector<StackKind> stack_kinds_at(PyObject* code, int offset);
+// The StackItem for a value of the interpreter's stack (null: a NULL).
+StackItem stack_item(StackKind kind, PyObject* value);
 
 // Why there is no break at an instruction; null when there is.
 const char* why_not_breakable(PyObject* code, int offset);

@@ -58,7 +58,8 @@ bool is_call_prefix(const Instruction& instruction) {
 
 int count_arguments(const std::vector<StackItem>& stack) {
   return int(std::count_if(stack.begin(), stack.end(), [](StackItem item) {
-    return item.kind == StackItemKind::kValue;
+    return item.kind == StackItemKind::kValue ||
+           item.kind == StackItemKind::kSavedException;
   }));
 }
 
@@ -97,11 +98,12 @@ class Builder {
           emit(op_.load_const, constant(Ref()));
           break;
         case StackItemKind::kSavedException:
-          saved_exception_ = true;  // pushed together with the item above
-          continue;
+          take(value++);
+          emit(op_.push_exc_info);
+          emit(op_.pop_top);
+          break;
         case StackItemKind::kValue: take(value++); break;
       }
-      if (std::exchange(saved_exception_, false)) emit(op_.push_exc_info);
     }
   }
 
@@ -264,7 +266,6 @@ class Builder {
   Location location_;
   int num_values_;
   int num_temps_;
-  bool saved_exception_ = false;
   Assembly out_;
   std::vector<int> origin_;  // per instruction: of cache_.body, or -1
   std::vector<Ref> consts_;

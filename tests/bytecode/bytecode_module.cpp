@@ -89,7 +89,7 @@ PyObject* py_reassemble(PyObject*, PyObject* code) {
                        Py_ssize_t(out.location_table.size()));
 }
 
-// analyze(code) -> [depth or None], or None when it cannot be analysed
+// analyze(code) -> {offset: depth} of what is reached; None: cannot analyse
 PyObject* py_analyze(PyObject*, PyObject* object) {
   auto* code = reinterpret_cast<PyCodeObject*>(object);
   Assembly body;
@@ -100,13 +100,16 @@ PyObject* py_analyze(PyObject*, PyObject* object) {
   auto frames =
       analyze(body, code->co_nlocalsplus, args, code->co_nfreevars);
   if (!frames) Py_RETURN_NONE;
-  Ref list = Ref::steal(PyList_New(0));
-  for (const auto& frame : *frames) {
-    Ref item = Ref::steal(
-        optional_index(frame ? int(frame->stack.size()) : -1));
-    if (!item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
+  Ref depths = Ref::steal(PyDict_New());
+  for (size_t i = 0; i < frames->size(); ++i) {
+    if (!(*frames)[i]) continue;
+    Ref key = Ref::steal(PyLong_FromLong(2 * body.instructions[i].at));
+    Ref depth = Ref::steal(PyLong_FromSize_t((*frames)[i]->stack.size()));
+    if (!key || !depth ||
+        PyDict_SetItem(depths.get(), key.get(), depth.get()) < 0)
+      return nullptr;
   }
-  return list.release();
+  return depths.release();
 }
 
 // points(code) -> [(offset, opcode name, why not or None)]
@@ -174,6 +177,19 @@ PyObject* py_residual(PyObject*, PyObject* args) {
                        resumes.get());
 }
 
+// stack_kinds(code, offset) -> [int(StackKind)...]
+PyObject* py_stack_kinds(PyObject*, PyObject* args) {
+  PyObject* code;
+  int offset;
+  if (!PyArg_ParseTuple(args, "Oi", &code, &offset)) return nullptr;
+  Ref list = Ref::steal(PyList_New(0));
+  for (StackKind kind : stack_kinds_at(code, offset)) {
+    Ref item = Ref::steal(PyLong_FromLong(int(kind)));
+    if (!item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
+  }
+  return list.release();
+}
+
 // function(code, globals): as MAKE_FUNCTION makes it, without a closure.
 PyObject* py_function(PyObject*, PyObject* args) {
   PyObject *code, *globals;
@@ -216,6 +232,7 @@ PyMethodDef kMethods[] = {
     {"points", py_points, METH_O, nullptr},
     {"prefix", py_prefix, METH_VARARGS, nullptr},
     {"residual", py_residual, METH_VARARGS, nullptr},
+    {"stack_kinds", py_stack_kinds, METH_VARARGS, nullptr},
     {"function", py_function, METH_VARARGS, nullptr},
     {"kind", py_kind, METH_O, nullptr},
     {"original_offset", py_original_offset, METH_VARARGS, nullptr},
