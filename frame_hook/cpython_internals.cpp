@@ -21,11 +21,9 @@
 namespace framejit::internals {
 namespace {
 
-// How many units of the C-recursion budget one hooked call costs more than an
-// inlined one (measured; see the recursion tests).
-#if FJ_PYTHON_313
-constexpr int kHookRecursionUnits = 1;
-#elif FJ_PYTHON_312
+#if FJ_PYTHON_312
+// What one entry into the evaluation loop takes of the C-recursion budget
+// (PY_EVAL_C_STACK_UNITS in ceval.c): an inlined call would not have taken it.
 constexpr int kHookRecursionUnits = 2;
 #endif
 
