@@ -46,7 +46,7 @@ struct CaptureState::Tables {
   std::unordered_map<ObjectPair, Ref, PairHash> slots;  // object, descriptor
   std::unordered_map<PyObject*, PyObject*> dict_owners;  // dict -> instance
   std::unordered_map<ObjectPair, Ref, PairHash> type_lookups;
-  std::unordered_map<PyObject*, Ref> context_variables;  // overlay
+  Ref cached_calls;  // dict: results of lru_cache functions in this capture
   std::vector<Ref> trampolines;
   std::optional<Break> native_break;
 };

@@ -1,0 +1,239 @@
+// Finding the row of a C callee. Bound methods and slot wrappers are traced
+// back to the raw attribute of the class, so that `[].append` and
+// `list.append` have one row.
+#include "bytecode/builtins.h"
+
+#include <cstring>
+#include <string_view>
+
+namespace framejit::bytecode {
+
+namespace {
+
+struct Row {
+  BuiltinFunction function = nullptr;  // null: pure
+  Reads reads = Reads::kDeep;
+};
+
+struct RowSpec {
+  const char* module;
+  const char* path;
+  Row row;
+};
+
+const RowSpec kRows[] = {
+#define FJ_PURE(module, path, reads) {module, path, {nullptr, Reads::reads}},
+#define FJ_MODEL(module, path, function) {module, path, {function}},
+#include "bytecode/builtins.def"
+#undef FJ_PURE
+#undef FJ_MODEL
+};
+
+// "dict.get" in a module: the raw attribute of the class, as methods are found.
+Ref resolve(const char* module, std::string_view path) {
+  size_t dot = path.find('.');
+  std::string first(path.substr(0, dot));
+  // Types that `builtins` does not name.
+  if (std::strcmp(module, "builtins") == 0 && first == "module") {
+    return Ref::borrow(_PyType_Lookup(
+        &PyModule_Type, interned("__getattribute__")));
+  }
+  Ref imported = Ref::steal(PyImport_ImportModule(module));
+  if (!imported) return Ref();
+  Ref object =
+      Ref::steal(PyObject_GetAttrString(imported.get(), first.c_str()));
+  if (!object || dot == std::string_view::npos) return object;
+  Ref name = Ref::steal(
+      PyUnicode_InternFromString(std::string(path.substr(dot + 1)).c_str()));
+  if (!name || !PyType_Check(object.get())) return Ref();
+  return Ref::borrow(_PyType_Lookup(
+      reinterpret_cast<PyTypeObject*>(object.get()), name.get()));
+}
+
+using RowTable = std::unordered_map<PyObject*, Row>;
+
+const RowTable& row_table() {
+  static const RowTable* table = [] {
+    auto* rows = new RowTable;
+    ErrorGuard keep;
+    for (const RowSpec& spec : kRows) {
+      Ref object = resolve(spec.module, spec.path);
+      if (!object) {
+        PyErr_Clear();  // this CPython has no such callee
+        continue;
+      }
+      rows->emplace(object.release(), spec.row);  // lives forever
+    }
+    return rows;
+  }();
+  return *table;
+}
+
+// Every method of these types is pure: their objects are constants.
+bool is_immutable_builtin(PyTypeObject* type) {
+  static PyTypeObject* const kTypes[] = {
+      &PyUnicode_Type, &PyBytes_Type, &PyLong_Type,  &PyFloat_Type,
+      &PyComplex_Type, &PyBool_Type,  &PyRange_Type, &PySlice_Type,
+      &PyTuple_Type,   &PyFrozenSet_Type};
+  for (PyTypeObject* known : kTypes) {
+    if (type == known) return true;
+  }
+  return false;
+}
+
+// The raw class attribute behind a bound method; puts self in front.
+Result<Ref> unbind(CaptureState& state, PyObject* callable,
+                   std::vector<PyObject*>* args, Ref* keep_self) {
+  PyObject* self = nullptr;
+  const char* name = nullptr;
+  Ref text;
+  if (PyCFunction_Check(callable)) {
+    self = PyCFunction_GET_SELF(callable);
+    if (!self || PyModule_Check(self)) return Ref::borrow(callable);
+    name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
+    text = Ref::steal(PyUnicode_InternFromString(name));
+  } else if (std::strcmp(Py_TYPE(callable)->tp_name, "method-wrapper") == 0) {
+    *keep_self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
+    text = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
+    self = keep_self->get();
+  } else {
+    return Ref::borrow(callable);
+  }
+  if (!text || !self) return Result<Ref>::raised();
+  PyObject* raw = nullptr;
+  if (PyType_Check(self)) {
+    raw = _PyType_Lookup(reinterpret_cast<PyTypeObject*>(self), text.get());
+    // A static method of C (object.__new__) is its own raw attribute; a class
+    // method takes the class as its first argument.
+    if (raw == callable) return Ref::borrow(callable);
+    if (raw && Py_IS_TYPE(raw, &PyClassMethodDescr_Type)) {
+      args->insert(args->begin(), self);
+      return Ref::borrow(raw);
+    }
+    // __new__ reached through a subclass.
+    if (raw && PyCFunction_Check(raw)) return Ref::borrow(callable);
+  }
+  // Of the bound class, which need not be type(self) after super().
+  PyObject* owner_mro = Py_TYPE(self)->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(owner_mro); ++i) {
+    auto* base =
+        reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(owner_mro, i));
+    raw = base->tp_dict ? PyDict_GetItem(base->tp_dict, text.get()) : nullptr;
+    if (!raw) continue;
+    bool match;
+    if (PyCFunction_Check(callable)) {
+      match = Py_IS_TYPE(raw, &PyMethodDescr_Type) &&
+              reinterpret_cast<PyMethodDescrObject*>(raw)->d_method ==
+                  reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+    } else {
+      Ref again = Py_IS_TYPE(raw, &PyWrapperDescr_Type)
+                      ? Ref::steal(PyWrapper_New(raw, self))
+                      : Ref();
+      if (PyErr_Occurred()) PyErr_Clear();
+      // Equal wrappers have the same descriptor and the same self.
+      match = again && PyObject_RichCompareBool(again.get(), callable,
+                                                Py_EQ) == 1;
+    }
+    if (!match) continue;
+    args->insert(args->begin(), self);
+    return Ref::borrow(raw);
+  }
+  return Ref::borrow(callable);
+}
+
+// Whole families of pure callees.
+const char* module_of(PyObject* function) {
+  if (!PyCFunction_Check(function)) return nullptr;
+  PyObject* module =
+      reinterpret_cast<PyCFunctionObject*>(function)->m_module;
+  if (!module || !PyUnicode_Check(module)) return nullptr;
+  return PyUnicode_AsUTF8(module);
+}
+
+}  // namespace
+
+PyObject* BuiltinCall::argument(size_t index, const char* keyword) const {
+  if (index < positional()) return args[index];
+  if (!keyword || !kwnames) return nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(kwnames); ++i) {
+    if (PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, i),
+                                         keyword) == 0) {
+      return args[positional() + i];
+    }
+  }
+  return nullptr;
+}
+
+Break BuiltinCall::unknown() const {
+  ErrorGuard keep;
+  Ref text = Ref::steal(PyObject_GetAttrString(callable, "__qualname__"));
+  const char* name = text && PyUnicode_Check(text.get())
+                         ? PyUnicode_AsUTF8(text.get())
+                         : Py_TYPE(callable)->tp_name;
+  return state.make_break(BreakReason::kUnknownCallee, name ? name : "");
+}
+
+Result<Ref> call_native(CaptureState& state, PyObject* callable,
+                        const std::vector<PyObject*>& args, PyObject* kwnames,
+                        Reads reads) {
+  std::vector<Ref> prepared;
+  std::vector<PyObject*> values;
+  prepared.reserve(args.size());
+  for (PyObject* arg : args) {
+    FJ_TRY(Ref value, prepare(state, arg, reads));
+    values.push_back(value.get());
+    prepared.push_back(std::move(value));
+  }
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  FJ_TRY(Ref result,
+         state.after_native(PyObject_Vectorcall(
+             callable, values.data(), values.size() - keywords, kwnames)));
+  return Ref::borrow(state.unshadow(result.get()));
+}
+
+Result<Ref> CaptureState::call_builtin(PyObject* callable,
+                                       const std::vector<PyObject*>& args,
+                                       PyObject* kwnames) {
+  const RowTable& rows = row_table();
+  if (PyFunction_Check(callable)) {
+    auto row = rows.find(callable);
+    if (row == rows.end() || !row->second.function) return Ref();
+    BuiltinCall call{*this, callable, args, kwnames};
+    return row->second.function(call);
+  }
+  BuiltinCall call{*this, callable, args, kwnames};
+  Ref keep_self;
+  FJ_TRY(Ref raw, unbind(*this, callable, &call.args, &keep_self));
+  call.callable = raw.get();
+  auto row = rows.find(raw.get());
+  if (row != rows.end()) {
+    if (row->second.function) return row->second.function(call);
+    return call.native(row->second.reads);
+  }
+  if (PyType_Check(callable)) {
+    return call_type(*this, reinterpret_cast<PyTypeObject*>(callable), args,
+                     kwnames);
+  }
+  if (Py_IS_TYPE(raw.get(), &PyMethodDescr_Type) ||
+      Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) ||
+      Py_IS_TYPE(raw.get(), &PyClassMethodDescr_Type)) {
+    if (is_immutable_builtin(PyDescr_TYPE(raw.get()))) {
+      return call.native(Reads::kDeep);
+    }
+    return call_by_type(call);
+  }
+  if (const char* module = module_of(raw.get())) {
+    if (std::strcmp(module, "_operator") == 0) {
+      return call_operator(
+          call,
+          reinterpret_cast<PyCFunctionObject*>(raw.get())->m_ml->ml_name);
+    }
+    if (std::strcmp(module, "math") == 0 ||
+        std::strcmp(module, "cmath") == 0) {
+      return call.native(Reads::kDeep);
+    }
+  }
+  return call_by_type(call);
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,485 @@
+// Builtins that iterate: their sources may be the program's containers, the
+// functions they call are the program's.
+#include <cstring>
+
+#include "bytecode/builtins.h"
+
+namespace framejit::bytecode {
+
+namespace {
+
+// The same call with every positional argument replaced by what C code may
+// iterate.
+Result<Ref> native_over_iterables(BuiltinCall& call, size_t first,
+                                  size_t last) {
+  std::vector<PyObject*> args = call.args;
+  std::vector<Ref> keep;
+  for (size_t i = 0; i < args.size(); ++i) {
+    bool iterates = i >= first && i < last && i < call.positional();
+    FJ_TRY(Ref value, iterates ? native_iterable(call.state, args[i])
+                               : prepare(call.state, args[i], Reads::kDeep));
+    args[i] = value.get();
+    keep.push_back(std::move(value));
+  }
+  size_t keywords = call.kwnames ? PyTuple_GET_SIZE(call.kwnames) : 0;
+  return call.state.after_native(PyObject_Vectorcall(
+      call.callable, args.data(), args.size() - keywords, call.kwnames));
+}
+
+Result<Ref> list_of(CaptureState& state, PyObject* iterable) {
+  FJ_TRY(std::vector<Ref> items, state.elements(iterable));
+  Ref list = Ref::steal(PyList_New(items.size()));
+  if (!list) return Result<Ref>::raised();
+  for (size_t i = 0; i < items.size(); ++i) {
+    PyList_SET_ITEM(list.get(), i, items[i].release());
+  }
+  return list;
+}
+
+}  // namespace
+
+Result<Ref> model_len(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  return call.state.length(call.args[0]);
+}
+
+Result<Ref> model_iter(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.unknown();
+  return call.state.iter(call.args[0]);
+}
+
+Result<Ref> model_next(BuiltinCall& call) {
+  if (!call.plain(1, 2)) return call.native(Reads::kNothing);
+  FJ_TRY(Ref value, call.state.next(call.args[0]));
+  if (value) return value;
+  if (call.args.size() == 2) return Ref::borrow(call.args[1]);
+  PyErr_SetNone(PyExc_StopIteration);
+  return Result<Ref>::raised();
+}
+
+Result<Ref> model_native_iter(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  PyObject* object = call.args[0];
+  // The container's own iteration: a subclass may have overridden __iter__.
+  if (!call.state.is_input(object)) {
+    return from_api(PyObject_Vectorcall(call.callable, &object, 1, nullptr));
+  }
+  if (PyTuple_Check(object)) return from_api(PySeqIter_New(object));
+  FJ_TRY(Ref special, call.state.python_special(object, "__iter__"));
+  if (special) return call.unknown();
+  return call.state.iter(object);
+}
+
+// Types whose positional arguments are iterated: enumerate (the first), deque
+// (the first), chain, product, zip_longest (all).
+Result<Ref> model_iterating_type(BuiltinCall& call) {
+  bool first_only =
+      call.callable == as_object(&PyEnum_Type) ||
+      call.callable == library_object("collections", "deque");
+  return native_over_iterables(call, 0, first_only ? 1 : SIZE_MAX);
+}
+
+Result<Ref> model_zip(BuiltinCall& call) {
+  return native_over_iterables(call, 0, SIZE_MAX);
+}
+
+Result<Ref> model_islice(BuiltinCall& call) {
+  return native_over_iterables(call, 0, 1);
+}
+
+Result<Ref> model_chain_from_iterable(BuiltinCall& call) {
+  // args: the class, the iterable of iterables.
+  if (!call.plain(2, 2)) return call.unknown();
+  FJ_TRY(std::vector<Ref> parts, call.state.elements(call.args[1]));
+  std::vector<PyObject*> values;
+  std::vector<Ref> keep;
+  for (const Ref& part : parts) {
+    FJ_TRY(Ref iterable, native_iterable(call.state, part.get()));
+    values.push_back(iterable.get());
+    keep.push_back(std::move(iterable));
+  }
+  return from_api(PyObject_Vectorcall(call.args[0], values.data(),
+                                      values.size(), nullptr));
+}
+
+namespace {
+
+Result<Ref> lazy(BuiltinCall& call, IteratorKind kind, size_t least,
+                 size_t most) {
+  if (!call.plain(least, most)) return call.native(Reads::kNothing);
+  std::vector<Ref> sources;
+  for (size_t i = 1; i < call.args.size(); ++i) {
+    FJ_TRY(Ref iterator, call.state.iter(call.args[i]));
+    sources.push_back(std::move(iterator));
+  }
+  return make_iterator(call.state, kind, call.args[0], std::move(sources));
+}
+
+}  // namespace
+
+Result<Ref> model_map(BuiltinCall& call) {
+  return lazy(call, IteratorKind::kMap, 2, SIZE_MAX);
+}
+
+Result<Ref> model_filter(BuiltinCall& call) {
+  return lazy(call, IteratorKind::kFilter, 2, 2);
+}
+
+Result<Ref> model_reversed(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  CaptureState& state = call.state;
+  PyObject* subject = call.args[0];
+  FJ_TRY(Ref special, state.python_special(subject, "__reversed__"));
+  if (special) return state.caller.call(special.get(), {subject});
+  FJ_TRY(Ref items, state.python_special(subject, "__getitem__"));
+  if (items) {
+    // The sequence protocol: the elements from the last to the first.
+    FJ_TRY(Ref size, state.length(subject));
+    FJ_TRY(Ref plain, concrete_index(state, size.get()));
+    Py_ssize_t count = PyLong_AsSsize_t(plain.get());
+    if (count < 0 && PyErr_Occurred()) return Result<Ref>::raised();
+    Ref list = Ref::steal(PyList_New(0));
+    if (!list) return Result<Ref>::raised();
+    for (Py_ssize_t i = count - 1; i >= 0; --i) {
+      Ref index = Ref::steal(PyLong_FromSsize_t(i));
+      FJ_TRY(Ref item, state.caller.call(items.get(), {subject, index.get()}));
+      if (PyList_Append(list.get(), item.get()) < 0) {
+        return Result<Ref>::raised();
+      }
+    }
+    return from_api(PyObject_GetIter(list.get()));
+  }
+  return call.native(Reads::kElements);
+}
+
+namespace {
+
+// The order in which sorted() would put `items`: their indices.
+Result<Ref> sort_order(CaptureState& state, const std::vector<Ref>& items,
+                       PyObject* key, bool reverse) {
+  Ref keys = Ref::steal(PyList_New(0));
+  if (!keys) return Result<Ref>::raised();
+  for (const Ref& item : items) {
+    Ref value = item;
+    if (key && key != Py_None) {
+      FJ_TRY(value, state.caller.call(key, {item.get()}));
+    }
+    FJ_TRY(Ref plain, prepare(state, value.get(), Reads::kDeep));
+    if (PyList_Append(keys.get(), plain.get()) < 0) {
+      return Result<Ref>::raised();
+    }
+  }
+  Ref indices = Ref::steal(PyList_New(0));
+  if (!indices) return Result<Ref>::raised();
+  for (size_t i = 0; i < items.size(); ++i) {
+    Ref index = Ref::steal(PyLong_FromSize_t(i));
+    if (!index || PyList_Append(indices.get(), index.get()) < 0) {
+      return Result<Ref>::raised();
+    }
+  }
+  Ref sort = Ref::steal(PyObject_GetAttrString(indices.get(), "sort"));
+  Ref getter = Ref::steal(PyObject_GetAttrString(keys.get(), "__getitem__"));
+  Ref none_args = Ref::steal(PyTuple_New(0));
+  Ref options = Ref::steal(PyDict_New());
+  if (!sort || !getter || !none_args || !options ||
+      PyDict_SetItemString(options.get(), "key", getter.get()) < 0 ||
+      PyDict_SetItemString(options.get(), "reverse",
+                           reverse ? Py_True : Py_False) < 0) {
+    return Result<Ref>::raised();
+  }
+  FJ_TRY(Ref done, state.after_native(PyObject_Call(
+                       sort.get(), none_args.get(), options.get())));
+  return indices;
+}
+
+Result<Ref> sorted_list(CaptureState& state, PyObject* iterable, PyObject* key,
+                        PyObject* reverse_flag) {
+  FJ_TRY(std::vector<Ref> items, state.elements(iterable));
+  bool reverse = false;
+  if (reverse_flag) {
+    FJ_TRY(reverse, state.truth(reverse_flag));
+  }
+  FJ_TRY(Ref order, sort_order(state, items, key, reverse));
+  Ref list = Ref::steal(PyList_New(items.size()));
+  if (!list) return Result<Ref>::raised();
+  for (size_t i = 0; i < items.size(); ++i) {
+    size_t from = PyLong_AsSize_t(PyList_GET_ITEM(order.get(), i));
+    PyList_SET_ITEM(list.get(), i, items[from].new_reference());
+  }
+  return list;
+}
+
+}  // namespace
+
+Result<Ref> model_sorted(BuiltinCall& call) {
+  if (call.positional() != 1) return call.native(Reads::kDeep);
+  return sorted_list(call.state, call.args[0], call.argument(1, "key"),
+                     call.argument(2, "reverse"));
+}
+
+Result<Ref> model_list_sort(BuiltinCall& call) {
+  if (call.positional() != 1) return call.unknown();
+  CaptureState& state = call.state;
+  PyObject* list = call.args[0];
+  FJ_TRY(Ref target, state.shadow(list));
+  FJ_TRY(Ref sorted,
+         sorted_list(state, target.get(), call.argument(1, "key"),
+                     call.argument(2, "reverse")));
+  if (PyList_SetSlice(target.get(), 0, PY_SSIZE_T_MAX, sorted.get()) < 0) {
+    return Result<Ref>::raised();
+  }
+  if (state.is_input(list)) WriteLog::replace_content(state, list);
+  return none();
+}
+
+// ---- folds
+namespace {
+
+Result<Ref> extreme(BuiltinCall& call, int op) {
+  CaptureState& state = call.state;
+  if (call.positional() == 0) return call.native(Reads::kDeep);
+  std::vector<Ref> items;
+  if (call.positional() == 1) {
+    FJ_TRY(items, state.elements(call.args[0]));
+  } else {
+    for (size_t i = 0; i < call.positional(); ++i) {
+      items.push_back(Ref::borrow(call.args[i]));
+    }
+  }
+  PyObject* key = call.argument(SIZE_MAX, "key");
+  if (key == Py_None) key = nullptr;
+  if (items.empty()) {
+    PyObject* fallback = call.argument(SIZE_MAX, "default");
+    if (fallback) return Ref::borrow(fallback);
+    PyErr_Format(PyExc_ValueError,
+                 PY_VERSION_HEX >= 0x030c0000
+                     ? "%s() iterable argument is empty"
+                     : "%s() arg is an empty sequence",
+                 op == Py_GT ? "max" : "min");
+    return Result<Ref>::raised();
+  }
+  Ref best, best_key;
+  for (const Ref& item : items) {
+    Ref item_key = item;
+    if (key) {
+      FJ_TRY(item_key, state.caller.call(key, {item.get()}));
+    }
+    bool better = true;
+    if (best) {
+      FJ_TRY(Ref answer, state.compare(op, item_key.get(), best_key.get()));
+      FJ_TRY(better, state.truth(answer.get()));
+    }
+    if (better) {
+      best = item;
+      best_key = item_key;
+    }
+  }
+  return best;
+}
+
+Result<Ref> quantifier(BuiltinCall& call, bool stop_at) {
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  FJ_TRY(Ref iterator, call.state.iter(call.args[0]));
+  while (true) {
+    FJ_TRY(Ref item, call.state.next(iterator.get()));
+    if (!item) return boolean(!stop_at);
+    FJ_TRY(bool value, call.state.truth(item.get()));
+    if (value == stop_at) return boolean(stop_at);
+  }
+}
+
+}  // namespace
+
+Result<Ref> model_min(BuiltinCall& call) { return extreme(call, Py_LT); }
+Result<Ref> model_max(BuiltinCall& call) { return extreme(call, Py_GT); }
+Result<Ref> model_any(BuiltinCall& call) { return quantifier(call, true); }
+Result<Ref> model_all(BuiltinCall& call) { return quantifier(call, false); }
+
+namespace {
+
+// total = total <op> item over all items.
+Result<Ref> fold(CaptureState& state, PyObject* iterable, Ref total, int op) {
+  FJ_TRY(Ref iterator, state.iter(iterable));
+  while (true) {
+    FJ_TRY(Ref item, state.next(iterator.get()));
+    if (!item) return total;
+    FJ_TRY(total, state.binary(op, false, total.get(), item.get()));
+  }
+}
+
+}  // namespace
+
+Result<Ref> model_sum(BuiltinCall& call) {
+  PyObject* iterable = call.argument(0);
+  if (!iterable || call.positional() > 2) return call.native(Reads::kDeep);
+  PyObject* start = call.argument(1, "start");
+  Ref zero = Ref::steal(PyLong_FromLong(0));
+  if (start && (PyUnicode_Check(start) || PyBytes_Check(start))) {
+    return call.native(Reads::kDeep);  // TypeError
+  }
+  // Floats are added with compensation by C code of 3.12: left to it.
+  FJ_TRY(Ref list, list_of(call.state, iterable));
+  bool constants = true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
+    constants &= is_builtin_constant(PyList_GET_ITEM(list.get(), i));
+  }
+  if (constants && (!start || is_builtin_constant(start))) {
+    call.args[0] = list.get();
+    return call.native(Reads::kElements);
+  }
+  return fold(call.state, list.get(), start ? Ref::borrow(start) : zero, 0);
+}
+
+Result<Ref> model_prod(BuiltinCall& call) {
+  PyObject* iterable = call.argument(0);
+  if (!iterable || call.positional() != 1) return call.native(Reads::kDeep);
+  FJ_TRY(Ref list, list_of(call.state, iterable));
+  bool constants = true;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
+    constants &= is_builtin_constant(PyList_GET_ITEM(list.get(), i));
+  }
+  if (constants) {
+    call.args[0] = list.get();
+    return call.native(Reads::kDeep);
+  }
+  PyObject* start = call.argument(SIZE_MAX, "start");
+  Ref one = Ref::steal(PyLong_FromLong(1));
+  return fold(call.state, list.get(), start ? Ref::borrow(start) : one, 5);
+}
+
+Result<Ref> model_reduce(BuiltinCall& call) {
+  if (!call.plain(2, 3)) return call.native(Reads::kNothing);
+  CaptureState& state = call.state;
+  FJ_TRY(Ref iterator, state.iter(call.args[1]));
+  Ref total;
+  if (call.args.size() == 3) {
+    total = Ref::borrow(call.args[2]);
+  } else {
+    FJ_TRY(total, state.next(iterator.get()));
+    if (!total) {
+      PyErr_SetString(PyExc_TypeError,
+                      "reduce() of empty iterable with no initial value");
+      return Result<Ref>::raised();
+    }
+  }
+  while (true) {
+    FJ_TRY(Ref item, state.next(iterator.get()));
+    if (!item) return total;
+    FJ_TRY(total,
+           state.caller.call(call.args[0], {total.get(), item.get()}));
+  }
+}
+
+// ---- constructors of containers
+Result<Ref> model_list(BuiltinCall& call) {
+  if (!call.plain(0, 1)) return call.native(Reads::kNothing);
+  if (call.args.empty()) return from_api(PyList_New(0));
+  return list_of(call.state, call.args[0]);
+}
+
+Result<Ref> model_tuple(BuiltinCall& call) {
+  if (!call.plain(0, 1)) return call.native(Reads::kNothing);
+  if (call.args.empty()) return from_api(PyTuple_New(0));
+  if (PyTuple_CheckExact(call.args[0])) return Ref::borrow(call.args[0]);
+  FJ_TRY(Ref list, list_of(call.state, call.args[0]));
+  return from_api(PyList_AsTuple(list.get()));
+}
+
+Result<Ref> model_set(BuiltinCall& call) {
+  if (!call.plain(0, 1)) return call.native(Reads::kNothing);
+  if (call.args.empty()) return from_api(PyObject_CallNoArgs(call.callable));
+  FJ_TRY(Ref list, list_of(call.state, call.args[0]));
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* key = PyList_GET_ITEM(list.get(), i);
+    if (is_symbolic(call.state, key)) {
+      FJ_TRY(Ref plain, call.state.tracer.concretise(key));
+      PyList_SetItem(list.get(), i, plain.release());
+    } else if (!is_safe_key(call.state, key)) {
+      return call.state.make_break(
+          BreakReason::kUnguardableInput,
+          std::string("a set element of type ") + Py_TYPE(key)->tp_name);
+    }
+  }
+  return from_api(PyObject_CallOneArg(call.callable, list.get()));
+}
+
+namespace {
+
+// dict.update(target, source) for a target of any origin.
+Status update_from(CaptureState& state, PyObject* target, PyObject* source) {
+  if (PyDict_Check(source)) {
+    FJ_TRY(Ref iterates, state.python_special(source, "__iter__"));
+    FJ_TRY(Ref visible, state.shadow(source));
+    if (!iterates) {
+      Ref keys = Ref::steal(PySequence_List(visible.get()));
+      if (!keys) return Status::raised();
+      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
+        PyObject* key = PyList_GET_ITEM(keys.get(), i);
+        Ref value = Ref::borrow(PyDict_GetItemWithError(visible.get(), key));
+        if (!value) return Status::raised();
+        FJ_CHECK_OK(state.dict_set(target, key, value.get()));
+      }
+      return ok_status();
+    }
+  }
+  FJ_TRY(Ref keys_method, state.find_attr(source, interned("keys")));
+  if (keys_method) {
+    FJ_TRY(Ref keys, state.caller.call(keys_method.get(), {}));
+    FJ_TRY(std::vector<Ref> names, state.elements(keys.get()));
+    for (const Ref& key : names) {
+      FJ_TRY(Ref value, state.get_item(source, key.get()));
+      FJ_CHECK_OK(state.dict_set(target, key.get(), value.get()));
+    }
+    return ok_status();
+  }
+  FJ_TRY(std::vector<Ref> pairs, state.elements(source));
+  for (const Ref& pair : pairs) {
+    FJ_TRY(std::vector<Ref> two, state.elements(pair.get(), 3));
+    if (two.size() != 2) {
+      PyErr_SetString(PyExc_ValueError,
+                      "dictionary update sequence element has a wrong length; "
+                      "2 is required");
+      return Status::raised();
+    }
+    FJ_CHECK_OK(state.dict_set(target, two[0].get(), two[1].get()));
+  }
+  return ok_status();
+}
+
+Status update_all(BuiltinCall& call, PyObject* target, size_t first) {
+  for (size_t i = first; i < call.positional(); ++i) {
+    FJ_CHECK_OK(update_from(call.state, target, call.args[i]));
+  }
+  for (size_t i = call.positional(); i < call.args.size(); ++i) {
+    FJ_CHECK_OK(call.state.dict_set(
+        target, PyTuple_GET_ITEM(call.kwnames, i - call.positional()),
+        call.args[i]));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<Ref> model_dict(BuiltinCall& call) {
+  if (call.positional() > 1) return call.native(Reads::kNothing);
+  FJ_TRY(Ref dict, from_api(PyObject_CallNoArgs(call.callable)));
+  FJ_CHECK_OK(update_all(call, dict.get(), 0));
+  return dict;
+}
+
+Result<Ref> model_defaultdict(BuiltinCall& call) {
+  if (call.positional() == 0) return call.unknown();
+  FJ_TRY(Ref dict, from_api(PyObject_CallOneArg(call.callable, call.args[0])));
+  FJ_CHECK_OK(update_all(call, dict.get(), 1));
+  return dict;
+}
+
+Result<Ref> model_dict_update(BuiltinCall& call) {
+  if (call.positional() < 1 || call.positional() > 2) {
+    return call.native(Reads::kNothing);
+  }
+  FJ_CHECK_OK(update_all(call, call.args[0], 1));
+  return none();
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,580 @@
+// Builtins about objects: type tests, attributes, making instances, text.
+#include <cstring>
+
+#include "bytecode/builtins.h"
+#include "bytecode/generators.h"
+
+namespace framejit::bytecode {
+
+namespace {
+
+bool is_abc_method(PyObject* function) {
+  PyObject* module = reinterpret_cast<PyFunctionObject*>(function)->func_module;
+  return module && PyUnicode_Check(module) &&
+         PyUnicode_CompareWithASCIIString(module, "abc") == 0;
+}
+
+Result<Ref> class_test(CaptureState& state, PyObject* subject,
+                       PyObject* classes, bool instance) {
+  if (PyTuple_Check(classes)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(classes); ++i) {
+      FJ_TRY(Ref answer, class_test(state, subject,
+                                    PyTuple_GET_ITEM(classes, i), instance));
+      FJ_TRY(bool yes, state.truth(answer.get()));
+      if (yes) return boolean(true);
+    }
+    return boolean(false);
+  }
+  const char* hook = instance ? "__instancecheck__" : "__subclasscheck__";
+  Ref type = instance ? state.type_of(subject) : Ref::borrow(subject);
+  if (instance && type.get() == classes) return boolean(true);
+  FJ_TRY(Ref special, state.python_special(classes, hook));
+  if (special && !is_abc_method(special.get())) {
+    FJ_TRY(Ref answer, state.caller.call(special.get(), {classes, subject}));
+    FJ_TRY(bool yes, state.truth(answer.get()));
+    return boolean(yes);
+  }
+  if (instance && !special && is_stand_in(state, subject)) {
+    // Classes of C (torch.FloatTensor) look at the tensor itself.
+    int yes = PyObject_IsInstance(subject, classes);
+    if (yes < 0) return state.after_native(nullptr);
+    return boolean(yes == 1);
+  }
+  // An abstract class asks its registry: a property of the two classes.
+  int yes = PyObject_IsSubclass(type.get(), classes);
+  if (yes < 0) {
+    if (!instance || !PyErr_ExceptionMatches(PyExc_TypeError)) {
+      return state.after_native(nullptr);
+    }
+    PyErr_Clear();
+    yes = PyObject_IsInstance(subject, classes);  // the right TypeError
+    if (yes < 0) return state.after_native(nullptr);
+  }
+  return boolean(yes == 1);
+}
+
+// Gives the attribute, or an empty Ref when CPython raises AttributeError.
+Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name) {
+  Result<Ref> found = state.find_attr(object, name);
+  if (found.is_raised() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    return Ref();
+  }
+  return found;
+}
+
+// A str with one identity, as CPython makes it for attribute names.
+Ref attribute_name(PyObject* name) {
+  PyObject* text = Py_NewRef(name);
+  if (PyUnicode_CheckExact(text)) PyUnicode_InternInPlace(&text);
+  return Ref::steal(text);
+}
+
+}  // namespace
+
+Result<Ref> model_isinstance(BuiltinCall& call) {
+  if (!call.plain(2, 2)) return call.native(Reads::kNothing);
+  return class_test(call.state, call.args[0], call.args[1], true);
+}
+
+Result<Ref> model_issubclass(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyType_Check(call.args[0])) {
+    return call.native(Reads::kNothing);
+  }
+  return class_test(call.state, call.args[0], call.args[1], false);
+}
+
+Result<Ref> model_type_instancecheck(BuiltinCall& call) {
+  if (!call.plain(2, 2)) return call.unknown();
+  Ref type = call.state.type_of(call.args[1]);
+  if (!PyType_Check(call.args[0])) return call.unknown();
+  return boolean(
+      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.get()),
+                       reinterpret_cast<PyTypeObject*>(call.args[0])));
+}
+
+Result<Ref> model_type_subclasscheck(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyType_Check(call.args[0]) ||
+      !PyType_Check(call.args[1])) {
+    return call.unknown();
+  }
+  return boolean(
+      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(call.args[1]),
+                       reinterpret_cast<PyTypeObject*>(call.args[0])));
+}
+
+Result<Ref> model_type(BuiltinCall& call) {
+  if (call.plain(1, 1)) return call.state.type_of(call.args[0]);
+  return call.state.make_break(BreakReason::kUnknownCallee, "makes a class");
+}
+
+Result<Ref> model_getattr(BuiltinCall& call) {
+  if (!call.plain(2, 3) || !PyUnicode_Check(call.args[1])) {
+    return call.native(Reads::kDeep);
+  }
+  Ref name = attribute_name(call.args[1]);
+  if (call.args.size() == 2) return call.state.get_attr(call.args[0], name.get());
+  FJ_TRY(Ref found, maybe_attr(call.state, call.args[0], name.get()));
+  if (found) return found;
+  return Ref::borrow(call.args[2]);
+}
+
+Result<Ref> model_hasattr(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyUnicode_Check(call.args[1])) {
+    return call.native(Reads::kDeep);
+  }
+  Ref name = attribute_name(call.args[1]);
+  FJ_TRY(Ref found, maybe_attr(call.state, call.args[0], name.get()));
+  return boolean(static_cast<bool>(found));
+}
+
+Result<Ref> model_setattr(BuiltinCall& call) {
+  if (!call.plain(3, 3) || !PyUnicode_Check(call.args[1])) {
+    return call.native(Reads::kDeep);
+  }
+  Ref name = attribute_name(call.args[1]);
+  FJ_CHECK_OK(call.state.set_attr(call.args[0], name.get(), call.args[2]));
+  return none();
+}
+
+Result<Ref> model_delattr(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyUnicode_Check(call.args[1])) {
+    return call.native(Reads::kDeep);
+  }
+  Ref name = attribute_name(call.args[1]);
+  FJ_CHECK_OK(call.state.del_attr(call.args[0], name.get()));
+  return none();
+}
+
+Result<Ref> model_callable(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  Ref type = call.state.type_of(call.args[0]);
+  return boolean(reinterpret_cast<PyTypeObject*>(type.get())->tp_call !=
+                 nullptr);
+}
+
+Result<Ref> model_hash(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  CaptureState& state = call.state;
+  PyObject* subject = call.args[0];
+  if (is_symbolic(state, subject) || state.is_constant(subject)) {
+    return call.native(Reads::kDeep);
+  }
+  FJ_TRY(Ref special, state.python_special(subject, "__hash__"));
+  if (special && !is_stand_in(state, subject)) {
+    return state.caller.call(special.get(), {subject});
+  }
+  // By address: another number in the next call.
+  return state.make_break(BreakReason::kUnguardableInput,
+                          "hash() of an object's identity");
+}
+
+Result<Ref> model_id(BuiltinCall& call) {
+  return call.state.make_break(BreakReason::kUnguardableInput,
+                               "id() of an object");
+}
+
+Result<Ref> model_vars(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.unknown();
+  return call.state.get_attr(call.args[0], interned("__dict__"));
+}
+
+Result<Ref> model_super(BuiltinCall& call) {
+  if (!call.plain(2, 2)) return call.unknown();
+  if (is_heap_type(Py_TYPE(call.args[1]))) {
+    // A __class__ property would be asked.
+    FJ_TRY(Ref raw, call.state.type_lookup(Py_TYPE(call.args[1]),
+                                           interned("__class__")));
+    if (raw && !Py_IS_TYPE(raw.get(), &PyGetSetDescr_Type)) {
+      return call.unknown();
+    }
+  }
+  return call.state.after_native(
+      PyObject_CallFunctionObjArgs(as_object(&PySuper_Type), call.args[0],
+                                   call.args[1], nullptr));
+}
+
+// ---- text
+Result<Ref> model_repr(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kDeep);
+  bool ascii = call.callable != library_object("builtins", "repr");
+  return call.state.format_value(call.args[0], ascii ? 3 : 2, nullptr);
+}
+
+Result<Ref> model_str(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kDeep);
+  return call.state.format_value(call.args[0], 1, nullptr);
+}
+
+Result<Ref> model_format(BuiltinCall& call) {
+  if (!call.plain(1, 2)) return call.native(Reads::kDeep);
+  PyObject* spec = call.args.size() > 1 ? call.args[1] : nullptr;
+  bool of_object = Py_IS_TYPE(call.callable, &PyMethodDescr_Type);
+  if (of_object) {  // object.__format__: str(self)
+    if (spec && PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) != 0) {
+      return call.unknown();
+    }
+    return call.state.format_value(call.args[0], 1, nullptr);
+  }
+  return call.state.format_value(call.args[0], 0, spec);
+}
+
+Result<Ref> model_object_str(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.unknown();
+  return call.state.format_value(call.args[0], 2, nullptr);
+}
+
+Result<Ref> model_print(BuiltinCall& call) {
+  return call.state.make_break(BreakReason::kSideEffectCallee, "print");
+}
+
+// ---- the methods of object and type
+Result<Ref> model_object_getattribute(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyUnicode_Check(call.args[1])) {
+    return call.unknown();
+  }
+  PyObject* object = call.args[0];
+  Ref name = attribute_name(call.args[1]);
+  if (is_foreign(call.state, object) || PyMethod_Check(object)) {
+    return call.unknown();
+  }
+  FJ_TRY(Ref found, generic_attr(call.state, object, name.get()));
+  if (found) return found;
+  if (PyModule_Check(object)) {
+    FJ_TRY(Ref dict, call.state.instance_dict(object));
+    FJ_TRY(Ref hook,
+           call.state.dict_get(dict.get(), interned("__getattr__")));
+    if (hook) return call.state.caller.call(hook.get(), {name.get()});
+  }
+  raise_no_attribute(call.state, object, name.get());
+  return Result<Ref>::raised();
+}
+
+Result<Ref> model_type_getattribute(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyType_Check(call.args[0]) ||
+      !PyUnicode_Check(call.args[1])) {
+    return call.unknown();
+  }
+  Ref name = attribute_name(call.args[1]);
+  auto* type = reinterpret_cast<PyTypeObject*>(call.args[0]);
+  FJ_TRY(Ref found, type_attr(call.state, type, name.get()));
+  if (found) return found;
+  raise_no_attribute(call.state, call.args[0], name.get());
+  return Result<Ref>::raised();
+}
+
+Result<Ref> model_object_setattr(BuiltinCall& call) {
+  if (!call.plain(3, 3) || !PyUnicode_Check(call.args[1]) ||
+      is_foreign(call.state, call.args[0]) || PyType_Check(call.args[0])) {
+    return call.unknown();
+  }
+  Ref name = attribute_name(call.args[1]);
+  FJ_CHECK_OK(generic_set_attr(call.state, call.args[0], name.get(),
+                               call.args[2]));
+  return none();
+}
+
+Result<Ref> model_object_delattr(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyUnicode_Check(call.args[1]) ||
+      is_foreign(call.state, call.args[0]) || PyType_Check(call.args[0])) {
+    return call.unknown();
+  }
+  Ref name = attribute_name(call.args[1]);
+  FJ_CHECK_OK(
+      generic_set_attr(call.state, call.args[0], name.get(), nullptr));
+  return none();
+}
+
+Result<Ref> model_object_eq(BuiltinCall& call) {
+  if (!call.plain(2, 2)) return call.unknown();
+  FJ_TRY(bool same, call.state.is_same(call.args[0], call.args[1]));
+  bool wants_equal = std::strcmp(
+      reinterpret_cast<PyWrapperDescrObject*>(call.callable)->d_base->name,
+      "__eq__") == 0;
+  if (!same) {
+    if (wants_equal) return Ref::borrow(Py_NotImplemented);
+    // __ne__ inverts what __eq__ says.
+    return call.state.compare(Py_NE, call.args[0], call.args[1]);
+  }
+  return boolean(wants_equal);
+}
+
+// object.__init__ takes nothing when the class has an __init__ of its own.
+Result<Ref> model_object_init(BuiltinCall& call) {
+  if (call.args.size() > 1) {
+    PyTypeObject* type = Py_TYPE(call.args[0]);
+    if (type->tp_init != PyBaseObject_Type.tp_init) {
+      PyErr_SetString(PyExc_TypeError,
+                      "object.__init__() takes exactly one argument (the "
+                      "instance to initialize)");
+      return Result<Ref>::raised();
+    }
+    if (type->tp_new == PyBaseObject_Type.tp_new) return call.unknown();
+  }
+  return none();
+}
+
+// ---- making instances
+namespace {
+
+struct CallArguments {
+  Ref tuple;
+  Ref keywords;  // dict or empty
+};
+
+Result<CallArguments> pack(const std::vector<PyObject*>& args,
+                           PyObject* kwnames) {
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  size_t count = args.size() - keywords;
+  CallArguments packed{Ref::steal(PyTuple_New(count)), Ref()};
+  if (!packed.tuple) return Result<CallArguments>::raised();
+  for (size_t i = 0; i < count; ++i) {
+    PyTuple_SET_ITEM(packed.tuple.get(), i, Py_NewRef(args[i]));
+  }
+  if (keywords) {
+    packed.keywords = Ref::steal(PyDict_New());
+    if (!packed.keywords) return Result<CallArguments>::raised();
+    for (size_t i = 0; i < keywords; ++i) {
+      if (PyDict_SetItem(packed.keywords.get(), PyTuple_GET_ITEM(kwnames, i),
+                         args[count + i]) < 0) {
+        return Result<CallArguments>::raised();
+      }
+    }
+  }
+  return packed;
+}
+
+PyTypeObject* exception_root() {
+  return reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+}
+
+// tp_new of C for a class, with arguments that it does not look into, or that
+// were prepared for it.
+Result<Ref> native_new(CaptureState& state, PyTypeObject* type,
+                       const std::vector<PyObject*>& args,
+                       PyObject* kwnames) {
+  if (raw_lookup(type, "__del__")) {
+    return state.make_break(BreakReason::kFinalizerObject, type->tp_name);
+  }
+  // The tp_new of a heap type that inherits it from C.
+  PyTypeObject* base = type;
+  while (base->tp_base && (base->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    base = base->tp_base;
+  }
+  newfunc make = base->tp_new;
+  std::vector<PyObject*> values = args;
+  std::vector<Ref> keep;
+  bool ignores = base == &PyList_Type || base == &PyDict_Type ||
+                 base == &PyODict_Type || base == &PySet_Type;
+  if (ignores) {
+    values.clear();
+    kwnames = nullptr;
+  } else if (base == &PyTuple_Type) {
+    for (PyObject*& value : values) {
+      FJ_TRY(Ref iterable, native_iterable(state, value));
+      value = iterable.get();
+      keep.push_back(std::move(iterable));
+    }
+  } else if (make != PyBaseObject_Type.tp_new &&
+             make != exception_root()->tp_new) {
+    bool scalar = base == &PyLong_Type || base == &PyFloat_Type ||
+                  base == &PyUnicode_Type || base == &PyBytes_Type ||
+                  PyType_IsSubtype(base, exception_root());
+    if (!scalar) {
+      return state.make_break(BreakReason::kUnknownCallee,
+                              std::string("C class ") + base->tp_name);
+    }
+    for (PyObject*& value : values) {
+      FJ_TRY(Ref plain, prepare(state, value, Reads::kDeep));
+      value = plain.get();
+      keep.push_back(std::move(plain));
+    }
+  }
+  FJ_TRY(CallArguments packed, pack(values, kwnames));
+  // `base->tp_new` with object's checks of excess arguments uses type's own
+  // slots, which are those of the class called.
+  return state.after_native(
+      make(type, packed.tuple.get(), packed.keywords.get()));
+}
+
+// __init__ of C on a fresh object.
+Result<Ref> native_init(CaptureState& state, PyObject* object,
+                        const std::vector<PyObject*>& args,
+                        PyObject* kwnames) {
+  if (state.is_input(object)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            "C __init__ of an input object");
+  }
+  PyTypeObject* base = Py_TYPE(object);
+  while (base->tp_base && (base->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    base = base->tp_base;
+  }
+  initproc init = base->tp_init;
+  if (!init || init == PyBaseObject_Type.tp_init) return none();
+  std::vector<Ref> keep;
+  std::vector<PyObject*> values = args;
+  bool exception = PyType_IsSubtype(base, exception_root());
+  for (PyObject*& value : values) {
+    if (exception) break;  // only stores them
+    bool iterates = base == &PyList_Type || base == &PySet_Type;
+    FJ_TRY(Ref plain, iterates ? native_iterable(state, value)
+                               : prepare(state, value, Reads::kElements));
+    value = plain.get();
+    keep.push_back(std::move(plain));
+  }
+  FJ_TRY(CallArguments packed, pack(values, kwnames));
+  if (init(object, packed.tuple.get(), packed.keywords.get()) < 0) {
+    return state.after_native(nullptr);
+  }
+  return none();
+}
+
+std::vector<PyObject*> with_first(PyObject* first,
+                                  const std::vector<PyObject*>& rest) {
+  std::vector<PyObject*> all{first};
+  all.insert(all.end(), rest.begin(), rest.end());
+  return all;
+}
+
+Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
+                      const std::vector<PyObject*>& args, PyObject* kwnames) {
+  FJ_TRY(Ref maker, state.type_lookup(type, interned("__new__")));
+  PyObject* function = maker.get();
+  Ref inner;
+  if (function && Py_IS_TYPE(function, &PyStaticMethod_Type)) {
+    inner = Ref::steal(PyObject_GetAttrString(function, "__func__"));
+    if (!inner) return Result<Ref>::raised();
+    function = inner.get();
+  }
+  Ref object;
+  if (function && PyFunction_Check(function)) {
+    FJ_TRY(object, state.caller.call(
+                       function, with_first(as_object(type), args), kwnames));
+  } else {
+    FJ_TRY(object, native_new(state, type, args, kwnames));
+  }
+  if (!PyObject_TypeCheck(object.get(), type)) return object;
+  FJ_TRY(Ref init, state.type_lookup(Py_TYPE(object.get()),
+                                     interned("__init__")));
+  if (init && PyFunction_Check(init.get())) {
+    FJ_TRY(Ref result,
+           state.caller.call(init.get(), with_first(object.get(), args),
+                             kwnames));
+    if (result.get() != Py_None) {
+      PyErr_Format(PyExc_TypeError,
+                   "__init__() should return None, not '%.200s'",
+                   Py_TYPE(result.get())->tp_name);
+      return Result<Ref>::raised();
+    }
+    return object;
+  }
+  FJ_CHECK_OK(native_init(state, object.get(), args, kwnames));
+  return object;
+}
+
+}  // namespace
+
+Result<Ref> call_type(CaptureState& state, PyTypeObject* type,
+                      const std::vector<PyObject*>& args, PyObject* kwnames) {
+  FJ_TRY(Ref special, state.python_special(as_object(type), "__call__"));
+  if (special) {
+    return state.caller.call(special.get(), with_first(as_object(type), args),
+                             kwnames);
+  }
+  bool exception = PyType_IsSubtype(type, exception_root());
+  if (!is_heap_type(type) && !exception) return Ref();
+  if (PyType_IsSubtype(type, &PyType_Type)) {
+    return state.make_break(BreakReason::kUnknownCallee, "makes a class");
+  }
+  return type_call(state, type, args, kwnames);
+}
+
+// type.__call__(cls, ...), as super().__call__() of a metaclass reaches it.
+Result<Ref> model_type_call(BuiltinCall& call) {
+  if (call.args.empty() || !PyType_Check(call.args[0])) return call.unknown();
+  std::vector<PyObject*> rest(call.args.begin() + 1, call.args.end());
+  auto* type = reinterpret_cast<PyTypeObject*>(call.args[0]);
+  if (!is_heap_type(type)) {
+    return call.state.caller.call(call.args[0], rest, call.kwnames);
+  }
+  return type_call(call.state, type, rest, call.kwnames);
+}
+
+Result<Ref> model_object(BuiltinCall& call) {
+  if (!call.args.empty()) return call.native(Reads::kNothing);
+  return from_api(PyObject_CallNoArgs(call.callable));
+}
+
+// __new__ of object, list, dict, set, tuple, exceptions.
+Result<Ref> model_new(BuiltinCall& call) {
+  if (call.positional() < 1 || !PyType_Check(call.args[0])) {
+    return call.native(Reads::kNothing);
+  }
+  auto* type = reinterpret_cast<PyTypeObject*>(call.args[0]);
+  PyObject* self = PyCFunction_GET_SELF(call.callable);
+  if (!self || !PyType_Check(self) ||
+      !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(self))) {
+    return call.native(Reads::kNothing);  // TypeError
+  }
+  std::vector<PyObject*> rest(call.args.begin() + 1, call.args.end());
+  return native_new(call.state, type, rest, call.kwnames);
+}
+
+Result<Ref> model_native_init(BuiltinCall& call) {
+  if (call.args.empty()) return call.unknown();
+  std::vector<PyObject*> rest(call.args.begin() + 1, call.args.end());
+  return native_init(call.state, call.args[0], rest, call.kwnames);
+}
+
+Result<Ref> model_method_type(BuiltinCall& call) {
+  if (!call.plain(2, 2)) return call.native(Reads::kNothing);
+  return from_api(PyMethod_New(call.args[0], call.args[1]));
+}
+
+// ---- conversions
+namespace {
+
+Result<Ref> convert(BuiltinCall& call, const char* method) {
+  if (!call.plain(1, 1)) return call.native(Reads::kDeep);
+  CaptureState& state = call.state;
+  PyObject* subject = call.args[0];
+  if (is_stand_in(state, subject)) {
+    return state.make_break(BreakReason::kDataDependentValue, method);
+  }
+  for (const char* name : {method, "__index__"}) {
+    FJ_TRY(Ref special, state.python_special(subject, name));
+    if (!special) continue;
+    FJ_TRY(Ref value, state.caller.call(special.get(), {subject}));
+    if (PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get()) ||
+        is_symbolic(state, value.get())) {
+      call.args[0] = value.get();
+      if (is_symbolic(state, value.get()) && std::strcmp(name, "__int__") == 0) {
+        return value;
+      }
+      return call.native(Reads::kDeep);
+    }
+    return call.unknown();
+  }
+  return call.native(Reads::kDeep);
+}
+
+}  // namespace
+
+Result<Ref> model_int(BuiltinCall& call) {
+  if (call.plain(1, 1) && is_symbolic(call.state, call.args[0]) &&
+      call.state.tracer.symbolic_type(call.args[0]) ==
+          as_object(&PyLong_Type)) {
+    return Ref::borrow(call.args[0]);
+  }
+  return convert(call, "__int__");
+}
+
+Result<Ref> model_float(BuiltinCall& call) { return convert(call, "__float__"); }
+
+Result<Ref> model_bool(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kDeep);
+  FJ_TRY(bool value, call.state.truth(call.args[0]));
+  return boolean(value);
+}
+
+}  // namespace framejit::bytecode
