@@ -34,6 +34,8 @@ struct JointGraph {
   std::vector<OutputInfo> outputs;
   std::vector<int> tangent_of;  // per tangent: the user output it belongs to
   bool has_backward = false;
+  // Values of the symbols at capture: the partition weighs bytes with them.
+  std::vector<int64_t> symbol_hints;
 };
 
 struct AotGraphs {

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <set>
 
+#include "frame_hook/frame_eval.h"
 #include "graph/python_args.h"
 #include "graph/sym_node.h"
 
@@ -64,6 +65,7 @@ class Recorder::CallScope {
  private:
   Recorder& recorder_;
   c10::impl::IncludeDispatchKeyGuard include_;
+  PauseHook pause_;  // Python beneath a leaf is torch's own
 };
 
 Recorder::Recorder(GuardSet* guards)
@@ -274,6 +276,7 @@ Result<Ref> Recorder::record_state_write(PyObject* callable,
     FJ_TRY(Arg arg, argument(object));
     node->args.push_back(std::move(arg));
   }
+  PauseHook pause;
   Ref result = Ref::steal(
       PyObject_Vectorcall(callable, args.data(), args.size(), nullptr));
   if (!result) return raised_as_break(callable);

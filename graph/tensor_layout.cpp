@@ -42,6 +42,14 @@ bool is_foreign_constant(PyObject* object) {
          THPQScheme_Check(object);
 }
 
+PyObject* gradient(PyObject* tensor) {
+  // The TensorImpl's own getter: Tensor::grad() warns on non-leaf tensors.
+  const at::Tensor& grad =
+      THPVariable_Unpack(tensor).unsafeGetTensorImpl()->grad();
+  if (!grad.defined()) Py_RETURN_NONE;
+  return THPVariable_Wrap(grad);
+}
+
 template <class T>
 T read(const void* base, int offset) {
   T value;
@@ -107,6 +115,7 @@ bool install_torch(std::string* error) {
     layout.same_thread_state = &same_thread_state;
     layout.explain_thread_state = &explain_thread_state;
     layout.is_foreign_constant = &is_foreign_constant;
+    layout.gradient = &gradient;
     if (!reads_right(layout, 2) || !reads_right(layout, 5) ||
         !reads_right(layout, 7)) {
       *error = "the memory layout of this torch's tensors is not the one "
@@ -121,6 +130,13 @@ bool install_torch(std::string* error) {
     *error = exception.what();
     return false;
   }
+}
+
+bool initialize_tracing() {
+  std::string error;
+  if (install_torch(&error)) return true;
+  PyErr_SetString(PyExc_RuntimeError, error.c_str());
+  return false;
 }
 
 }  // namespace framejit::graph

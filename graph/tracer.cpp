@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include "frame_hook/frame_eval.h"
 #include "graph/callees.h"
 #include "graph/input_guards.h"
 #include "graph/recorder.h"
@@ -261,6 +262,7 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
       case CalleeClass::kPure:
         return recorder_->run_unrecorded(callable, args, kwnames);
       case CalleeClass::kStateRead: {
+        PauseHook pause;
         size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
         Ref result = Ref::steal(PyObject_Vectorcall(
             callable, args.data(), args.size() - keywords, kwnames));
@@ -328,6 +330,7 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
     if (!entry)
       return make_break(BreakReason::kUnknownTensor,
                         "attribute of an unknown tensor");
+    PauseHook pause;
     PyObject* found = _PyType_Lookup(Py_TYPE(stand_in), name);
     if (!found) return instance_attribute(stand_in, name);
     std::optional<AttributeAction> action = attribute_action(name);

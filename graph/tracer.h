@@ -14,6 +14,8 @@ namespace framejit::graph {
 // Once, after `import torch`: gives the guards their tensor layout and claims
 // the Fake key. False: `error` says why capture must stay off.
 bool install_torch(std::string* error);
+// The same for bindings: false with a RuntimeError set.
+bool initialize_tracing();
 
 std::unique_ptr<TensorTracer> make_tracer();
 

@@ -1,0 +1,105 @@
+// What passes know about ATen operators, from schemas, tags and one short list.
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "graph/passes.h"
+
+namespace framejit::graph {
+
+namespace {
+
+struct Traits {
+  bool random = false;
+  bool writes = false;
+  bool recomputable = false;
+  std::vector<int> aliased;  // argument positions
+};
+
+// Cheap operators without the pointwise tag: fills, copies, casts.
+const std::unordered_set<std::string_view>& cheap_operators() {
+  static const std::unordered_set<std::string_view> names = {
+      "aten::full",       "aten::zeros",       "aten::ones",
+      "aten::arange",     "aten::scalar_tensor", "aten::zeros_like",
+      "aten::ones_like",  "aten::full_like",   "aten::new_zeros",
+      "aten::new_ones",   "aten::new_full",    "aten::eye",
+      "aten::clone",      "aten::_to_copy",    "aten::where",
+      "aten::tril",       "aten::triu",        "aten::gelu",
+      "aten::silu",       "aten::relu",        "aten::sigmoid",
+      "aten::tanh",       "aten::hardtanh",    "aten::leaky_relu",
+      "aten::elu",        "aten::threshold_backward",
+      "aten::gelu_backward", "aten::sigmoid_backward",
+      "aten::tanh_backward", "aten::silu_backward",
+      "aten::constant_pad_nd", "aten::slice_backward",
+      "aten::expand_copy", "aten::select_backward",
+  };
+  return names;
+}
+
+const Traits& traits_of(const Node& node) {
+  static auto* cache = new std::unordered_map<const void*, Traits>;
+  const c10::FunctionSchema& schema = node.aten->schema();
+  auto [place, fresh] = cache->try_emplace(&schema);
+  Traits& traits = place->second;
+  if (!fresh) return traits;
+  traits.random = node.aten->hasTag(at::Tag::nondeterministic_seeded);
+  bool returns_alias = false;
+  for (const auto& result : schema.returns())
+    returns_alias |= result.alias_info() != nullptr;
+  const auto& arguments = schema.arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const auto* alias = arguments[i].alias_info();
+    if (!alias) continue;
+    if (alias->isWrite()) traits.writes = true;
+    if (returns_alias) traits.aliased.push_back(static_cast<int>(i));
+  }
+  traits.recomputable =
+      !traits.random && !traits.writes &&
+      (node.aten->hasTag(at::Tag::pointwise) || !traits.aliased.empty() ||
+       cheap_operators().contains(schema.name()));
+  return traits;
+}
+
+}  // namespace
+
+bool is_random(const Node& node) {
+  return node.aten && traits_of(node).random;
+}
+
+bool writes_arguments(const Node& node) {
+  return node.aten && traits_of(node).writes;
+}
+
+bool has_effect(const Node& node) {
+  switch (node.op) {
+    case Opcode::kPlaceholder:
+    case Opcode::kOutput:
+    case Opcode::kStateEnter:
+    case Opcode::kStateExit:
+      return true;
+    default:
+      break;
+  }
+  if (node.must_keep) return true;
+  if (!node.aten) return node.op != Opcode::kGetAttr;  // Python: who knows
+  return is_random(node) || writes_arguments(node);
+}
+
+std::vector<Value*> aliased_arguments(const Node& node) {
+  std::vector<Value*> values;
+  if (!node.aten) return values;
+  for (int i : traits_of(node).aliased)
+    for_each_value(node.args[i], [&](Value* value) { values.push_back(value); });
+  return values;
+}
+
+bool is_view(const Node& node) {
+  return node.aten && !traits_of(node).aliased.empty() &&
+         !traits_of(node).writes;
+}
+
+bool is_recomputable(const Node& node) {
+  return node.aten && !node.must_keep && traits_of(node).recomputable;
+}
+
+}  // namespace framejit::graph
