@@ -159,7 +159,16 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
     values.push_back(value.get());
     prepared.push_back(std::move(value));
   }
-  FJ_TRY(Ref result, state.tracer.call(callable, values, kwnames));
+  Ref result;
+  if (kind == CalleeClass::kPure || kind == CalleeClass::kStateRead) {
+    size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    values.push_back(nullptr);
+    FJ_TRY(result, after_native(PyObject_Vectorcall(
+                       callable, values.data(), args.size() - keywords,
+                       kwnames)));
+  } else {
+    FJ_TRY(result, state.tracer.call(callable, values, kwnames));
+  }
   PyObject* original = state.unshadow(result.get());
   return original ? Ref::borrow(original) : result;
 }
@@ -235,6 +244,31 @@ Result<Ref> Interpreter::inline_function(PyObject* function,
   return std::move(exit.value);
 }
 
+// Functions of the framejit package carry attributes that say what they mean
+// inside a capture.
+Result<Ref> Interpreter::call_marked_function(PyObject* function,
+                                              const Arguments& args) {
+  PyObject* marks = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+  if (!marks || PyDict_GET_SIZE(marks) == 0) return Ref();
+  if (PyDict_Contains(marks, names()._framejit_disable) == 1) {
+    return make_break(BreakReason::kDisabledCallee, callable_name(function));
+  }
+  if (PyDict_Contains(marks, names()._framejit_graph_break) == 1) {
+    std::string detail;
+    if (!args.empty() && PyUnicode_Check(args[0])) {
+      const char* text = PyUnicode_AsUTF8(args[0]);
+      if (text) detail = text;
+    }
+    PyErr_Clear();
+    return make_break(BreakReason::kUserBreak, std::move(detail));
+  }
+  if (PyDict_Contains(marks, names()._framejit_is_compiling) == 1) {
+    return Ref::borrow(Py_True);
+  }
+  PyErr_Clear();
+  return Ref();
+}
+
 bool Interpreter::call_from_native(PyObject* function, PyObject* const* args,
                                    size_t num_args, PyObject** result) {
   *result = nullptr;
@@ -265,11 +299,9 @@ bool Interpreter::call_from_native(PyObject* function, PyObject* const* args,
 Result<Ref> Interpreter::call_function(PyObject* function,
                                        const Arguments& args,
                                        PyObject* kwnames) {
-  auto* object = reinterpret_cast<PyFunctionObject*>(function);
-  if (object->func_dict &&
-      PyDict_Contains(object->func_dict, names()._framejit_disable) == 1) {
-    return make_break(BreakReason::kDisabledCallee, callable_name(function));
-  }
+  Ref own;
+  FJ_TRY(own, call_marked_function(function, args));
+  if (own) return own;
   if (!is_fresh_function(function)) {
     CalleeClass kind = state.tracer.classify_callee(function);
     if (kind != CalleeClass::kNotForeign && kind != CalleeClass::kInline) {
@@ -304,7 +336,7 @@ Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
     PyObject* self = PyCFunction_GET_SELF(callable);
     if (self && is_generator(self)) {
       std::vector<PyObject*> values = args;
-      return from_api(PyObject_Vectorcall(
+      return after_native(PyObject_Vectorcall(
           callable, values.data(),
           values.size() - (kwnames ? PyTuple_GET_SIZE(kwnames) : 0), kwnames));
     }

@@ -77,7 +77,7 @@ class Attempt {
   Status bind_inputs(Frame& frame);
   Result<CaptureOutcome> finish_return(Ref value);
   Result<CaptureOutcome> finish_break(Frame& frame, Break brk);
-  Result<CaptureOutcome> fail(Break brk);
+  static Break fail(Result<CaptureState::Plan> planned, const Break& brk);
   Status add_open_state(CaptureState::Plan* plan);
   Status finish_graph(CaptureState::Plan& plan);
   bool nothing_captured(const CaptureState::Plan& plan) const;
@@ -157,6 +157,20 @@ bool Attempt::nothing_captured(const CaptureState::Plan& plan) const {
          plan.outputs.empty();
 }
 
+// The live values of a broken frame cannot be rebuilt: both reasons count.
+Break Attempt::fail(Result<CaptureState::Plan> planned, const Break& brk) {
+  Break why{BreakReason::kEscapingObject, "", brk.span};
+  if (planned.broke()) {
+    why = planned.take_break();
+  } else {
+    take_raised();
+  }
+  why.detail += std::string(" (at the break ") +
+                break_reason_row(brk.reason).id + " " + brk.detail + ")";
+  why.span = brk.span;
+  return why;
+}
+
 Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
   // The loop has moved on: the breaking instruction is the current one.
   const MicroOp& op = frame.decoded->op(frame.current);
@@ -195,7 +209,9 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
     }
     FJ_CHECK(values.back(), "a residual argument that is unbound");
   }
-  FJ_TRY(CaptureState::Plan plan, interpreter_->state.plan(values));
+  Result<CaptureState::Plan> planned = interpreter_->state.plan(values);
+  if (!planned.ok()) return fail(std::move(planned), brk);
+  CaptureState::Plan plan = planned.take();
   if (nothing_captured(plan)) return brk;
   FJ_CHECK_OK(add_open_state(&plan));
   outcome_.residual_code = residual.code;
@@ -249,7 +265,14 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   if (interpreter.at_stop_point()) {
     return finish_break(frame, std::move(brk));
   }
-  FJ_CHECK(stop_.ordinal == SIZE_MAX, "the second attempt broke elsewhere");
+  if (stop_.ordinal != SIZE_MAX) {
+    // An order that depends on addresses, such as a set of fresh objects'.
+    brk.detail = std::string("the program took another path when captured "
+                             "again: ") +
+                 break_reason_row(brk.reason).id + " " + brk.detail;
+    brk.reason = BreakReason::kBreakNotResumable;
+    return brk;
+  }
   stop_.stack = interpreter.break_stack();
   bool beneath =
       interpreter.inlined_calls != interpreter.calls_before_instruction();

@@ -31,10 +31,6 @@ PyObject* capture_break_type() {
   return type;
 }
 
-bool carries_break() {
-  return PyErr_Occurred() && PyErr_ExceptionMatches(capture_break_type());
-}
-
 const Names& names() {
   static const Names kNames = [] {
     Names made;
@@ -71,6 +67,17 @@ Interpreter::~Interpreter() { *handle_ = nullptr; }
 Span Interpreter::here() const {
   if (!frame) return {};
   return Span{frame->code, frame->decoded->op(frame->current).offset};
+}
+
+Result<Ref> Interpreter::after_native(PyObject* new_reference) {
+  Ref result = Ref::steal(new_reference);
+  if (pending_break_) {
+    PyErr_Clear();
+    Break brk = std::move(*pending_break_);
+    pending_break_.reset();
+    return brk;
+  }
+  return state.after_native(result.release());
 }
 
 void Interpreter::post_break(Break brk) {
@@ -148,8 +155,11 @@ Result<Flow> Interpreter::step(Frame& frame) {
     ++ordinal_;
     calls_before_ = inlined_calls;
     if (ordinal_ == stop_.ordinal) {
-      FJ_CHECK(op.offset == stop_.offset, "the second attempt went elsewhere");
-      return *stop_.brk;
+      stopped_ = op.offset == stop_.offset;
+      if (stopped_) return *stop_.brk;
+      // Not the program that was captured before.
+      return make_break(BreakReason::kBreakNotResumable,
+                        "the program took another path when captured again");
     }
   }
   if (!is_plain_move(op.op)) {
@@ -158,10 +168,7 @@ Result<Flow> Interpreter::step(Frame& frame) {
   Result<Flow> flow = micro_op_handler(op.op)(*this, frame, op);
   if (pending_break_) {
     // Foreign code may have swallowed the exception or raised another.
-    PyErr_Clear();
-    Break brk = std::move(*pending_break_);
-    pending_break_.reset();
-    return brk;
+    return after_native(nullptr).forward<Flow>();
   }
   if (auto brk = state.tracer.pending_break()) {
     PyErr_Clear();

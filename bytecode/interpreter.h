@@ -97,6 +97,8 @@ class Interpreter final : public Caller {
   // A break met beneath foreign C code, which may swallow the exception that
   // stands for it: the loop looks here after every instruction.
   void post_break(Break brk);
+  // The result of a native call, or the break that hides behind it.
+  Result<Ref> after_native(PyObject* new_reference);
   Break make_break(BreakReason reason, std::string detail = {}) const {
     return state.make_break(reason, std::move(detail));
   }
@@ -109,7 +111,7 @@ class Interpreter final : public Caller {
   // ---- for the driver
   size_t instructions() const { return instructions_; }
   size_t ordinal() const { return ordinal_; }
-  bool at_stop_point() const { return ordinal_ == stop_.ordinal; }
+  bool at_stop_point() const { return stopped_; }
   const std::vector<Span>& break_stack() const { return break_stack_; }
   // Inlined calls when the current instruction of the outermost frame began.
   size_t calls_before_instruction() const { return calls_before_; }
@@ -125,6 +127,7 @@ class Interpreter final : public Caller {
                                  bool* handled);
   Result<Ref> call_object(PyObject* callable, const Arguments& args,
                           PyObject* kwnames);
+  Result<Ref> call_marked_function(PyObject* function, const Arguments& args);
   Result<Ref> call_method(PyObject* method, const Arguments& args,
                           PyObject* kwnames);
   Result<Ref> make_super();
@@ -136,6 +139,7 @@ class Interpreter final : public Caller {
   size_t instructions_ = 0;
   size_t ordinal_ = 0;
   size_t calls_before_ = 0;
+  bool stopped_ = false;
   int break_depth_ = -1;
   std::vector<Span> break_stack_;
   std::optional<Break> pending_break_;
@@ -148,13 +152,12 @@ class Interpreter final : public Caller {
 std::string callable_name(PyObject* callable);
 // The exception that carries a break through foreign C code.
 PyObject* capture_break_type();
-bool carries_break();  // such an exception is pending
 
 // Interned names, made once.
 #define FJ_NAMES(X)                                                          \
   X(__enter__) X(__exit__) X(__next__) X(__class__) X(__package__)           \
-  X(__wrapped__) X(_framejit_disable) X(send) X(keys) X(__match_args__)      \
-  X(isinstance) X(__import__)
+  X(_framejit_disable) X(_framejit_graph_break) X(_framejit_is_compiling)    \
+  X(send) X(keys) X(__match_args__) X(__import__)
 struct Names {
 #define X(name) PyObject* name;
   FJ_NAMES(X)
