@@ -44,6 +44,9 @@ class CodeCache {
   uint32_t max_objects() const { return max_objects_; }
   uint32_t max_symbols() const { return max_symbols_; }
 
+  // The compiler's own memory of this key (sizes seen so far ...).
+  std::shared_ptr<void> compiler_state;
+
   bool skip_forever = false;  // the compiler has nothing for this code
   bool hook_callees = false;  // see CompileOutcome
   bool limit_logged = false;

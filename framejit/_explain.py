@@ -1,0 +1,170 @@
+"""What `inspect` and `explain` return."""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass, field
+from typing import Any
+
+from framejit import _C
+
+
+@dataclass(frozen=True)
+class BreakInfo:
+    """One place where capture stopped.
+
+    Attributes:
+        id: stable reason id (``FJ101``), see ``docs/breaks/``.
+        reason: the reason in words.
+        detail: what exactly, in the user's words.
+        where: ``file:line in function``.
+        stack: the user's frames, outermost first.
+        hint: what to do about it; may be empty.
+    """
+
+    id: str
+    reason: str
+    detail: str
+    where: str
+    stack: list[str]
+    hint: str
+
+    def __str__(self) -> str:
+        text = f"{self.id} {self.reason}"
+        if self.detail:
+            text += f": {self.detail}"
+        text += f"\n  at {self.where}"
+        return text + (f"\n  hint: {self.hint}" if self.hint else "")
+
+
+@dataclass(frozen=True)
+class EntryInfo:
+    """One compiled specialisation of a code object.
+
+    Attributes:
+        guards: one line per guard, in the user's words.
+        symbols: sources of the symbolic sizes, ``s0`` first.
+        hits: calls this entry answered.
+        predicates: native predicates armed for it.
+        operations: calls in the torch-level graph.
+        torch_graph, joint_graph, forward_graph, backward_graph: graphs as text.
+        kernels: one text per generated kernel.
+        saved_tensors: tensors kept from forward to backward.
+        fallback_reason: why the graph runs at torch level, or "".
+        breaks: where the frame broke (at most one per entry).
+        residual_code: the generated code that runs the breaking instruction.
+        resume: entries of the resume functions, by code object.
+        instructions: bytecode instructions interpreted.
+        inlined_calls: Python calls inlined.
+        capture_ms, backend_ms, guards_ms: milliseconds spent.
+    """
+
+    guards: list[str]
+    symbols: list[str]
+    hits: int
+    predicates: int
+    operations: int
+    torch_graph: str
+    joint_graph: str
+    forward_graph: str
+    backward_graph: str
+    kernels: list[str]
+    saved_tensors: int
+    fallback_reason: str
+    breaks: list[BreakInfo]
+    residual_code: types.CodeType | None
+    resume: dict[types.CodeType, list[EntryInfo]]
+    instructions: int
+    inlined_calls: int
+    capture_ms: float
+    backend_ms: float
+    guards_ms: float
+
+    @property
+    def compile_ms(self) -> float:
+        """Milliseconds from the call to the finished entry."""
+        return self.capture_ms + self.backend_ms + self.guards_ms
+
+    def walk(self) -> list[EntryInfo]:
+        """This entry and those of its resume functions, depth first."""
+        found = [self]
+        for entries in self.resume.values():
+            for entry in entries:
+                found += entry.walk()
+        return found
+
+
+def entry_info(
+    raw: dict[str, Any], key: _C.CompileOptions, seen: frozenset[types.CodeType] = frozenset()
+) -> EntryInfo:
+    """Converts what the C++ side says; follows resume functions once each."""
+    data = dict(raw)
+    codes = data.pop("resume_codes")
+    resume = {}
+    for code in codes:
+        # A break in a loop comes back to the same resume code.
+        if code not in seen:
+            entries = _C.entries(code, key)
+            resume[code] = [entry_info(item, key, seen | set(codes)) for item in entries]
+    data["breaks"] = [BreakInfo(**item) for item in data["breaks"]]
+    return EntryInfo(resume=resume, **data)
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """What one run of a function captured.
+
+    Attributes:
+        result: what the function returned.
+        entries: cache entries of the function itself.
+        events: (channel, text) of everything that happened during the run,
+            callees that became frames of their own included.
+    """
+
+    result: Any
+    entries: list[EntryInfo]
+    events: list[tuple[str, str]]
+    seen_before: int = field(default=0, repr=False)
+
+    def _all(self) -> list[EntryInfo]:
+        return [found for entry in self.entries for found in entry.walk()]
+
+    @property
+    def graphs(self) -> list[str]:
+        """Torch-level graphs with at least one operation."""
+        return [entry.torch_graph for entry in self._all() if entry.operations]
+
+    @property
+    def graph_count(self) -> int:
+        return len(self.graphs)
+
+    @property
+    def op_count(self) -> int:
+        return sum(entry.operations for entry in self._all())
+
+    @property
+    def breaks(self) -> list[BreakInfo]:
+        return [item for entry in self._all() for item in entry.breaks]
+
+    @property
+    def graph_break_count(self) -> int:
+        return len(self.breaks)
+
+    @property
+    def guards(self) -> list[str]:
+        return [guard for entry in self._all() for guard in entry.guards]
+
+    def __str__(self) -> str:
+        lines = [
+            f"{self.graph_count} graphs, {self.op_count} operations, {len(self.breaks)} breaks, "
+            + f"{len(self.guards)} guards"
+        ]
+        for number, entry in enumerate(self._all()):
+            lines.append(f"entry {number}: {entry.operations} operations")
+            lines += [f"  {line}" for line in entry.torch_graph.splitlines()]
+            for item in entry.breaks:
+                lines += [f"  break: {line}" for line in str(item).splitlines()]
+            lines += [f"  guard: {guard}" for guard in entry.guards]
+        if not self.entries:
+            lines += [text for channel, text in self.events if channel == "graph_breaks"]
+        return "\n".join(lines)

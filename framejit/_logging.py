@@ -1,0 +1,49 @@
+"""Forwards the event log of the C++ layers to Python's ``logging``.
+
+Each channel (``FRAMEJIT_LOG=guards,recompiles,...``) is the logger
+``framejit.<channel>``. Channels that are off cost nothing.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+
+from framejit import _C
+
+_root = logging.getLogger("framejit")
+
+
+def _forward(channel: str, text: str) -> None:
+    logging.getLogger(f"framejit.{channel}").info(text)
+
+
+def set_channels(channels: str) -> None:
+    """Switches on exactly the comma-separated ``channels`` (``"all"``: each).
+
+    Raises:
+        ValueError: a name is not a channel.
+    """
+    if not _C.set_enabled_channels(channels):
+        raise ValueError(
+            f"FRAMEJIT_LOG: unknown channel in {channels!r}; known: guards, recompiles, "
+            "graph_breaks, graphs, bytecode, kernels, fallbacks, all"
+        )
+    if channels and not _root.handlers and not logging.getLogger().handlers:
+        # Asked for by environment or call, and nobody configured logging: the
+        # user wants to see it.
+        handler = logging.StreamHandler()
+        handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        _root.addHandler(handler)
+    if channels:
+        _root.setLevel(logging.INFO)
+
+
+def start() -> None:
+    """Called once at import."""
+    _C.set_event_sink(_forward)
+    channels = os.environ.get("FRAMEJIT_LOG", "")
+    try:
+        set_channels(channels)
+    except ValueError as error:
+        _root.warning("%s", error)

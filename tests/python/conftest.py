@@ -1,0 +1,33 @@
+"""Every test starts with empty caches, and an error inside FrameJIT fails it.
+
+Strict mode (``FRAMEJIT_STRICT=1``) makes internal errors raise instead of
+falling back. Tests of the fallback itself switch it off with the ``lenient``
+fixture.
+"""
+
+from __future__ import annotations
+
+import os
+
+os.environ.setdefault("FRAMEJIT_STRICT", "1")
+
+import pytest
+import torch
+
+import framejit
+from framejit import _C
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    framejit.reset()
+    torch.manual_seed(0)
+    yield
+    framejit.reset()
+
+
+@pytest.fixture
+def lenient():
+    _C.set_option("strict", "0")
+    yield
+    _C.set_option("strict", "1")

@@ -1,0 +1,334 @@
+"""framejit.compile and its friends: argument names, wrappers, modules, switches."""
+
+from __future__ import annotations
+
+import copy
+import inspect
+import pickle
+import subprocess
+import sys
+import weakref
+
+import pytest
+import torch
+from torch import nn
+
+import framejit
+
+
+def add(a, b=2, /, c=3, *rest, d=4, **extra):
+    """Adds."""
+    return a + b + c + d + sum(rest) + sum(extra.values())
+
+
+def test_looks_like_the_function():
+    compiled = framejit.compile(add)
+    assert compiled.__name__ == "add"
+    assert compiled.__qualname__ == "add"
+    assert compiled.__doc__ == "Adds."
+    assert compiled.__module__ == __name__
+    assert compiled.__wrapped__ is add
+    assert inspect.signature(compiled) == inspect.signature(add)
+    assert weakref.ref(compiled)() is compiled
+
+
+CALLS = [
+    lambda f, x: f(x),
+    lambda f, x: f(x, 5),
+    lambda f, x: f(x, 5, 6, 7, 8),
+    lambda f, x: f(x, c=1, d=2, e=3),
+    lambda f, x: f(),
+    lambda f, x: f(a=x),
+    lambda f, x: f(x, 1, 2, c=3),
+    lambda f, x: f(*[x, 1], **{"d": 9}),
+]
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_binds_like_the_function(call):
+    compiled = framejit.compile(add)
+    x = torch.ones(3)
+    outcomes = []
+    for function in (add, compiled, compiled):
+        try:
+            outcomes.append(call(function, x).tolist())
+        except TypeError as error:
+            outcomes.append(str(error))
+    assert outcomes[0] == outcomes[1] == outcomes[2]
+
+
+def test_method_static_and_class_method():
+    class Scale:
+        factor = 3.0
+
+        def __init__(self, by):
+            self.by = by
+
+        @framejit.compile
+        def method(self, x):
+            return x * self.by
+
+        @framejit.compile
+        @staticmethod
+        def static(x):
+            return x + 1
+
+        @classmethod
+        @framejit.compile
+        def of_class(cls, x):
+            return x * cls.factor
+
+    scale = Scale(2.0)
+    x = torch.arange(4.0)
+    for _ in range(2):
+        assert torch.equal(scale.method(x), x * 2)
+        assert torch.equal(Scale.method(Scale(5.0), x), x * 5)
+        assert torch.equal(scale.static(x), x + 1)
+        assert torch.equal(Scale.of_class(x), x * 3)
+    assert torch.equal(framejit.compile(scale.method)(x), x * 2)
+
+
+def test_arguments_are_checked():
+    with pytest.raises(ValueError, match="unknown backend 'nonsense'"):
+        framejit.compile(add, backend="nonsense")
+    with pytest.raises(ValueError, match="unknown mode"):
+        framejit.compile(add, mode="fastest")
+    with pytest.raises(TypeError, match="backend must be"):
+        framejit.compile(add, backend=3)
+    with pytest.raises(TypeError, match="cannot compile"):
+        framejit.compile(3)
+    with pytest.raises(TypeError, match="got a class"):
+        framejit.compile(nn.Linear)
+    assert framejit.compile(add, disable=True) is add
+
+
+def test_custom_backend_gets_graph_module_and_examples():
+    seen = []
+
+    def backend(gm, example_inputs):
+        assert isinstance(gm, torch.fx.GraphModule)
+        seen.append((gm, example_inputs))
+        return gm.forward
+
+    @framejit.compile(backend=backend)
+    def f(x, y):
+        return torch.relu(x) @ y
+
+    x, y = torch.randn(3, 4), torch.randn(4, 5)
+    for _ in range(3):
+        torch.testing.assert_close(f(x, y), torch.relu(x) @ y)
+    assert len(seen) == 1
+    gm, examples = seen[0]
+    assert [tuple(t.shape) for t in examples] == [(3, 4), (4, 5)]
+    assert [n.op for n in gm.graph.nodes].count("placeholder") == 2
+
+
+def test_backend_registered_with_torch_compile():
+    x = torch.randn(5)
+    f = framejit.compile(lambda x: (x * 2).sin(), backend="aot_eager_decomp_partition")
+    torch.testing.assert_close(f(x), (x * 2).sin())
+
+
+def test_fullgraph_names_line_reason_and_hint():
+    @framejit.compile(fullgraph=True)
+    def f(x):
+        if x.sum() > 0:
+            return x + 1
+        return x - 1
+
+    with pytest.raises(framejit.GraphBreakError) as caught:
+        f(torch.ones(3))
+    text = str(caught.value)
+    assert "FJ101" in text and "hint:" in text
+    line = inspect.getsourcelines(f.__wrapped__)[1] + 2
+    assert f"{__file__}:{line}" in text
+
+
+def test_disable_breaks_and_leaves_alone():
+    ran = []
+
+    @framejit.disable
+    def opaque(x):
+        ran.append(1)
+        return x * 2
+
+    @framejit.compile
+    def f(x):
+        y = x + 1
+        y = opaque(y)
+        return y - 1
+
+    x = torch.randn(4)
+    for _ in range(3):
+        torch.testing.assert_close(f(x), (x + 1) * 2 - 1)
+    assert len(ran) == 3
+    assert [b.id for e in framejit.inspect(f) for b in e.breaks] == ["FJ205"]
+
+
+def test_graph_break_call():
+    @framejit.compile
+    def f(x):
+        y = x.sin()
+        framejit.graph_break("here")
+        return y.cos()
+
+    x = torch.randn(4)
+    for _ in range(2):
+        torch.testing.assert_close(f(x), x.sin().cos())
+    (found,) = framejit.inspect(f)
+    assert found.breaks[0].id == "FJ206"
+
+
+def test_is_compiling():
+    f = framejit.compile(lambda x: x + (1 if framejit.is_compiling() else 0))
+    assert f(torch.zeros(1)).item() == 1
+    assert not framejit.is_compiling()
+
+
+def test_explain_and_inspect():
+    def f(d):
+        x = d["x"].sin()
+        if x.sum() > 100:
+            return x
+        return x.cos()
+
+    report = framejit.explain(f)({"x": torch.ones(3)})
+    assert report.graph_count == 2
+    assert report.graph_break_count == 1
+    assert report.breaks[0].id == "FJ101"
+    assert any("x" in guard for guard in report.guards)
+    assert "FJ101" in str(report)
+    compiled = framejit.compile(f)
+    compiled({"x": torch.ones(3)})
+    (entry,) = framejit.inspect(compiled)
+    assert entry.residual_code is not None
+    assert len(entry.resume) == 2
+    assert sum(map(len, entry.resume.values())) == 1
+    assert entry.compile_ms > 0
+
+
+def run_python(source, **environment):
+    import os
+
+    return subprocess.run(
+        [sys.executable, "-c", source],
+        env={**os.environ, "FRAMEJIT_STRICT": "0", **environment},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+
+
+def test_off_switch():
+    done = run_python(
+        "import framejit\ndef f(): pass\nassert framejit.compile(f) is f", FRAMEJIT="0"
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_log_channels():
+    source = """
+import torch, framejit
+@framejit.compile
+def f(x):
+    if x.sum() > 0:
+        return x + 1
+    return x.cos()
+f(torch.ones(3)); f(torch.ones(4))
+"""
+    done = run_python(
+        source, FRAMEJIT_LOG="guards,recompiles,graph_breaks,graphs,bytecode,kernels"
+    )
+    assert done.returncode == 0, done.stderr
+    for channel in ("guards", "recompiles", "graph_breaks", "graphs", "bytecode"):
+        assert f"framejit.{channel}" in done.stderr, done.stderr
+    assert "expected 3, got 4" in done.stderr
+
+
+# ---- modules
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.drop = nn.Dropout(0.5)
+
+    def forward(self, x):
+        return self.drop(self.layer(x)).relu()
+
+
+def test_compiled_module_is_the_same_module():
+    net = Net()
+    compiled = framejit.compile(net)
+    assert isinstance(compiled, Net) and type(compiled).__name__ == "Net"
+    assert list(compiled.state_dict()) == list(net.state_dict())
+    assert all(a is b for a, b in zip(compiled.parameters(), net.parameters()))
+    x = torch.randn(2, 4)
+    for training in (True, False, True):
+        compiled.train(training)
+        assert net.training is training
+        torch.manual_seed(3)
+        expected = net(x)
+        torch.manual_seed(3)
+        torch.testing.assert_close(compiled(x), expected)
+    compiled.to(torch.float64)
+    assert net.layer.weight.dtype == torch.float64
+    torch.testing.assert_close(compiled.eval()(x.double()), net(x.double()))
+
+
+def test_original_stays_eager():
+    net = Net().eval()
+    compiled = framejit.compile(net)
+    net(torch.randn(2, 4))
+    assert framejit.counters()["compiles"] == 0
+    compiled(torch.randn(2, 4))
+    assert framejit.counters()["compiles"] >= 1
+
+
+def test_copies_and_pickles_as_plain_module():
+    compiled = framejit.compile(Net())
+    for other in (copy.copy(compiled), copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+        assert type(other) is Net
+        for a, b in zip(other.parameters(), compiled.parameters()):
+            assert torch.equal(a, b)
+
+
+def test_hooks_and_attribute_writes():
+    class Counting(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layer = nn.Linear(4, 4)
+            self.calls = 0
+
+        def forward(self, x):
+            self.calls += 1
+            return self.layer(x)
+
+    plain = Counting()
+    compiled = framejit.compile(plain)
+    x = torch.randn(2, 4)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(x), plain.layer(x))
+    assert plain.calls == 4
+    handle = plain.register_forward_hook(lambda module, args, out: out * 2)
+    torch.testing.assert_close(compiled(x), plain.layer(x) * 2)
+    handle.remove()
+    torch.testing.assert_close(compiled(x), plain.layer(x))
+
+
+class Slotted(nn.Module):
+    __slots__ = ("__dict__", "extra")
+
+    def forward(self, x):
+        return x + 1
+
+
+@pytest.mark.parametrize("make", [Slotted, lambda: torch.jit.script(nn.Linear(3, 3))])
+def test_forwarding_modules(make):
+    plain = make()
+    compiled = framejit.compile(plain)
+    x = torch.randn(2, 3)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(x), plain(x))
+    assert list(compiled.state_dict()) == list(plain.state_dict())
