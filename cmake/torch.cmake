@@ -1,11 +1,17 @@
 # LibTorch: the one inside the installed torch wheel, whichever build it is. Its
 # own CMake package would ask for CUDA when the wheel has it; nothing of ours
-# links CUDA, so the libraries are named here.
-execute_process(
-  COMMAND ${Python3_EXECUTABLE} -c
-          "import os, torch; print(os.path.dirname(torch.__file__)); print(torch.__version__); print(int(torch.compiled_with_cxx11_abi()))"
-  OUTPUT_VARIABLE framejit_torch_info OUTPUT_STRIP_TRAILING_WHITESPACE
-  RESULT_VARIABLE framejit_torch_status)
+# links CUDA, so the libraries are named here. First with -E: pip's build
+# isolation hides the installed torch through the environment.
+foreach(framejit_flag -E -B)
+  execute_process(
+    COMMAND ${Python3_EXECUTABLE} ${framejit_flag} -c
+            "import os, torch; print(os.path.dirname(torch.__file__)); print(torch.__version__); print(int(torch.compiled_with_cxx11_abi()))"
+    OUTPUT_VARIABLE framejit_torch_info OUTPUT_STRIP_TRAILING_WHITESPACE ERROR_QUIET
+    RESULT_VARIABLE framejit_torch_status)
+  if(framejit_torch_status EQUAL 0)
+    break()
+  endif()
+endforeach()
 if(NOT framejit_torch_status EQUAL 0)
   message(FATAL_ERROR "FrameJIT needs torch: pip install torch==2.13.0, or configure with "
                       "-DFRAMEJIT_TORCH=OFF for the lower half alone")
