@@ -119,7 +119,7 @@ class Builder {
     }
   }
 
-  // 3.11 takes a cell variable for a cell only when a MAKE_CELL of its slot
+  // 3.11 and 3.12 take a slot for a cell only when a MAKE_CELL of its number
   // lies somewhere before the running instruction.
   void dead_make_cells() {
     int behind = -1;
@@ -429,7 +429,7 @@ Result<Generated> build_residual(const ResidualCache& cache, int index,
       frame.stack.begin(), frame.stack.end(), [](const StackItem& item) {
         return item.kind == StackItemKind::kLasti;
       });
-  if (PY_MINOR_VERSION < 12) builder.dead_make_cells();
+  if (PY_MINOR_VERSION < 13) builder.dead_make_cells();
   int jump_label = builder.assembly().new_label();
   builder.breaking_instruction(index, jump_label);
   for (const Exit& exit : exits) {

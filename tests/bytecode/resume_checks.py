@@ -367,7 +367,10 @@ def handled_exception_of_another_thread():
             if v:
                 raise
         return before, str(info), sys.exc_info()
-    offset = [o for o, n, w in fj.points(f.__code__) if n == 'CALL'][1]
+    line = f.__code__.co_firstlineno + 4
+    lines = [p[0] for p in f.__code__.co_positions()]
+    offset = next(o for o, n, w in fj.points(f.__code__)
+                  if n == 'CALL' and lines[o // 2] == line)
     box = []
     for v in 0, 1:
         box.clear()
