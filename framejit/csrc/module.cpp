@@ -1,0 +1,151 @@
+// framejit._C: the Python bindings. Thin: what the package needs, no policy.
+#include <pybind11/functional.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "bytecode/interpreter.h"
+#include "frame_hook/argument_binding.h"
+#include "frame_hook/compiled_function.h"
+#include "frame_hook/dispatcher.h"
+#include "frame_hook/event_log.h"
+#include "frame_hook/frame_eval.h"
+#include "frame_hook/options.h"
+#include "framejit/csrc/compile_options.h"
+#include "framejit/csrc/jit_compiler.h"
+#include "framejit/csrc/reports.h"
+
+namespace py = pybind11;
+
+namespace framejit {
+namespace {
+
+py::object own(Ref object) {
+  if (!object) throw py::error_already_set();
+  return py::reinterpret_steal<py::object>(object.release());
+}
+
+std::unique_ptr<CompileOptions> make_options(py::object backend,
+                                             bool fullgraph, py::object dynamic,
+                                             py::object options) {
+  auto result = std::make_unique<CompileOptions>();
+  if (py::isinstance<py::str>(backend)) {
+    result->backend = backend.cast<std::string>();
+  } else {
+    result->backend_callable = Ref::borrow(backend.ptr());
+  }
+  result->fullgraph = fullgraph;
+  result->dynamic = dynamic.is_none() ? -1 : int(dynamic.cast<bool>());
+  result->backend_options = Ref::borrow(options.ptr());
+  return result;
+}
+
+py::object compile_function(py::object function, py::object options) {
+  const auto* key = options.cast<const CompileOptions*>();
+  return own(Ref::steal(
+      make_compiled_function(function.ptr(), key, options.ptr())));
+}
+
+CompiledFunction* as_compiled(py::handle object) {
+  if (!is_compiled_function(object.ptr())) {
+    throw py::type_error("expected a function returned by framejit.compile");
+  }
+  return reinterpret_cast<CompiledFunction*>(object.ptr());
+}
+
+// The sink calls Python's logging; an error there must not reach the capture.
+void set_sink(py::object sink) {
+  if (sink.is_none()) {
+    set_event_sink({});
+    return;
+  }
+  Ref callback = Ref::borrow(sink.ptr());
+  set_event_sink([callback](const Event& event) {
+    ErrorGuard error;
+    Ref done = Ref::steal(PyObject_CallFunction(
+        callback.get(), "ss#", channel_name(event.channel), event.text.data(),
+        Py_ssize_t(event.text.size())));
+    if (!done) PyErr_Clear();
+  });
+}
+
+py::dict counters() {
+  const EventCounters& counts = event_counters();
+  py::dict result;
+  result["compiles"] = counts.compiles;
+  result["recompiles"] = counts.recompiles;
+  result["breaks"] = counts.breaks;
+  result["fallbacks"] = counts.fallbacks;
+  result["failures"] = counts.failures;
+  return result;
+}
+
+void set_option_checked(const std::string& keyword, const std::string& value) {
+  std::string error;
+  if (!set_option(keyword, value, &error)) throw py::value_error(error);
+}
+
+py::list break_reasons() {
+  py::list rows;
+  for (int i = 0; i < int(BreakReason::kCount); ++i) {
+    const BreakReasonRow& row = break_reason_row(BreakReason(i));
+    rows.append(py::make_tuple(row.name, row.id, row.title, row.hint));
+  }
+  return rows;
+}
+
+py::list option_table() {
+  py::list rows;
+  for (const OptionRow& row : option_rows()) {
+    rows.append(py::make_tuple(row.environment, row.keyword, row.type,
+                               row.default_text, row.help));
+  }
+  return rows;
+}
+
+}  // namespace
+
+PYBIND11_MODULE(_C, m) {
+  m.doc() = "FrameJIT's C++ layers; use the framejit package.";
+  py::class_<CompileOptions>(m, "CompileOptions")
+      .def(py::init(&make_options), py::arg("backend"), py::arg("fullgraph"),
+           py::arg("dynamic"), py::arg("options"));
+  m.attr("CompiledFunction") = py::reinterpret_borrow<py::object>(
+      reinterpret_cast<PyObject*>(compiled_function_type()));
+  m.def("compile_function", &compile_function);
+  m.def("compile_options", [](py::handle compiled) {
+    return py::reinterpret_borrow<py::object>(
+        as_compiled(compiled)->options_owner);
+  });
+  m.def("entries", [](py::handle code, const CompileOptions& options) {
+    return own(entries_of(code.ptr(), &options));
+  });
+  m.def("reset", &clear_all_caches);
+  m.def("suspend_thread", &suspend_thread);
+  m.def("resume_thread", &resume_thread);
+  m.def("set_event_sink", &set_sink);
+  m.def("set_enabled_channels",
+        [](const std::string& list) { return set_enabled_channels(list); });
+  m.def("counters", &counters);
+  m.def("recent_events", [] {
+    py::list events;
+    for (const Event& event : recent_events()) {
+      events.append(py::make_tuple(channel_name(event.channel), event.text));
+    }
+    return events;
+  });
+  m.def("clear_events", &clear_events);
+  m.def("set_option", &set_option_checked);
+  m.def("option_text",
+        [](const std::string& keyword) { return option_text(keyword); });
+  m.def("option_table", &option_table);
+  m.def("break_reasons", &break_reasons);
+  m.def("set_graph_break_error",
+        [](py::handle type) { set_graph_break_error(type.ptr()); });
+  m.def("install", [] {
+    if (!install_compiler()) throw py::error_already_set();
+  });
+  m.def("inject_failure_at", [](size_t instruction) {
+    bytecode::g_inject_failure_at = instruction;
+  });
+}
+
+}  // namespace framejit
