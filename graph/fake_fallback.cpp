@@ -329,6 +329,7 @@ void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
   }
   Status allowed = session.before(facts.op);
   if (!allowed.ok()) stop(&session, allowed.take_break());
+  if (session.rewrite(facts.op, stack)) return;
   Operation(session, facts, stack).run();
 }
 

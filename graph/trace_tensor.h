@@ -100,6 +100,12 @@ class TraceSession {
   // operation raises.
   // Before an operation on stand-ins (or a factory) is inferred.
   virtual Status before(const c10::OperatorHandle& op) { return ok_status(); }
+  // The session may do the operation by other means: it then replaces the
+  // arguments on the stack by the results and returns true.
+  virtual bool rewrite(const c10::OperatorHandle& op,
+                       std::vector<c10::IValue>* stack) {
+    return false;
+  }
   // After it: the arguments as called, the results as they will be returned.
   virtual void record(const c10::OperatorHandle& op,
                       c10::ArrayRef<c10::IValue> arguments,

@@ -1,0 +1,291 @@
+#include "graph/joint_tracer.h"
+
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/core/jit_type.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include "graph/libtorch_private.h"
+#include "graph/meta_inference.h"
+#include "graph/sym_node.h"
+
+namespace framejit::graph {
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+[[noreturn]] void unsupported(TraceSession& session, std::string what) {
+  session.set_break({BreakReason::kNoMetaKernel, what, {}});
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: ", what);
+}
+
+// The kind of an argument, without Optional: the schema's integer types hide
+// dtypes, layouts and memory formats.
+c10::TypeKind kind_of(const c10::Argument& argument) {
+  c10::TypePtr type = argument.real_type();
+  if (auto optional = type->cast<c10::OptionalType>()) {
+    type = optional->getElementType();
+  }
+  return type->kind();
+}
+
+Arg integer_arg(int64_t value, const c10::Argument& argument) {
+  switch (kind_of(argument)) {
+    case c10::TypeKind::ScalarTypeType:
+      return Arg(static_cast<c10::ScalarType>(value));
+    case c10::TypeKind::LayoutType:
+      return Arg(static_cast<c10::Layout>(value));
+    case c10::TypeKind::MemoryFormatType:
+      return Arg(static_cast<c10::MemoryFormat>(value));
+    default:
+      return Arg(value);
+  }
+}
+
+Arg symbolic_arg(const c10::SymInt& value) {
+  Expr expr = to_expr(value).value();
+  if (expr.is_const()) return Arg(expr.constant());
+  return Arg(std::move(expr));
+}
+
+template <class List, class Convert>
+Arg list_arg(const List& list, Convert convert) {
+  Arg::List result;
+  for (const auto& item : list) result.items.push_back(convert(item));
+  return Arg(std::move(result));
+}
+
+// A number in the place of a tensor.
+Arg number_arg(const at::Tensor& tensor) {
+  if (c10::SymNode node = symbolic_wrapped_number(tensor)) {
+    if (auto expr = to_expr(node); expr && node->is_int()) {
+      if (expr->is_const()) return Arg(expr->constant());
+      return Arg(*std::move(expr));
+    }
+    return Arg(node->guard_float(__FILE__, __LINE__));
+  }
+  switch (tensor.scalar_type()) {
+    case at::kBool:
+      return Arg(*tensor.const_data_ptr<bool>());
+    case at::kLong:
+      return Arg(*tensor.const_data_ptr<int64_t>());
+    case at::kDouble:
+      return Arg(*tensor.const_data_ptr<double>());
+    case at::kComplexDouble:
+      return Arg(*tensor.const_data_ptr<c10::complex<double>>());
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "a wrapped number of type ",
+                                  tensor.scalar_type());
+  }
+}
+
+}  // namespace
+
+JointTracer::JointTracer(GuardSet* guards) : TraceSession(guards) {}
+
+JointTracer::~JointTracer() = default;
+
+// ---- inputs
+
+at::Tensor JointTracer::add_tensor_input(std::string name,
+                                         const TensorMeta& meta,
+                                         bool requires_grad) {
+  SymbolicShape shape{meta.sizes, meta.strides, meta.storage_offset};
+  std::vector<int64_t> hints;
+  if (guards()) hints = guards()->hints();
+  at::Tensor inner =
+      make_trace_tensor(*this, meta.dtype, meta.device, shape, hints);
+  Value* value = graph_->add_input(std::move(name), meta);
+  value->meta.requires_grad = requires_grad;
+  values_[as_trace(inner)->value_id()] = value;
+  at::Tensor wrapper = functional::to_functional_tensor(inner);
+  forbid_data_access(wrapper);
+  if (requires_grad) wrapper.set_requires_grad(true);
+  inputs_.push_back(wrapper);
+  return wrapper;
+}
+
+Value* JointTracer::add_symbol_input(std::string name, const Expr& symbol) {
+  return graph_->add_symbol_input(std::move(name), symbol);
+}
+
+Value* JointTracer::value_of(const at::Tensor& tensor) {
+  if (!tensor.defined()) return nullptr;
+  if (functional::isFunctionalTensor(tensor)) functional::sync(tensor);
+  TraceTensorImpl* trace = as_trace(tensor);
+  if (!trace || trace->session() != id()) return nullptr;
+  auto found = values_.find(trace->value_id());
+  return found == values_.end() ? nullptr : found->second;
+}
+
+Result<at::Tensor> JointTracer::lift(const at::Tensor& real, bool fresh) {
+  for (const auto& [constant, lifted] : constants_) {
+    if (constant.is_same(real)) return lifted;
+  }
+  at::Tensor lifted =
+      make_trace_tensor(*this, make_companion(real), real.device());
+  auto node = std::make_unique<Node>();
+  node->op = Opcode::kGetAttr;
+  node->args = {Arg(Ref::steal(THPVariable_Wrap(real)))};
+  node->span = span_;
+  node->is_backward = in_backward_;
+  name_value(graph_->add_output(graph_->append(std::move(node))), lifted);
+  constants_.emplace_back(real, lifted);
+  if (!fresh) return lifted;
+  // torch.tensor() makes a new tensor at every call: nothing may alias the
+  // constant that the graph holds.
+  static const auto clone =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+  std::vector<c10::IValue> stack = {lifted, c10::IValue()};
+  clone.callBoxed(&stack);
+  return stack.back().toTensor();
+}
+
+// ---- recording
+
+void JointTracer::name_value(Value* value, const at::Tensor& tensor) {
+  TraceTensorImpl* trace = as_trace(tensor);
+  SymbolicShape shape = trace->shape();
+  value->kind = Value::Kind::kTensor;
+  value->meta.dtype = tensor.scalar_type();
+  value->meta.device = tensor.device();
+  value->meta.sizes = std::move(shape.sizes);
+  value->meta.strides = std::move(shape.strides);
+  value->meta.storage_offset = std::move(shape.storage_offset);
+  values_[trace->value_id()] = value;
+}
+
+Arg JointTracer::tensor_arg(const at::Tensor& tensor) {
+  if (!tensor.defined()) return Arg();
+  if (TraceTensorImpl* trace = as_trace(tensor)) {
+    auto found = values_.find(trace->value_id());
+    FJ_CHECK(found != values_.end(), "a trace tensor without a value");
+    return Arg(found->second);
+  }
+  return number_arg(tensor);
+}
+
+Arg JointTracer::to_arg(const c10::IValue& value,
+                        const c10::Argument& argument) {
+  if (value.isNone()) return Arg();
+  if (value.isTensor()) return tensor_arg(value.toTensor());
+  if (value.isInt()) return integer_arg(value.toInt(), argument);
+  if (value.isSymInt()) return symbolic_arg(value.toSymInt());
+  if (value.isBool()) return Arg(value.toBool());
+  if (value.isSymBool()) {
+    return Arg(value.toSymBool().guard_bool(__FILE__, __LINE__));
+  }
+  if (value.isDouble()) return Arg(value.toDouble());
+  if (value.isSymFloat()) {
+    return Arg(value.toSymFloat().guard_float(__FILE__, __LINE__));
+  }
+  if (value.isComplexDouble()) return Arg(value.toComplexDouble());
+  if (value.isString()) return Arg(value.toStringRef());
+  if (value.isDevice()) return Arg(value.toDevice());
+  if (value.isTensorList()) {
+    return list_arg(value.toTensorVector(),
+                    [&](const at::Tensor& t) { return tensor_arg(t); });
+  }
+  if (value.isOptionalTensorList()) {
+    Arg::List result;
+    for (std::optional<at::Tensor> item : value.toOptionalTensorList()) {
+      result.items.push_back(item ? tensor_arg(*item) : Arg());
+    }
+    return Arg(std::move(result));
+  }
+  if (value.isIntList()) {
+    return list_arg(value.toIntVector(), [](int64_t i) { return Arg(i); });
+  }
+  if (value.isSymIntList()) {
+    return list_arg(value.toSymIntVector(), symbolic_arg);
+  }
+  if (value.isDoubleList()) {
+    return list_arg(value.toDoubleVector(), [](double d) { return Arg(d); });
+  }
+  if (value.isBoolList()) {
+    Arg::List result;
+    for (bool bit : value.toBoolList()) result.items.push_back(Arg(bit));
+    return Arg(std::move(result));
+  }
+  unsupported(*this, "argument " + argument.name() + " of type " +
+                         value.tagKind());
+}
+
+void JointTracer::add_results(Node* node, const c10::IValue& result) {
+  if (result.isTensorList()) {
+    for (const at::Tensor& tensor : result.toTensorVector()) {
+      add_results(node, c10::IValue(tensor));
+    }
+    return;
+  }
+  Value* value = graph_->add_output(node, Value::Kind::kOther);
+  if (result.isTensor() && result.toTensor().defined()) {
+    name_value(value, result.toTensor());
+  }
+}
+
+void JointTracer::record(const c10::OperatorHandle& op,
+                         c10::ArrayRef<c10::IValue> arguments,
+                         c10::ArrayRef<c10::IValue> results) {
+  const c10::FunctionSchema& schema = op.schema();
+  if (schema.is_mutable()) {
+    unsupported(*this, schema.name() + " mutates and is not functionalized");
+  }
+  auto node = std::make_unique<Node>();
+  node->op = Opcode::kCallFunction;
+  node->aten = op;
+  node->span = span_;
+  node->is_backward = in_backward_;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    node->args.push_back(to_arg(arguments[i], schema.arguments()[i]));
+  }
+  node->outputs_are_list = results.size() == 1 && results[0].isTensorList();
+  Node* added = graph_->append(std::move(node));
+  for (const c10::IValue& result : results) add_results(added, result);
+}
+
+// ---- batch norm hides from its schema that it writes the running statistics
+
+bool JointTracer::rewrite(const c10::OperatorHandle& op,
+                          std::vector<c10::IValue>* stack) {
+  const std::string& name = op.schema().name();
+  bool batch_norm = name == "aten::native_batch_norm";
+  bool accelerated =
+      name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
+  if (!batch_norm && !accelerated) return false;
+  size_t base = stack->size() - op.schema().arguments().size();
+  bool training = (*stack)[base + 5].toBool();
+  const c10::IValue& mean = (*stack)[base + 3];
+  bool statistics = mean.isTensor() && mean.toTensor().defined();
+  if (!training || !statistics) return false;
+  if (accelerated) unsupported(*this, name + " in training");
+  rewrite_batch_norm(stack);
+  return true;
+}
+
+void JointTracer::rewrite_batch_norm(std::vector<c10::IValue>* stack) {
+  std::vector<c10::IValue> arguments(stack->end() - 8, stack->end());
+  stack->resize(stack->size() - 8);
+  static const auto functional_form =
+      c10::Dispatcher::singleton().findSchemaOrThrow(
+          "aten::_native_batch_norm_legit_functional", "");
+  std::vector<c10::IValue> results = arguments;
+  functional_form.callBoxed(&results);
+  replace_input(arguments[3].toTensor(), results[3].toTensor());
+  replace_input(arguments[4].toTensor(), results[4].toTensor());
+  for (size_t i = 0; i < 3; ++i) stack->push_back(std::move(results[i]));
+}
+
+void JointTracer::replace_input(const at::Tensor& old_value,
+                                const at::Tensor& new_value) {
+  int id = as_trace(old_value)->value_id();
+  for (const at::Tensor& wrapper : inputs_) {
+    if (as_trace(wrapper)->value_id() != id) continue;
+    functional::replace_(wrapper, new_value);
+    functional::commit_update(wrapper);
+    functional::sync(wrapper);
+    return;
+  }
+  unsupported(*this, "batch norm with running statistics that are no input");
+}
+
+}  // namespace framejit::graph

@@ -1,0 +1,480 @@
+// trace_joint: replays a torch-level graph into an ATen joint graph.
+//
+//   y = torch.cos(x)      ->  %1 = aten.cos(%x)             (recorded below
+//   (returns y)               %2 = aten.sin(%x)    backward  autograd)
+//                             %3 = aten.neg(%2)    backward
+//                             %4 = aten.mul.Tensor(%tangent, %3)
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ThreadLocalState.h>
+#include <ATen/autocast_mode.h>
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "frame_hook/frame_eval.h"
+#include "graph/joint.h"
+#include "graph/joint_tracer.h"
+#include "graph/python_args.h"
+#include "graph/sym_node.h"
+
+namespace framejit::graph {
+namespace {
+
+namespace functional = at::functionalization::impl;
+
+// Everything about this thread that the replay may change.
+class AmbientState {
+ public:
+  explicit AmbientState(bool grad_enabled)
+      : guard_(at::ThreadLocalState()),
+        reapply_views_(true),
+        cache_(at::autocast::is_autocast_cache_enabled()) {
+    auto& state = c10::AutogradState::get_tls_state();
+    state.set_grad_mode(grad_enabled);
+    // The engine must run on this thread, whose dispatch keys are set up.
+    state.set_multithreading_enabled(false);
+    // Casts of stand-ins must not stay in the cache of weight casts.
+    at::autocast::set_autocast_cache_enabled(false);
+  }
+  ~AmbientState() { at::autocast::set_autocast_cache_enabled(cache_); }
+
+ private:
+  PauseHook hook_;
+  at::ThreadLocalStateGuard guard_;
+  functional::FunctionalizationReapplyViewsGuard reapply_views_;
+  bool cache_;
+};
+
+std::string take_python_error() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref t = Ref::steal(type), v = Ref::steal(value), b = Ref::steal(traceback);
+  Ref text = Ref::steal(v ? PyObject_Str(v.get()) : nullptr);
+  const char* chars = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  PyErr_Clear();
+  return chars ? chars : "an exception without a text";
+}
+
+const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+class Replay {
+ public:
+  Replay(const TorchGraph& source, GuardSet* guards)
+      : source_(source), guards_(guards), tracer_(guards) {}
+
+  Result<JointGraph> run() {
+    TracingScope scope(tracer_, /*functionalize=*/true);
+    if (!scope.ok()) {
+      return Break{BreakReason::kThreadState,
+                   "another thread is capturing", {}};
+    }
+    AmbientState ambient(source_.grad_enabled_at_entry);
+    add_inputs();
+    for (const auto& node : source_.graph->block().nodes) {
+      FJ_CHECK_OK(run_node(*node));
+    }
+    FJ_CHECK_OK(find_mutations());
+    FJ_CHECK_OK(find_outputs());
+    FJ_CHECK_OK(differentiate());
+    finish();
+    return std::move(joint_);
+  }
+
+  // After a C++ exception: what a callee stored aside says more.
+  Break failure(const char* text) {
+    if (auto brk = tracer_.take_break()) return *std::move(brk);
+    return {BackendFailed(), text, {}};
+  }
+
+ private:
+  static BreakReason BackendFailed() { return BreakReason::kBackendFailed; }
+
+  void add_inputs() {
+    for (Value* input : source_.graph->inputs) {
+      Ref object;
+      if (input->kind == Value::Kind::kInt) {
+        Value* symbol = tracer_.add_symbol_input(input->name, input->expr);
+        symbols_[input] = symbol;
+        object = sym_int_object(input->expr);
+        inputs_.emplace_back();
+      } else {
+        at::Tensor tensor = tracer_.add_tensor_input(
+            input->name, input->meta, input->meta.requires_grad);
+        initial_.push_back(tracer_.value_of(tensor));
+        inputs_.push_back(tensor);
+        object = Ref::steal(THPVariable_Wrap(tensor));
+      }
+      if (input->kind == Value::Kind::kInt) initial_.push_back(nullptr);
+      objects_[input] = std::move(object);
+    }
+    joint_.num_primals = source_.graph->inputs.size();
+  }
+
+  Ref sym_int_object(const Expr& expr) {
+    return Ref::steal(py::cast(to_sym_int(expr)).release().ptr());
+  }
+
+  // Expressions become SymInts, so that sizes stay symbolic in the replay.
+  Arg with_sym_ints(const Arg& arg) {
+    if (arg.is<Expr>()) return Arg(sym_int_object(arg.get<Expr>()));
+    if (arg.is<Arg::List>()) {
+      Arg::List list;
+      for (const Arg& item : arg.get<Arg::List>().items) {
+        list.items.push_back(with_sym_ints(item));
+      }
+      return Arg(std::move(list));
+    }
+    if (arg.is<Arg::Tuple>()) {
+      Arg::Tuple tuple;
+      for (const Arg& item : arg.get<Arg::Tuple>().items) {
+        tuple.items.push_back(with_sym_ints(item));
+      }
+      return Arg(std::move(tuple));
+    }
+    if (arg.is<Arg::Dict>()) {
+      Arg::Dict dict;
+      for (const auto& [key, item] : arg.get<Arg::Dict>().items) {
+        dict.items.emplace_back(with_sym_ints(key), with_sym_ints(item));
+      }
+      return Arg(std::move(dict));
+    }
+    if (arg.is<std::shared_ptr<Arg::Slice>>()) {
+      const auto& slice = arg.get<std::shared_ptr<Arg::Slice>>();
+      auto copy = std::make_shared<Arg::Slice>();
+      copy->start = with_sym_ints(slice->start);
+      copy->stop = with_sym_ints(slice->stop);
+      copy->step = with_sym_ints(slice->step);
+      return Arg(std::move(copy));
+    }
+    return arg;
+  }
+
+  Ref to_object(const Arg& arg) {
+    return to_python(
+        with_sym_ints(arg),
+        [&](Value* value) -> PyObject* {
+          auto found = objects_.find(value);
+          FJ_CHECK(found != objects_.end(), "a value used before its node");
+          return found->second.get();
+        },
+        nullptr);
+  }
+
+  Status python_failure() {
+    std::string text = take_python_error();
+    return failure(text.c_str());
+  }
+
+  Status run_node(const Node& node) {
+    tracer_.set_span(node.span);
+    switch (node.op) {
+      case Opcode::kPlaceholder:
+      case Opcode::kOutput:
+        return ok_status();
+      case Opcode::kGetAttr:
+        return run_get_attr(node);
+      case Opcode::kCallFunction:
+      case Opcode::kCallMethod:
+      case Opcode::kStateEnter:
+      case Opcode::kStateExit:
+        return run_call(node);
+      default:
+        return Break{BackendFailed(), "a node kind the joint graph lacks",
+                     node.span};
+    }
+  }
+
+  Status run_get_attr(const Node& node) {
+    objects_[node.outputs.at(0).get()] = node.args.at(0).get<Ref>();
+    return ok_status();
+  }
+
+  Status run_call(const Node& node) {
+    std::vector<Ref> kept;
+    std::vector<PyObject*> args;
+    for (const Arg& arg : node.args) kept.push_back(to_object(arg));
+    for (const auto& [name, arg] : node.kwargs) kept.push_back(to_object(arg));
+    for (const Ref& object : kept) {
+      if (!object) return python_failure();
+      args.push_back(object.get());
+    }
+    Ref names;
+    if (!node.kwargs.empty()) {
+      names = Ref::steal(PyTuple_New(node.kwargs.size()));
+      if (!names) return python_failure();
+      for (size_t i = 0; i < node.kwargs.size(); ++i) {
+        PyObject* name = PyUnicode_FromString(node.kwargs[i].first.c_str());
+        if (!name) return python_failure();
+        PyTuple_SET_ITEM(names.get(), i, name);
+      }
+    }
+    if (!node.callable) {
+      return Break{BackendFailed(), "a node without a callable", node.span};
+    }
+    Ref result = Ref::steal(PyObject_Vectorcall(
+        node.callable.get(), args.data(), node.args.size(), names.get()));
+    if (!result) return python_failure();
+    // Foreign code may have swallowed the exception that carried it.
+    if (tracer_.has_break()) return failure("");
+    return bind_results(node, std::move(result));
+  }
+
+  Status bind_results(const Node& node, Ref result) {
+    if (!node.outputs_are_list) {
+      if (node.outputs.empty()) return ok_status();
+      bind(node.outputs[0].get(), std::move(result));
+      return ok_status();
+    }
+    Ref items = Ref::steal(PySequence_Tuple(result.get()));
+    if (!items) return python_failure();
+    if (PyTuple_GET_SIZE(items.get()) !=
+        static_cast<Py_ssize_t>(node.outputs.size())) {
+      return Break{BackendFailed(), "a list of another length than at capture",
+                   node.span};
+    }
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      bind(node.outputs[i].get(),
+           Ref::borrow(PyTuple_GET_ITEM(items.get(), i)));
+    }
+    return ok_status();
+  }
+
+  void bind(Value* value, Ref object) {
+    if (THPVariable_Check(object.get())) {
+      forbid_data_access(THPVariable_Unpack(object.get()));
+    }
+    objects_[value] = std::move(object);
+  }
+
+  // ---- what the graph did to its inputs
+
+  bool inputs_share_storage() const {
+    for (const auto& relation : guards_->storage_groups()) {
+      auto groups = relation.groups;
+      std::sort(groups.begin(), groups.end());
+      if (std::adjacent_find(groups.begin(), groups.end()) != groups.end()) {
+        return true;
+      }
+    }
+    return false;
+  }
+
+  Status find_mutations() {
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      const at::Tensor& input = inputs_[i];
+      if (!input.defined()) continue;
+      Value* now = tracer_.value_of(input);
+      auto* wrapper = functional::unsafeGetFunctionalWrapper(input);
+      if (wrapper->has_metadata_mutation() || wrapper->was_storage_changed()) {
+        return Break{BreakReason::kAliasedMutation,
+                     "an input gets other sizes or another storage", {}};
+      }
+      if (now == initial_[i]) continue;
+      if (!now) {
+        return Break{BackendFailed(), "an input lost its value", {}};
+      }
+      bool differs = input.requires_grad() !=
+                         source_.graph->inputs[i]->meta.requires_grad ||
+                     input.grad_fn();
+      if (differs) {
+        return Break{BreakReason::kAliasedMutation,
+                     "an input that is written to takes part in the gradient",
+                     {}};
+      }
+      mutations_.push_back({static_cast<int>(i), now});
+    }
+    if (!mutations_.empty() && guards_ && inputs_share_storage()) {
+      return Break{BreakReason::kAliasedMutation, "", {}};
+    }
+    return ok_status();
+  }
+
+  // ---- outputs
+
+  Status find_outputs() {
+    for (const Arg& arg : source_.graph->outputs) {
+      if (arg.is<Value*>()) {
+        FJ_CHECK_OK(add_output(arg.get<Value*>()));
+      } else {
+        OutputInfo info;
+        info.is_tensor = false;
+        joint_.outputs.push_back(info);
+        tensors_.emplace_back();
+        output_args_.push_back(arg);
+      }
+    }
+    joint_.num_user_outputs = output_args_.size();
+    return ok_status();
+  }
+
+  Status add_output(Value* value) {
+    OutputInfo info;
+    auto found = objects_.find(value);
+    FJ_CHECK(found != objects_.end(), "an output without a value");
+    PyObject* object = found->second.get();
+    if (!THPVariable_Check(object)) {
+      info.is_tensor = false;
+      Arg arg;
+      if (symbols_.count(value)) {
+        arg = Arg(symbols_[value]);
+      } else if (auto expr = expr_of_object(object)) {
+        arg = Arg(*expr);
+      } else {
+        return Break{BackendFailed(), "an output that is no tensor", {}};
+      }
+      joint_.outputs.push_back(info);
+      tensors_.emplace_back();
+      output_args_.push_back(arg);
+      return ok_status();
+    }
+    const at::Tensor& tensor = THPVariable_Unpack(object);
+    Value* output = tracer_.value_of(tensor);
+    if (!output) {
+      return Break{BackendFailed(), "an output that is not in the graph", {}};
+    }
+    info.requires_grad = tensor.requires_grad();
+    find_alias(tensor, &info);
+    bool external = output->node->op != Opcode::kCallFunction;
+    if (external && info.alias == OutputInfo::Alias::kNone) {
+      return Break{BackendFailed(), "an output that is an input or constant",
+                   {}};
+    }
+    joint_.outputs.push_back(info);
+    tensors_.push_back(tensor);
+    output_args_.push_back(Arg(output));
+    return ok_status();
+  }
+
+  std::optional<Expr> expr_of_object(PyObject* object) {
+    py::handle handle(object);
+    if (PyLong_CheckExact(object)) {
+      int overflow = 0;
+      int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
+      if (overflow) return std::nullopt;
+      return Expr(value);
+    }
+    if (torch::is_symint(handle)) return to_expr(handle.cast<c10::SymInt>());
+    return std::nullopt;
+  }
+
+  void find_alias(const at::Tensor& tensor, OutputInfo* info) {
+    using Alias = OutputInfo::Alias;
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i].defined()) continue;
+      if (storage_of(inputs_[i]) != storage_of(tensor)) continue;
+      info->alias =
+          tensor.is_same(inputs_[i]) ? Alias::kInput : Alias::kViewOfInput;
+      info->base = static_cast<int>(i);
+      return;
+    }
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      if (!tensors_[i].defined()) continue;
+      if (storage_of(tensors_[i]) != storage_of(tensor)) continue;
+      info->alias = Alias::kOutput;
+      info->base = static_cast<int>(i);
+      return;
+    }
+  }
+
+  // ---- the backward
+
+  Status differentiate() {
+    std::vector<at::Tensor> outputs, tangents, primals;
+    std::vector<size_t> primal_index;
+    gradients_.assign(joint_.num_primals, Arg());
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      const OutputInfo& info = joint_.outputs[i];
+      if (!info.requires_grad || info.alias != OutputInfo::Alias::kNone) {
+        continue;
+      }
+      const TensorMeta& meta = output_args_[i].get<Value*>()->meta;
+      outputs.push_back(tensors_[i]);
+      TensorMeta tangent = meta;
+      tangent.storage_offset = Expr(0);
+      tangents.push_back(tracer_.add_tensor_input(
+          "tangent_" + std::to_string(joint_.tangent_of.size()), tangent,
+          false));
+      joint_.tangent_of.push_back(static_cast<int>(i));
+    }
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      if (!inputs_[i].defined() || !inputs_[i].requires_grad()) continue;
+      primals.push_back(inputs_[i]);
+      primal_index.push_back(i);
+    }
+    if (outputs.empty() || primals.empty()) return ok_status();
+    joint_.has_backward = true;
+    tracer_.start_backward();
+    tracer_.set_span({});
+    std::vector<at::Tensor> gradients;
+    {
+      // The engine takes the GIL itself where it needs it.
+      py::gil_scoped_release released;
+      gradients = torch::autograd::grad(outputs, primals, tangents,
+                                        /*retain_graph=*/false,
+                                        /*create_graph=*/false,
+                                        /*allow_unused=*/true);
+    }
+    if (tracer_.has_break()) return failure("");
+    for (size_t i = 0; i < gradients.size(); ++i) {
+      if (!gradients[i].defined()) continue;
+      Value* value = tracer_.value_of(gradients[i]);
+      if (!value) {
+        return Break{BackendFailed(), "a gradient that is not in the graph",
+                     {}};
+      }
+      gradients_[primal_index[i]] = Arg(value);
+    }
+    return ok_status();
+  }
+
+  void finish() {
+    std::vector<Arg> outputs = output_args_;
+    for (Arg& gradient : gradients_) outputs.push_back(std::move(gradient));
+    joint_.graph = tracer_.take_graph();
+    joint_.graph->set_outputs(std::move(outputs));
+    joint_.graph->mutations = mutations_;
+    if (guards_) joint_.symbol_hints = guards_->hints();
+  }
+
+  const TorchGraph& source_;
+  GuardSet* guards_;
+  JointTracer tracer_;
+  JointGraph joint_;
+  std::unordered_map<const Value*, Ref> objects_;
+  std::unordered_map<const Value*, Value*> symbols_;
+  std::vector<at::Tensor> inputs_;  // wrappers; undefined for symbols
+  std::vector<Value*> initial_;     // the values the inputs came with
+  std::vector<Graph::Mutation> mutations_;
+  std::vector<at::Tensor> tensors_;  // per user output; undefined: no tensor
+  std::vector<Arg> output_args_;
+  std::vector<Arg> gradients_;
+};
+
+}  // namespace
+
+Result<JointGraph> trace_joint(const TorchGraph& torch_graph,
+                               GuardSet* guards) {
+  FJ_CHECK(PyGILState_Check(), "trace_joint needs the GIL");
+  ErrorGuard keep_error;
+  Replay replay(torch_graph, guards);
+  try {
+    return replay.run();
+  } catch (const py::error_already_set& error) {
+    return replay.failure(error.what());
+  } catch (const c10::Error& error) {
+    return replay.failure(error.what_without_backtrace());
+  } catch (const std::exception& error) {
+    // python_error among them: its text is in the thread state.
+    if (PyErr_Occurred()) PyErr_Clear();
+    return replay.failure(error.what());
+  }
+}
+
+}  // namespace framejit::graph
