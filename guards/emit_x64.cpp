@@ -1,10 +1,508 @@
-#include "guards/guard_set.h"
+// The walk over the sources, and the frame of the emitted function.
+#include <algorithm>
+
+#include "frame_hook/dispatch.h"
+#include "guards/emit_helpers.h"
+#include "guards/emitter.h"
 
 namespace framejit {
 
-std::unique_ptr<Predicate> emit_predicate(const GuardSet&, PyObject* const*,
-                                          PyObject*) {
-  return nullptr;
+using namespace asmjit;
+
+namespace {
+
+#if defined(__x86_64__)
+constexpr bool kHasEmitter = true;
+#else
+constexpr bool kHasEmitter = false;
+#endif
+
+JitRuntime& runtime() {
+  static auto* runtime = new JitRuntime;  // predicates live as long as entries
+  return *runtime;
+}
+
+class X64Predicate : public ArmedPredicate {
+ public:
+  using Tables = std::vector<std::unique_ptr<std::vector<const void*>>>;
+  X64Predicate(void* base, size_t entry, size_t size, std::vector<Ref> kept,
+               std::vector<Pin> pins, Tables tables)
+      : base_(base),
+        entry_(entry),
+        size_(size),
+        kept_(std::move(kept)),
+        pins_(std::move(pins)),
+        tables_(std::move(tables)) {}
+  ~X64Predicate() override { runtime().release(base_); }
+
+  int (*function() const)(PyObject* const*, PyObject*, PyObject**,
+                          int64_t*) override {
+    return reinterpret_cast<PredicateFn>(static_cast<char*>(base_) + entry_);
+  }
+  size_t code_size() const override { return size_; }
+  const std::vector<Pin>& pins() const override { return pins_; }
+
+ private:
+  void* base_;
+  size_t entry_;
+  size_t size_;
+  std::vector<Ref> kept_;  // what the code compares by pointer
+  std::vector<Pin> pins_;
+  Tables tables_;  // read by the code
+};
+
+// An instruction that cannot be encoded must not be left out silently.
+class EncodingErrors : public ErrorHandler {
+ public:
+  void handleError(Error, const char*, BaseEmitter*) override { failed = true; }
+  bool failed = false;
+};
+
+bool is_shared(GuardKind kind) {
+  return kind == GuardKind::kSameObject || kind == GuardKind::kNotSameObject ||
+         kind == GuardKind::kStorageRelation || kind == GuardKind::kShapeExpr ||
+         kind == GuardKind::kThreadState;
+}
+
+// Checks that are cheap and whose knowledge the others use come first.
+int guard_rank(GuardKind kind) {
+  switch (kind) {
+    case GuardKind::kIs: return 0;
+    case GuardKind::kTypeIs: return 1;
+    case GuardKind::kTensor: return 2;
+    case GuardKind::kEquals:
+    case GuardKind::kFloatIs: return 3;
+    default: return 4;
+  }
+}
+
+}  // namespace
+
+Emitter::Emitter(const GuardSet& set, PyObject* const* args,
+                 PyObject* function, const std::vector<SourceForm>& forms)
+    : set_(set),
+      forms_(forms),
+      values_(set, args, function),
+      nodes_(set.sources().size()) {}
+
+// Globals and modules are written to all the time: never by version.
+bool Emitter::is_namespace(const Source* source) {
+  if (source->kind == SourceKind::kGlobals ||
+      source->kind == SourceKind::kBuiltins)
+    return true;
+  PyObject* now = value(source);
+  return now && (PyModule_Check(now) || (source->kind == SourceKind::kConst &&
+                                         PyDict_Check(now)));
+}
+
+Form Emitter::form(const Source* source) {
+  Form form = source->id < forms_.size() ? forms_[source->id].form
+                                         : Form::kVersion;
+  if (form == Form::kVersion && is_namespace(source)) form = Form::kSlot;
+  return form;
+}
+
+// ---- plan
+
+void Emitter::need(const Source* source) {
+  Node& n = node(source);
+  if (n.needed) return;
+  n.needed = true;
+  if (!source->base) {
+    roots_.push_back(source);
+    return;
+  }
+  need(source->base);
+  n.temporary = source->kind == SourceKind::kGetSet ||
+                node(source->base).temporary;
+  if (!n.temporary) node(source->base).children.push_back(source);
+}
+
+// False: some number depends on a symbol that is only read at the end.
+bool Emitter::plan_tensor(const Guard& guard) {
+  const TensorSpec& spec = set_.tensor_specs()[guard.number];
+  std::vector<int> used;
+  for (const Expr& expr : spec.sizes) expr.collect_symbols(&used);
+  if (spec.check_strides) {
+    for (const Expr& expr : spec.strides) expr.collect_symbols(&used);
+  }
+  if (spec.check_offset) spec.storage_offset.collect_symbols(&used);
+  for (int symbol : used) {
+    if (node(set_.symbols()[symbol].source).temporary) return false;
+  }
+  if (!used.empty()) node(guard.source).shared = true;
+  return true;
+}
+
+// These overwrite rax and may have to read the value again.
+bool Emitter::rereads(GuardKind kind) {
+  return kind == GuardKind::kNoInstanceAttr || kind == GuardKind::kNoKey ||
+         kind == GuardKind::kHasKey || kind == GuardKind::kDictKeys ||
+         kind == GuardKind::kNoTensorAttrs;
+}
+
+void Emitter::plan() {
+  auto share = [&](const Source* source) {
+    need(source);
+    node(source).shared = true;
+    return !node(source).temporary;
+  };
+  for (size_t i = 0; i < set_.symbols().size(); ++i) {
+    need(set_.symbols()[i].source);
+    if (node(set_.symbols()[i].source).temporary)
+      root_symbols_.push_back(static_cast<int>(i));
+  }
+  for (size_t i = 0; i < set_.guards().size(); ++i) {
+    const Guard& guard = set_.guards()[i];
+    int index = static_cast<int>(i);
+    if (is_shared(guard.kind)) {
+      bool native = true;
+      if (guard.source) native = share(guard.source) && native;
+      if (guard.other) native = share(guard.other) && native;
+      if (guard.kind == GuardKind::kStorageRelation) {
+        for (const Source* tensor : set_.storage_groups()[guard.number].tensors)
+          native = share(tensor) && native;
+      }
+      (native ? shared_guards_ : root_guards_).push_back(index);
+      continue;
+    }
+    need(guard.source);
+    bool from_roots = node(guard.source).temporary ||
+                      is_int_source(guard.source->kind);
+    if (guard.kind == GuardKind::kTensor && !from_roots)
+      from_roots = !plan_tensor(guard);
+    if (from_roots) {
+      root_guards_.push_back(index);
+    } else {
+      node(guard.source).guards.push_back(index);
+    }
+  }
+  for (size_t i = 0; i < set_.gathered().size(); ++i) {
+    need(set_.gathered()[i]);
+    if (node(set_.gathered()[i]).temporary)
+      root_gathers_.push_back(static_cast<int>(i));
+  }
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    Node& n = nodes_[i];
+    // All values before any code: reading a __dict__ can change the layout of
+    // its object.
+    const Source* source = set_.sources().at(i);
+    if (n.needed && !is_int_source(source->kind))
+      FJ_CHECK(value(source), "the path does not exist");
+    std::stable_sort(n.guards.begin(), n.guards.end(), [&](int a, int b) {
+      return guard_rank(set_.guards()[a].kind) <
+             guard_rank(set_.guards()[b].kind);
+    });
+  }
+  // Arguments fail likeliest.
+  std::stable_sort(roots_.begin(), roots_.end(),
+                   [](const Source* a, const Source* b) {
+                     return a->kind < b->kind;
+                   });
+}
+
+// ---- the walk
+
+int Emitter::allocate_slot() { return slots_++; }
+
+x86::Mem Emitter::slot_at(int slot) const {
+  return x86::qword_ptr(x86::rsp, 32 + 8 * slot);
+}
+x86::Mem Emitter::saved(int argument) const {
+  return x86::qword_ptr(x86::rsp, 8 * argument);
+}
+
+void Emitter::bring(const Source* source) {
+  if (in_rax_ == source) return;
+  Node& n = node(source);
+  if (n.constant) {
+    a_.mov(x86::rax, reinterpret_cast<uint64_t>(n.constant));
+  } else {
+    FJ_CHECK(n.slot >= 0, "the value was not kept");
+    a_.mov(x86::rax, slot_at(n.slot));
+  }
+  in_rax_ = source;
+}
+
+void Emitter::visit(const Source* source, int depth) {
+  if (is_int_source(source->kind)) {
+    load_int(source);
+    return;
+  }
+  Node& n = node(source);
+  load(source);
+  if (!n.constant) {
+    in_rax_ = source;
+    if (n.shared) {
+      n.slot = allocate_slot();
+    } else if (!n.children.empty() || n.guards.size() > 1 ||
+               (n.guards.size() == 1 &&
+                rereads(set_.guards()[n.guards[0]].kind))) {
+      while (depth_slots_.size() <= static_cast<size_t>(depth))
+        depth_slots_.push_back(allocate_slot());
+      n.slot = depth_slots_[depth];
+    }
+    if (n.slot >= 0) a_.mov(slot_at(n.slot), x86::rax);
+  }
+  for (size_t i = 0; i < set_.gathered().size(); ++i) {
+    if (set_.gathered()[i] != source) continue;
+    bring(source);
+    a_.mov(x86::qword_ptr(x86::rdx, static_cast<int>(8 * i)), x86::rax);
+  }
+  for (int index : n.guards) emit_guard(source, set_.guards()[index]);
+  for (const Source* child : n.children) visit(child, depth + 1);
+}
+
+std::unique_ptr<ArmedPredicate> Emitter::emit() {
+  if (code_.init(runtime().environment()) != kErrorOk ||
+      code_.attach(&a_) != kErrorOk)
+    return nullptr;
+  EncodingErrors errors;
+  code_.setErrorHandler(&errors);
+  fail_ = a_.newLabel();
+  Label body = a_.newLabel(), entry = a_.newLabel();
+  a_.bind(body);
+  plan();
+  for (const Source* root : roots_) visit(root, 0);
+  emit_shared_guards();
+  emit_root_calls();
+
+  bool framed = saves_ || slots_ > 0;
+  int size = framed ? 32 + 8 * slots_ : 0;
+  // Calls need rsp aligned to 16; it is 8 off at the entry.
+  if (has_calls_ && size % 16 == 0) size += 8;
+  auto leave = [&](int result) {
+    if (size) a_.add(x86::rsp, size);
+    if (result) a_.mov(x86::eax, 1);
+    else a_.xor_(x86::eax, x86::eax);
+    a_.ret();
+  };
+  leave(1);
+  for (size_t i = 0; i < late_.size(); ++i) late_[i]();
+  a_.bind(fail_);
+  leave(0);
+  a_.align(AlignMode::kCode, 16);
+  a_.bind(entry);
+  if (size) a_.sub(x86::rsp, size);
+  if (saves_) {
+    const x86::Gp kArguments[] = {x86::rdi, x86::rsi, x86::rdx, x86::rcx};
+    for (int i = 0; i < 4; ++i) a_.mov(saved(i), kArguments[i]);
+  }
+  a_.jmp(body);
+
+  void* base = nullptr;
+  if (errors.failed || runtime().add(&base, &code_) != kErrorOk ||
+      errors.failed)
+    return nullptr;
+  return std::make_unique<X64Predicate>(
+      base, static_cast<size_t>(code_.labelOffset(entry)), code_.codeSize(),
+      std::move(kept_), std::move(pins_), std::move(tables_));
+}
+
+void Emitter::emit_shared_guards() {
+  const Guard* thread_state = nullptr;
+  for (const LateNumber& late : late_numbers_) {
+    emit_expression(late.expr);
+    in_rax_ = nullptr;
+    Node& n = node(late.tensor);
+    if (n.constant) {
+      a_.mov(x86::r10, reinterpret_cast<uint64_t>(n.constant));
+    } else {
+      a_.mov(x86::r10, slot_at(n.slot));
+    }
+    a_.mov(x86::r10, x86::qword_ptr(x86::r10, tensor_layout()->tensor_impl));
+    x86::Mem memory =
+        late.offset
+            ? x86::qword_ptr(x86::r10, tensor_layout()->storage_offset)
+            : tensor_number(x86::r10, late.dim, late.stride, late.index);
+    a_.cmp(x86::rax, memory);
+    a_.jne(fail_);
+  }
+  for (int index : shared_guards_) {
+    const Guard& guard = set_.guards()[index];
+    switch (guard.kind) {
+      case GuardKind::kSameObject:
+      case GuardKind::kNotSameObject:
+        bring(guard.source);
+        a_.mov(x86::r8, x86::rax);
+        bring(guard.other);
+        a_.cmp(x86::rax, x86::r8);
+        if (guard.kind == GuardKind::kSameObject) a_.jne(fail_);
+        else a_.je(fail_);
+        break;
+      case GuardKind::kStorageRelation: emit_storage_relation(guard); break;
+      case GuardKind::kShapeExpr: {
+        std::vector<int> used;
+        guard.expr.collect_symbols(&used);
+        bool native = true;
+        for (int symbol : used)
+          native = native && !node(set_.symbols()[symbol].source).temporary;
+        if (!native) {
+          root_guards_.push_back(index);
+          break;
+        }
+        emit_expression(guard.expr);
+        in_rax_ = nullptr;
+        a_.test(x86::rax, x86::rax);
+        a_.jz(fail_);
+        break;
+      }
+      default: thread_state = &guard; break;
+    }
+  }
+  if (!thread_state) return;
+  const TensorLayout* layout = tensor_layout();
+  FJ_CHECK(layout && layout->same_thread_state);
+  a_.mov(x86::rdi, reinterpret_cast<uint64_t>(set_.thread_state()));
+  call(reinterpret_cast<const void*>(layout->same_thread_state));
+  a_.test(x86::al, x86::al);
+  a_.jz(fail_);
+}
+
+// The call of the thread state check took the arguments; from here on they are
+// read from the frame.
+void Emitter::emit_root_calls() {
+  auto roots = [&](const x86::Gp& args, const x86::Gp& function) {
+    saves_ = true;
+    a_.mov(args, saved(0));
+    a_.mov(function, saved(1));
+  };
+  for (int index : root_gathers_) {
+    roots(x86::rdx, x86::rcx);
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(&set_));
+    a_.mov(x86::esi, index);
+    a_.mov(x86::r8, saved(2));
+    a_.add(x86::r8, 8 * index);
+    call(reinterpret_cast<const void*>(predicate_gather));
+    check_result();
+  }
+  for (int index : root_symbols_) {
+    roots(x86::rsi, x86::rdx);
+    a_.mov(x86::rdi,
+           reinterpret_cast<uint64_t>(set_.symbols()[index].source));
+    a_.mov(x86::rcx, saved(3));
+    a_.add(x86::rcx, 8 * index);
+    call(reinterpret_cast<const void*>(predicate_symbol));
+    check_result();
+  }
+  for (int index : root_guards_) {
+    roots(x86::rdx, x86::rcx);
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(&set_));
+    a_.mov(x86::esi, index);
+    call(reinterpret_cast<const void*>(predicate_guard));
+    check_result();
+  }
+}
+
+// ---- small pieces
+
+void Emitter::fail_unless_equal(x86::Mem memory, uint64_t value) {
+  memory.setSize(8);
+  int64_t number = static_cast<int64_t>(value);
+  if (number == static_cast<int32_t>(number)) {
+    a_.cmp(memory, static_cast<int32_t>(number));
+  } else {
+    a_.mov(x86::r11, value);
+    a_.cmp(memory, x86::r11);
+  }
+  a_.jne(fail_);
+}
+
+void Emitter::fail_unless_equal(const x86::Gp& reg, const void* pointer) {
+  a_.mov(x86::r11, reinterpret_cast<uint64_t>(pointer));
+  a_.cmp(reg, x86::r11);
+  a_.jne(fail_);
+}
+
+void Emitter::fail_if_null(const x86::Gp& reg) {
+  a_.test(reg, reg);
+  a_.jz(fail_);
+}
+
+void Emitter::call(const void* function) {
+  has_calls_ = true;
+  a_.mov(x86::rax, reinterpret_cast<uint64_t>(function));
+  a_.call(x86::rax);
+  in_rax_ = nullptr;
+}
+
+void Emitter::restore_arguments() {
+  saves_ = true;
+  const x86::Gp kArguments[] = {x86::rdi, x86::rsi, x86::rdx, x86::rcx};
+  for (int i = 0; i < 4; ++i) a_.mov(kArguments[i], saved(i));
+}
+
+void Emitter::check_result() {
+  a_.test(x86::eax, x86::eax);
+  a_.jz(fail_);
+}
+
+void Emitter::check_type(const Source* source, PyTypeObject* type) {
+  Node& n = node(source);
+  if (n.type == type) return;
+  // An object known by identity whose class cannot be assigned.
+  bool fixed = n.constant && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+               !PyType_IsSubtype(type, &PyModule_Type);
+  if (!fixed) {
+    bring(source);
+    keep(reinterpret_cast<PyObject*>(type));
+    fail_unless_equal(x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)),
+                      reinterpret_cast<uint64_t>(type));
+  }
+  n.type = type;
+  n.is_dict = n.is_dict || PyType_IsSubtype(type, &PyDict_Type);
+}
+
+void Emitter::check_flag(const Source* source, unsigned long flag) {
+  Node& n = node(source);
+  if (n.type && (n.type->tp_flags & flag)) return;
+  bring(source);
+  a_.mov(x86::r8, x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)));
+  a_.test(x86::dword_ptr(x86::r8, offsetof(PyTypeObject, tp_flags)),
+          static_cast<uint32_t>(flag));
+  a_.jz(fail_);
+}
+
+unsigned Emitter::type_version(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  if (!PyUnstable_Type_AssignVersionTag(type)) return 0;
+#else
+  // Looking any name up gives the type a version.
+  static PyObject* name = PyUnicode_InternFromString("__class__");
+  if (name) _PyType_Lookup(type, name);
+  if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+  return type->tp_version_tag;
+}
+
+void Emitter::check_type_version(PyTypeObject* type) {
+  if (!checked_versions_.insert(type).second) return;
+  keep(reinterpret_cast<PyObject*>(type));
+  a_.mov(x86::r8, reinterpret_cast<uint64_t>(&type->tp_version_tag));
+  a_.cmp(x86::dword_ptr(x86::r8), type_version(type));
+  a_.jne(fail_);
+}
+
+// ---- entry points
+
+std::unique_ptr<ArmedPredicate> emit_armed(
+    const GuardSet& set, PyObject* const* args, PyObject* function,
+    const std::vector<SourceForm>& forms) {
+  if (!kHasEmitter) return nullptr;
+  ErrorGuard keep_error;
+  try {
+    return Emitter(set, args, function, forms).emit();
+  } catch (...) {
+    // The facts do not hold, this shape of set has no native form, or there is
+    // no memory: the reference evaluator decides.
+    return nullptr;
+  }
+}
+
+std::unique_ptr<Predicate> emit_predicate(const GuardSet& set,
+                                          PyObject* const* args,
+                                          PyObject* function) {
+  return emit_armed(set, args, function, {});
 }
 
 }  // namespace framejit

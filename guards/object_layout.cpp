@@ -121,6 +121,15 @@ Lookup dict_find(PyObject* dict, PyObject* key, PyObject** value,
   return unknown ? Lookup::kUnknown : Lookup::kAbsent;
 }
 
+// Deprecated since 3.12 and there until 3.13.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wdeprecated-declarations"
+const int kDictVersionOffset = offsetof(PyDictObject, ma_version_tag);
+#pragma GCC diagnostic pop
+uint64_t dict_version(PyObject* dict) {
+  return load<uint64_t>(dict, kDictVersionOffset);
+}
+
 // ---- instances
 
 #if PY_VERSION_HEX < 0x030C0000

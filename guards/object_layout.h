@@ -83,6 +83,10 @@ extern const int kManagedDictOffset;
 constexpr int kDictKeysOffset = offsetof(PyDictObject, ma_keys);
 constexpr int kDictValuesOffset = offsetof(PyDictObject, ma_values);
 constexpr int kDictUsedOffset = offsetof(PyDictObject, ma_used);
+// Changes with every store; unique among dicts. (3.13.0: not for stores to an
+// object whose inline values the dict shares.)
+extern const int kDictVersionOffset;
+uint64_t dict_version(PyObject* dict);
 // From the pointer in ma_values to the first value.
 extern const int kSplitValuesOffset;
 

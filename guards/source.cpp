@@ -55,14 +55,19 @@ PyTypeObject* module_type(const char* module, const char* name) {
   return reinterpret_cast<PyTypeObject*>(type.release());
 }
 
-PyTypeObject* partial_type() {
-  static PyTypeObject* type = module_type("_functools", "partial");
-  return type;
-}
 PyTypeObject* deque_type() {
   static PyTypeObject* type = module_type("_collections", "deque");
   return type;
 }
+
+}  // namespace
+
+PyTypeObject* partial_type() {
+  static PyTypeObject* type = module_type("_functools", "partial");
+  return type;
+}
+
+namespace {
 
 Ref item(PyObject* tuple, int64_t index) {
   if (!tuple || !PyTuple_Check(tuple) || index < 0 ||

@@ -101,6 +101,7 @@ bool evaluate_source_int(const Source* source, PyObject* const* args,
 // One step of a path, from the value of its base. Same results.
 Ref evaluate_step(const Source* source, PyObject* base);
 bool evaluate_int_step(const Source* source, PyObject* base, int64_t* out);
+PyTypeObject* partial_type();  // functools.partial; null: not there
 // Kinds whose value is an int64, not an object.
 bool is_int_source(SourceKind kind);
 

@@ -1,0 +1,107 @@
+#include "guards/armed_guards.h"
+
+#include <algorithm>
+
+#include "guards/evaluate.h"
+
+namespace framejit {
+namespace {
+
+// How often a form may fail before a more general one is taken. A dict that
+// was stored to once or twice is worth reading by version again.
+constexpr uint8_t kVersionFailures = 2;
+constexpr uint8_t kSlotFailures = 4;
+// Failures that no pin explains before every source is read generically.
+constexpr int kUnexplainedFailures = 3;
+// A set that still fails natively after so many predicates is only evaluated.
+constexpr uint64_t kMaxRearmed = 100;
+
+}  // namespace
+
+ArmedGuards::ArmedGuards(std::unique_ptr<GuardSet> guards)
+    : guards_(std::move(guards)) {
+  FJ_CHECK(guards_, "an entry without guards");
+}
+
+size_t ArmedGuards::code_size() const {
+  size_t size = 0;
+  for (const auto& predicate : predicates_) size += predicate->code_size();
+  return size;
+}
+
+std::vector<PredicateFn> ArmedGuards::predicate_functions() const {
+  std::vector<PredicateFn> functions;
+  for (const auto& predicate : predicates_)
+    functions.push_back(predicate->function());
+  return functions;
+}
+
+bool ArmedGuards::arm(PyObject* const* args, PyObject* function) {
+  forms_.resize(guards_->sources().size());
+  auto predicate = emit_armed(*guards_, args, function, forms_);
+  if (!predicate) return false;
+  predicates_.insert(predicates_.begin(), std::move(predicate));
+  if (predicates_.size() > kMaxPredicates) predicates_.pop_back();
+  return true;
+}
+
+bool ArmedGuards::match_slow(PyObject* const* args, PyObject* function,
+                             PyObject** objects, int64_t* symbols) {
+  try {
+    if (!evaluate(*guards_, args, function, objects, symbols)) return false;
+  } catch (const InternalError&) {
+    return false;
+  }
+  if (num_rearmed_ >= kMaxRearmed) return true;
+  ErrorGuard keep_error;
+  try {
+    generalise(args, function);
+    if (arm(args, function)) ++num_rearmed_;
+    else num_rearmed_ = kMaxRearmed;  // no native form: evaluate from now on
+  } catch (const InternalError&) {
+    num_rearmed_ = kMaxRearmed;
+  }
+  return true;
+}
+
+// Finds out why the predicates failed for these objects, for which the facts
+// hold, and drops predicates that can never hold again.
+void ArmedGuards::generalise(PyObject* const* args, PyObject* function) {
+  if (predicates_.empty()) return;
+  forms_.resize(guards_->sources().size());
+  SourceValues sources(*guards_, args, function);
+  auto value = [&](const Pin& pin) {
+    return sources.get(guards_->sources().at(pin.source));
+  };
+  bool explained = false;
+  std::vector<bool> seen(forms_.size());
+  for (const Pin& pin : predicates_.front()->pins()) {
+    if (pin.kind == Pin::Kind::kEquals || pin_holds(pin, value(pin))) continue;
+    explained = true;
+    if (seen[pin.source]) continue;
+    seen[pin.source] = true;
+    SourceForm& form = forms_[pin.source];
+    bool by_version = pin.kind == Pin::Kind::kDictVersion ||
+                      pin.kind == Pin::Kind::kInstanceVersion;
+    if (form.form == Form::kVersion) {
+      // Another dict or instance will come again; the same one may settle.
+      bool same_dict = by_version && pin_is_dead(pin, value(pin));
+      if (same_dict && ++form.repeats < kVersionFailures) continue;
+      if (!by_version && ++form.repeats < kSlotFailures) continue;
+      form = {by_version ? Form::kSlot : Form::kGeneric, 0};
+    } else if (form.form == Form::kSlot && ++form.repeats >= kSlotFailures) {
+      form = {Form::kGeneric, 0};
+    }
+  }
+  if (!explained && ++unexplained_ >= kUnexplainedFailures) {
+    for (SourceForm& form : forms_) form = {Form::kGeneric, 0};
+  }
+  std::erase_if(predicates_, [&](const auto& predicate) {
+    return std::any_of(predicate->pins().begin(), predicate->pins().end(),
+                       [&](const Pin& pin) {
+                         return pin_is_dead(pin, value(pin));
+                       });
+  });
+}
+
+}  // namespace framejit

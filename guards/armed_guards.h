@@ -1,0 +1,52 @@
+// ArmedGuards: a frozen guard set with its native predicates.
+//
+// Every predicate covers the whole set; each was compiled for the objects of
+// one call, whose pointers, versions and slots are its fast forms. When none of
+// them holds, match_slow() asks the reference evaluator. If the facts do hold,
+// a fast form was all that failed: the sources it belonged to are given a less
+// particular form (forms only ever get more general, so this ends) and one more
+// predicate is compiled; the oldest is dropped beyond kMaxPredicates.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "frame_hook/dispatch.h"
+#include "guards/emit_plan.h"
+#include "guards/guard_set.h"
+
+namespace framejit {
+
+class ArmedGuards {
+ public:
+  static constexpr size_t kMaxPredicates = 8;
+
+  explicit ArmedGuards(std::unique_ptr<GuardSet> guards);
+
+  // Compiles a predicate for the objects of this call, for which the guards
+  // hold. False: none could be made; match_slow() still decides.
+  bool arm(PyObject* const* args, PyObject* function);
+  // After every predicate failed. True: the facts hold, objects and symbols are
+  // filled in, and the predicates may have changed. Leaves no error set.
+  bool match_slow(PyObject* const* args, PyObject* function,
+                  PyObject** objects, int64_t* symbols);
+
+  const GuardSet& guards() const { return *guards_; }
+  GuardSet& guards() { return *guards_; }
+  size_t num_predicates() const { return predicates_.size(); }
+  size_t code_size() const;
+  // Most recent first.
+  std::vector<PredicateFn> predicate_functions() const;
+  uint64_t num_rearmed() const { return num_rearmed_; }
+
+ private:
+  void generalise(PyObject* const* args, PyObject* function);
+
+  std::unique_ptr<GuardSet> guards_;
+  std::vector<std::unique_ptr<ArmedPredicate>> predicates_;
+  std::vector<SourceForm> forms_;  // by source id
+  uint64_t num_rearmed_ = 0;
+  int unexplained_ = 0;
+};
+
+}  // namespace framejit

@@ -1,0 +1,339 @@
+// Guards about one object in native code.
+#include <cstring>
+
+#include "guards/emit_helpers.h"
+#include "guards/emitter.h"
+
+namespace framejit {
+
+using namespace asmjit;
+
+void Emitter::emit_guard(const Source* source, const Guard& guard) {
+  PyObject* now = value(source);
+  Node& n = node(source);
+  if (guard.kind != GuardKind::kTensor)
+    FJ_CHECK(holds_for(guard, now), "the guard does not hold");
+  switch (guard.kind) {
+    case GuardKind::kTypeIs: return check_type(source, Py_TYPE(now));
+    case GuardKind::kIs:
+      if (n.constant) return;
+      bring(source);
+      fail_unless_equal(x86::rax, now);
+      n.constant = now;  // the guard keeps it alive
+      return;
+    case GuardKind::kEquals:
+    case GuardKind::kFloatIs: return emit_equals(source, guard);
+    case GuardKind::kHasKey:
+    case GuardKind::kNoKey: return emit_key_guard(source, guard);
+    case GuardKind::kNoInstanceAttr:
+      return emit_no_instance_attr(source, guard);
+    case GuardKind::kDictKeys: return emit_dict_keys(source, guard);
+    case GuardKind::kLength: return emit_length(source, guard);
+    case GuardKind::kTypeAttrIs: {
+      auto* type = reinterpret_cast<PyTypeObject*>(now);
+      if (!type_version(type)) return emit_call_guard(source, guard);
+      if (!n.constant) {
+        if (form(source) == Form::kGeneric)
+          return emit_call_guard(source, guard);
+        bring(source);
+        keep(now);
+        fail_unless_equal(x86::rax, now);
+        n.constant = now;
+      }
+      return check_type_version(type);
+    }
+    case GuardKind::kExists: return;  // it was loaded
+    case GuardKind::kTensor: return emit_tensor(source, guard);
+    case GuardKind::kNoTensorAttrs: return emit_no_tensor_attrs(source, guard);
+    default: FJ_CHECK(false, "a guard about several sources");
+  }
+}
+
+void Emitter::emit_call_guard(const Source* source, const Guard& guard) {
+  bring(source);
+  a_.mov(x86::rdi, reinterpret_cast<uint64_t>(&guard));
+  a_.mov(x86::rsi, x86::rax);
+  call(reinterpret_cast<const void*>(predicate_holds));
+  check_result();
+  restore_arguments();
+}
+
+void Emitter::emit_equals(const Source* source, const Guard& guard) {
+  Node& n = node(source);
+  if (n.constant) return;  // constants are immutable, and equal now
+  PyObject* now = value(source);
+  if (now == Py_None || now == Py_Ellipsis || PyBool_Check(now)) {
+    bring(source);
+    fail_unless_equal(x86::rax, now);
+    n.constant = now;
+    return;
+  }
+  if (PyFloat_CheckExact(now)) {
+    check_type(source, &PyFloat_Type);
+    bring(source);
+    uint64_t bits;
+    std::memcpy(&bits, reinterpret_cast<char*>(now) +
+                           offsetof(PyFloatObject, ob_fval), 8);
+    return fail_unless_equal(
+        x86::qword_ptr(x86::rax, offsetof(PyFloatObject, ob_fval)), bits);
+  }
+  if (PyLong_CheckExact(now)) {
+#if PY_VERSION_HEX >= 0x030C0000
+    constexpr int kTag = offsetof(PyLongObject, long_value.lv_tag);
+    constexpr int kDigits = offsetof(PyLongObject, long_value.ob_digit);
+    uint64_t tag = reinterpret_cast<PyLongObject*>(now)->long_value.lv_tag;
+    uint64_t digits = tag >> 3;
+#else
+    constexpr int kTag = offsetof(PyVarObject, ob_size);
+    constexpr int kDigits = offsetof(PyLongObject, ob_digit);
+    int64_t size = Py_SIZE(now);
+    uint64_t tag = static_cast<uint64_t>(size);
+    uint64_t digits = static_cast<uint64_t>(size < 0 ? -size : size);
+#endif
+    if (digits <= 3) {
+      check_type(source, &PyLong_Type);
+      bring(source);
+      fail_unless_equal(x86::qword_ptr(x86::rax, kTag), tag);
+      for (uint64_t i = 0; i < digits; ++i) {
+        uint32_t digit;
+        int offset = kDigits + static_cast<int>(4 * i);
+        std::memcpy(&digit, reinterpret_cast<char*>(now) + offset, 4);
+        a_.cmp(x86::dword_ptr(x86::rax, offset), digit);
+        a_.jne(fail_);
+      }
+      return;
+    }
+  }
+  // The very object is the usual case; another one is compared out of line.
+  bring(source);
+  keep(now);
+  Label differs = a_.newLabel(), resume = a_.newLabel();
+  a_.mov(x86::r11, reinterpret_cast<uint64_t>(now));
+  a_.cmp(x86::rax, x86::r11);
+  a_.jne(differs);
+  a_.bind(resume);
+  has_calls_ = true;
+  saves_ = true;
+  int slot = n.slot;
+  const Guard* kept_guard = &guard;
+  out_of_line([=, this] {
+    a_.bind(differs);
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(kept_guard));
+    a_.mov(x86::rsi, x86::rax);
+    a_.mov(x86::rax, reinterpret_cast<uint64_t>(
+                         reinterpret_cast<const void*>(predicate_holds)));
+    a_.call(x86::rax);
+    check_result();
+    restore_arguments();
+    if (slot >= 0) a_.mov(x86::rax, slot_at(slot));
+    a_.jmp(resume);
+  });
+  // Without a slot nothing reads the value again.
+  if (slot < 0) in_rax_ = nullptr;
+}
+
+void Emitter::emit_key_guard(const Source* source, const Guard& guard) {
+  if (check_dict_version(source)) return;
+  Node& n = node(source);
+  PyObject* dict = value(source);
+  PyObject* key = guard.object.get();
+  if (form(source) == Form::kGeneric) return emit_call_guard(source, guard);
+  if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
+  n.is_dict = true;
+  bring(source);
+  if (guard.kind == GuardKind::kHasKey) {
+    Py_ssize_t entry = entry_of(dict, key);
+    if (entry < 0) return emit_call_guard(source, guard);
+    PyObject* stored = dict_keys(dict)->key_at(entry);
+    dict_keys_in_r9(dict, &n.dict_shape);
+    pin_slot(Pin::Kind::kDictSlot, source, dict, entry);
+    return slot_value(dict, entry, stored, false);
+  }
+  if (PyDict_GET_SIZE(dict) == 0) {
+    a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
+    a_.jne(fail_);
+    return;
+  }
+  if (!absent_by_probe(dict, key, &n.dict_shape, source,
+                       Pin::Kind::kDictAbsent))
+    emit_call_guard(source, guard);
+}
+
+void Emitter::emit_no_instance_attr(const Source* source, const Guard& guard) {
+  Node& n = node(source);
+  if (n.instance_version) return;
+  PyObject* object = value(source);
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject* name = guard.object.get();
+  if (form(source) == Form::kGeneric) return emit_call_guard(source, guard);
+  if (type->tp_dictoffset == 0 && !(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
+    pin({Pin::Kind::kType, source->id, 0, reinterpret_cast<uint64_t>(type)});
+    return check_type(source, type);
+  }
+  InstanceStorage storage = instance_storage(object);
+  bool managed = type->tp_flags & Py_TPFLAGS_MANAGED_DICT;
+  if (storage.values) {
+    Py_ssize_t entry = keys_find(storage.keys, name);
+    inline_values_in_r8(source);
+    if (entry >= 0) {
+      a_.cmp(x86::qword_ptr(x86::r8, static_cast<int>(8 * entry)), 0);
+      a_.jne(fail_);
+      return;
+    }
+    // The type, which is kept, keeps its key table.
+    size_t last;
+    a_.mov(x86::r9, reinterpret_cast<uint64_t>(storage.keys));
+    if (!absent_in_table(storage.keys, name, &last))
+      emit_call_guard(source, guard);
+    return;
+  }
+  if (!storage.dict) {
+    if (!managed) return emit_call_guard(source, guard);
+    return emit_nothing_stored(source, guard);
+  }
+  if (!PyDict_CheckExact(storage.dict) || (!managed && type->tp_dictoffset <= 0))
+    return emit_call_guard(source, guard);
+  instance_dict_in_rax(source);
+  PyObject* dict = storage.dict;
+  if (form(source) == Form::kVersion && can_use_version(dict)) {
+    instance_version(source, dict);
+    return;
+  }
+  if (PyDict_GET_SIZE(dict) == 0) {
+    a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
+    a_.jne(fail_);
+    return;
+  }
+  if (!absent_by_probe(dict, name, &n.instance_shape, source,
+                       Pin::Kind::kInstanceAbsent))
+    emit_call_guard(source, guard);
+}
+
+// The instance has neither values nor a dict yet; else a C call decides.
+void Emitter::emit_nothing_stored(const Source* source, const Guard& guard) {
+  PyTypeObject* type = Py_TYPE(value(source));
+  if (node(source).type != type)
+    pin({Pin::Kind::kType, source->id, 0, reinterpret_cast<uint64_t>(type)});
+  check_type(source, type);
+#if PY_VERSION_HEX >= 0x030D0000
+  if (type->tp_flags & Py_TPFLAGS_INLINE_VALUES)
+    return emit_call_guard(source, guard);
+#endif
+  bring(source);
+  Label stored = a_.newLabel(), resume = a_.newLabel();
+  a_.mov(x86::r8, x86::qword_ptr(x86::rax, kManagedDictOffset));
+#if PY_VERSION_HEX < 0x030C0000
+  a_.or_(x86::r8, x86::qword_ptr(x86::rax, kInlineValuesOffset));
+#else
+  a_.test(x86::r8, x86::r8);
+#endif
+  a_.jnz(stored);
+  a_.bind(resume);
+  has_calls_ = true;
+  saves_ = true;
+  int slot = node(source).slot;
+  PyObject* constant = node(source).constant;
+  const Guard* kept_guard = &guard;
+  out_of_line([=, this] {
+    a_.bind(stored);
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(kept_guard));
+    a_.mov(x86::rsi, x86::rax);
+    a_.mov(x86::rax, reinterpret_cast<uint64_t>(
+                         reinterpret_cast<const void*>(predicate_holds)));
+    a_.call(x86::rax);
+    check_result();
+    restore_arguments();
+    if (constant) a_.mov(x86::rax, reinterpret_cast<uint64_t>(constant));
+    else if (slot >= 0) a_.mov(x86::rax, slot_at(slot));
+    a_.jmp(resume);
+  });
+  if (!constant && slot < 0) in_rax_ = nullptr;
+}
+
+void Emitter::emit_no_tensor_attrs(const Source* source, const Guard& guard) {
+  Node& n = node(source);
+  if (n.instance_version) return;
+  PyObject* object = value(source);
+  PyTypeObject* type = Py_TYPE(object);
+  InstanceStorage storage = instance_storage(object);
+  bool managed = type->tp_flags & Py_TPFLAGS_MANAGED_DICT;
+  if (form(source) == Form::kGeneric || !managed || storage.values ||
+      storage.dict)
+    return emit_call_guard(source, guard);
+  emit_nothing_stored(source, guard);
+}
+
+void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
+  Node& n = node(source);
+  PyObject* dict = value(source);
+  PyObject* keys_tuple = guard.object.get();
+  Py_ssize_t count = PyTuple_GET_SIZE(keys_tuple);
+  if (count == 0) {
+    if (n.dict_version) return;
+    if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
+    n.is_dict = true;
+    bring(source);
+    a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
+    a_.jne(fail_);
+    return;
+  }
+  // An OrderedDict keeps its order elsewhere, a split table in its values.
+  bool plain = PyDict_CheckExact(dict) && !dict_split_values(dict);
+  if (!plain || form(source) == Form::kGeneric)
+    return emit_call_guard(source, guard);
+  if (n.type != &PyDict_Type)
+    pin({Pin::Kind::kType, source->id, 0,
+         reinterpret_cast<uint64_t>(&PyDict_Type)});
+  check_type(source, &PyDict_Type);
+  if (check_dict_version(source)) return;
+  bring(source);
+  a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset),
+         static_cast<int32_t>(count));
+  a_.jne(fail_);
+  dict_keys_in_r9(dict, &n.dict_shape);
+  const DictKeys* keys = dict_keys(dict);
+  // As many live entries as there are keys, in their places: no other can be.
+  for (Py_ssize_t i = 0; i < keys->num_entries; ++i) {
+    PyObject* key = keys->key_at(i);
+    if (!key || !keys->value_at(i)) continue;
+    keep(key);
+    pin_slot(Pin::Kind::kDictSlot, source, dict, i);
+    fail_unless_equal(
+        x86::qword_ptr(x86::r9, static_cast<int>(keys->key_offset(i))),
+        reinterpret_cast<uint64_t>(key));
+  }
+}
+
+void Emitter::emit_length(const Source* source, const Guard& guard) {
+  Node& n = node(source);
+  PyObject* now = value(source);
+  int offset;
+  if (PyDict_Check(now)) {
+    if (n.dict_version) return;
+    if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
+    n.is_dict = true;
+    offset = kDictUsedOffset;
+  } else if (PyList_Check(now)) {
+    check_flag(source, Py_TPFLAGS_LIST_SUBCLASS);
+    offset = offsetof(PyVarObject, ob_size);
+  } else if (PyTuple_Check(now)) {
+    if (n.constant) return;
+    check_flag(source, Py_TPFLAGS_TUPLE_SUBCLASS);
+    offset = offsetof(PyVarObject, ob_size);
+  } else if (PyBytes_Check(now) || PyUnicode_Check(now)) {
+    if (n.constant) return;
+    check_flag(source, PyBytes_Check(now) ? Py_TPFLAGS_BYTES_SUBCLASS
+                                          : Py_TPFLAGS_UNICODE_SUBCLASS);
+    offset = PyBytes_Check(now) ? offsetof(PyVarObject, ob_size)
+                                : offsetof(PyASCIIObject, length);
+  } else if (PyAnySet_CheckExact(now) && n.type == Py_TYPE(now)) {
+    offset = offsetof(PySetObject, used);
+  } else {
+    return emit_call_guard(source, guard);
+  }
+  bring(source);
+  fail_unless_equal(x86::qword_ptr(x86::rax, offset),
+                    static_cast<uint64_t>(guard.number));
+}
+
+}  // namespace framejit

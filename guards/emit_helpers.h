@@ -1,0 +1,30 @@
+// C functions that native predicates call, where a guard or a step of a path
+// has no native form. They run no user code, throw nothing and leave no error.
+#pragma once
+
+#include "guards/guard_set.h"
+
+namespace framejit {
+
+// The value of a step, borrowed (its container keeps it alive), or null.
+PyObject* predicate_step(const Source* source, PyObject* base) noexcept;
+// A guard about one object.
+int predicate_holds(const Guard* guard, PyObject* value) noexcept;
+// Guard `index`, whatever it is, from the roots.
+int predicate_guard(const GuardSet* set, int64_t index, PyObject* const* args,
+                    PyObject* function) noexcept;
+// A gathered object or a symbol, from the roots; 0: cannot be read.
+int predicate_gather(const GuardSet* set, int64_t index, PyObject* const* args,
+                     PyObject* function, PyObject** out) noexcept;
+int predicate_symbol(const Source* source, PyObject* const* args,
+                     PyObject* function, int64_t* out) noexcept;
+int predicate_int(const Source* source, PyObject* base, int64_t* out) noexcept;
+
+// Storage sharing of tensors: `storages[i]` of group.groups[i].
+int predicate_storages(const GuardSet::StorageGroup* group,
+                       const void* const* storages) noexcept;
+// `pointer` is not in the sorted table.
+int predicate_not_in(const std::vector<const void*>* table,
+                     const void* pointer) noexcept;
+
+}  // namespace framejit

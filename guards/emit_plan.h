@@ -1,0 +1,62 @@
+// What a native predicate assumed beyond the structural facts, and how
+// particular the next one may be.
+//
+// Each source that holds a dict or an instance is read in a form: by dict
+// version (one compare proves everything about the dict, until any store), by
+// slot (key and value pointers at a place in the key table: survives unrelated
+// stores and fits every instance laid out alike), or generic (a C look-up: fits
+// whatever is structurally equal). A pin records one such assumption, so that a
+// predicate that failed can be asked which sources to read less particularly.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "guards/guard_set.h"
+
+namespace framejit {
+
+enum class Form : uint8_t { kVersion, kSlot, kGeneric };
+
+struct SourceForm {
+  Form form = Form::kVersion;
+  uint8_t repeats = 0;  // failures of this form so far
+};
+
+struct Pin {
+  enum class Kind : uint8_t {
+    kType,             // a: type
+    kDictVersion,      // a: version, b: the dict
+    kInstanceVersion,  // the same of the instance dict
+    kDictSlot,         // entry; a: table shape, b: key
+    kInstanceSlot,
+    kDictAbsent,  // entry: the hash slot that is empty; a: table shape
+    kInstanceAbsent,
+    kInstanceLayout,  // a: 0 nothing, 1 inline values, 2 dict
+    kEquals,          // a: the object whose pointer was compared
+  };
+  Kind kind;
+  uint32_t source;
+  int64_t entry = 0;
+  uint64_t a = 0;
+  uint64_t b = 0;
+};
+
+class ArmedPredicate : public Predicate {
+ public:
+  virtual const std::vector<Pin>& pins() const = 0;
+};
+
+// forms: by source id, may be shorter than the arena. Null: no emitter here, or
+// the facts do not hold for these objects.
+std::unique_ptr<ArmedPredicate> emit_armed(const GuardSet& set,
+                                           PyObject* const* args,
+                                           PyObject* function,
+                                           const std::vector<SourceForm>& forms);
+
+// Does the assumption hold for the value its source has now?
+bool pin_holds(const Pin& pin, PyObject* value);
+// The assumption named this very dict, which has changed: it never holds again.
+bool pin_is_dead(const Pin& pin, PyObject* value);
+
+}  // namespace framejit

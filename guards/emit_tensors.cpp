@@ -1,0 +1,338 @@
+// Tensor guards, storage sharing and shape expressions in native code.
+#include <algorithm>
+
+#include "guards/emit_helpers.h"
+#include "guards/emitter.h"
+
+namespace framejit {
+
+using namespace asmjit;
+
+x86::Mem Emitter::tensor_number(const x86::Gp& impl, int64_t dim, bool stride,
+                                int64_t index) {
+  const TensorLayout* layout = tensor_layout();
+  int64_t inline_dims = layout->storage_inline_dims;
+  int numbers = layout->sizes_and_strides + 8;
+  if (dim <= inline_dims) {
+    return x86::qword_ptr(
+        impl, static_cast<int>(numbers +
+                               8 * (index + (stride ? inline_dims : 0))));
+  }
+  a_.mov(impl, x86::qword_ptr(impl, numbers));
+  return x86::qword_ptr(impl,
+                        static_cast<int>(8 * (index + (stride ? dim : 0))));
+}
+
+void Emitter::emit_tensor(const Source* source, const Guard& guard) {
+  const TensorSpec& spec = set_.tensor_specs()[guard.number];
+  const TensorLayout* layout = tensor_layout();
+  PyObject* now = value(source);
+  FJ_CHECK(layout && spec.type && Py_TYPE(now) == spec.type &&
+               layout->is_tensor(now),
+           "not the tensor of the guard");
+  FJ_CHECK(tensor_fields(now).valid &&
+           tensor_fields(now).dim == static_cast<int64_t>(spec.sizes.size()));
+  check_type(source, spec.type);
+  bring(source);
+  a_.mov(x86::r10, x86::qword_ptr(x86::rax, layout->tensor_impl));
+  fail_if_null(x86::r10);
+  fail_unless_equal(x86::qword_ptr(x86::r10, layout->key_set), spec.key_set);
+  // dtype and device lie side by side in torch: one compare.
+  auto device = static_cast<uint16_t>(
+      static_cast<uint8_t>(spec.device_type) |
+      static_cast<uint8_t>(spec.device_index) << 8);
+  if (layout->device == layout->data_type + 2) {
+    uint32_t both = static_cast<uint16_t>(spec.dtype) |
+                    static_cast<uint32_t>(device) << 16;
+    a_.cmp(x86::dword_ptr(x86::r10, layout->data_type), both);
+  } else {
+    a_.cmp(x86::word_ptr(x86::r10, layout->data_type),
+           static_cast<uint16_t>(spec.dtype));
+    a_.jne(fail_);
+    a_.cmp(x86::word_ptr(x86::r10, layout->device), device);
+  }
+  a_.jne(fail_);
+  a_.cmp(x86::byte_ptr(x86::r10, layout->device + 2), 0);
+  a_.je(fail_);
+
+  a_.mov(x86::r8, x86::qword_ptr(x86::r10, layout->autograd_meta));
+  a_.test(x86::r8, x86::r8);
+  Label grad_done = a_.newLabel();
+  if (spec.requires_grad) {
+    a_.jz(fail_);
+    a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
+    a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
+    a_.jz(fail_);
+  } else {
+    a_.jz(grad_done);
+    a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
+    a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
+    a_.jnz(fail_);
+  }
+  a_.bind(grad_done);
+  emit_tensor_numbers(source, spec);
+  node(source).tensor_checked = true;
+}
+
+// r10: the impl.
+void Emitter::emit_tensor_numbers(const Source* source,
+                                  const TensorSpec& spec) {
+  const TensorLayout* layout = tensor_layout();
+  int64_t dim = static_cast<int64_t>(spec.sizes.size());
+  fail_unless_equal(x86::qword_ptr(x86::r10, layout->sizes_and_strides),
+                    static_cast<uint64_t>(dim));
+  auto late = [&](bool stride, bool offset, int64_t index, const Expr& expr) {
+    SourceKind kind = stride ? SourceKind::kTensorStride
+                             : SourceKind::kTensorSize;
+    if (offset) kind = SourceKind::kTensorOffset;
+    if (expr.is_symbol()) {
+      const Source* bound = set_.symbols()[expr.symbol_index()].source;
+      if (bound->kind == kind && bound->base == source &&
+          (offset || bound->index == index))
+        return;  // the symbol is read from this very place
+    }
+    FJ_CHECK(node(source).shared || node(source).constant,
+             "a number of this tensor is read again");
+    late_numbers_.push_back({source, dim, stride, offset, index, expr});
+  };
+  if (spec.check_offset) {
+    if (spec.storage_offset.is_const()) {
+      fail_unless_equal(x86::qword_ptr(x86::r10, layout->storage_offset),
+                        static_cast<uint64_t>(spec.storage_offset.constant()));
+    } else {
+      late(false, true, 0, spec.storage_offset);
+    }
+  }
+  // Out of line numbers: follow the pointer once (r10 becomes it).
+  bool inline_numbers = dim <= layout->storage_inline_dims;
+  if (!inline_numbers)
+    a_.mov(x86::r10, x86::qword_ptr(x86::r10, layout->sizes_and_strides + 8));
+  for (bool stride : {false, true}) {
+    if (stride && !spec.check_strides) continue;
+    const std::vector<Expr>& expected = stride ? spec.strides : spec.sizes;
+    FJ_CHECK(static_cast<int64_t>(expected.size()) == dim);
+    for (int64_t i = 0; i < dim; ++i) {
+      if (!expected[i].is_const()) {
+        late(stride, false, i, expected[i]);
+        continue;
+      }
+      int64_t first = inline_numbers ? layout->sizes_and_strides + 8 : 0;
+      int64_t to_strides = inline_numbers ? layout->storage_inline_dims : dim;
+      fail_unless_equal(
+          x86::qword_ptr(x86::r10,
+                         static_cast<int>(
+                             first + 8 * (i + (stride ? to_strides : 0)))),
+          static_cast<uint64_t>(expected[i].constant()));
+    }
+  }
+}
+
+// ---- storage sharing
+
+void Emitter::storage_in_rax(const Source* tensor) {
+  const TensorLayout* layout = tensor_layout();
+  bring(tensor);
+  if (!node(tensor).tensor_checked) {
+    PyTypeObject* type = Py_TYPE(value(tensor));
+    FJ_CHECK(layout->is_tensor(value(tensor)));
+    check_type(tensor, type);
+    bring(tensor);
+  }
+  a_.mov(x86::rax, x86::qword_ptr(x86::rax, layout->tensor_impl));
+  in_rax_ = nullptr;
+  if (!node(tensor).tensor_checked) fail_if_null(x86::rax);
+  a_.mov(x86::rax, x86::qword_ptr(x86::rax, layout->storage));
+}
+
+// Tensors known by identity (parameters) usually keep their storage: compare
+// with the pointer it has now. The others are compared with each other and
+// looked up among those.
+void Emitter::emit_storage_relation(const Guard& guard) {
+  const GuardSet::StorageGroup& group = set_.storage_groups()[guard.number];
+  std::vector<size_t> stable, fresh;
+  for (size_t i = 0; i < group.tensors.size(); ++i)
+    (node(group.tensors[i]).constant ? stable : fresh).push_back(i);
+  // What the code will assume of the pointers must be so now.
+  std::vector<const void*> storages;
+  for (const Source* tensor : group.tensors) {
+    TensorFields fields = tensor_fields(value(tensor));
+    FJ_CHECK(fields.valid);
+    storages.push_back(fields.storage);
+  }
+  FJ_CHECK(predicate_storages(&group, storages.data()));
+
+  if (fresh.size() > 8) {
+    int first = slots_;
+    for (size_t i = 0; i < group.tensors.size(); ++i) {
+      storage_in_rax(group.tensors[i]);
+      a_.mov(slot_at(allocate_slot()), x86::rax);
+    }
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(&group));
+    a_.lea(x86::rsi, slot_at(first));
+    call(reinterpret_cast<const void*>(predicate_storages));
+    check_result();
+    restore_arguments();
+    return;
+  }
+  for (size_t i : stable) {
+    storage_in_rax(group.tensors[i]);
+    fail_unless_equal(x86::rax, storages[i]);
+  }
+  std::vector<int> slots;
+  for (size_t position = 0; position < fresh.size(); ++position) {
+    size_t i = fresh[position];
+    storage_in_rax(group.tensors[i]);
+    slots.push_back(allocate_slot());
+    a_.mov(slot_at(slots.back()), x86::rax);
+    for (size_t before = 0; before < position; ++before) {
+      a_.cmp(x86::rax, slot_at(slots[before]));
+      if (group.groups[fresh[before]] == group.groups[i]) a_.jne(fail_);
+      else a_.je(fail_);
+    }
+    auto table = std::make_unique<std::vector<const void*>>();
+    const void* same = nullptr;
+    for (size_t j : stable) {
+      if (group.groups[j] == group.groups[i]) same = storages[j];
+      else table->push_back(storages[j]);
+    }
+    if (same) {
+      fail_unless_equal(x86::rax, same);  // so it is none of the others
+      continue;
+    }
+    std::sort(table->begin(), table->end(), std::less<const void*>());
+    table->erase(std::unique(table->begin(), table->end()), table->end());
+    if (table->size() <= 8) {
+      for (const void* pointer : *table) {
+        a_.mov(x86::r11, reinterpret_cast<uint64_t>(pointer));
+        a_.cmp(x86::rax, x86::r11);
+        a_.je(fail_);
+      }
+      continue;
+    }
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(table.get()));
+    a_.mov(x86::rsi, x86::rax);
+    call(reinterpret_cast<const void*>(predicate_not_in));
+    check_result();
+    restore_arguments();
+    tables_.push_back(std::move(table));
+  }
+}
+
+// ---- expressions
+
+void Emitter::emit_expression(const Expr& expr) {
+  switch (expr.op()) {
+    case ExprOp::kConst:
+      a_.mov(x86::rax, static_cast<uint64_t>(expr.constant()));
+      return;
+    case ExprOp::kSymbol:
+      a_.mov(x86::rax, x86::qword_ptr(x86::rcx, 8 * expr.symbol_index()));
+      return;
+    case ExprOp::kAnd:
+    case ExprOp::kOr: return emit_logic(expr);
+    default: break;
+  }
+  const std::vector<Expr>& operands = expr.operands();
+  emit_expression(operands[0]);
+  if (expr.op() == ExprOp::kNot) {
+    a_.test(x86::rax, x86::rax);
+    a_.sete(x86::al);
+    a_.movzx(x86::eax, x86::al);
+    return;
+  }
+  if (expr.op() == ExprOp::kNeg) {
+    a_.neg(x86::rax);
+    a_.jo(fail_);
+    return;
+  }
+  for (size_t i = 1; i < operands.size(); ++i) {
+    if (operands[i].is_const()) {
+      a_.mov(x86::r8, static_cast<uint64_t>(operands[i].constant()));
+    } else if (operands[i].is_symbol()) {
+      a_.mov(x86::r8,
+             x86::qword_ptr(x86::rcx, 8 * operands[i].symbol_index()));
+    } else {
+      int slot = allocate_slot();
+      a_.mov(slot_at(slot), x86::rax);
+      emit_expression(operands[i]);
+      a_.mov(x86::r8, x86::rax);
+      a_.mov(x86::rax, slot_at(slot));
+    }
+    emit_binary(expr.op());
+  }
+}
+
+void Emitter::emit_binary(ExprOp op) {
+  auto truth = [&](x86::CondCode condition) {
+    a_.cmp(x86::rax, x86::r8);
+    a_.set(condition, x86::al);
+    a_.movzx(x86::eax, x86::al);
+  };
+  switch (op) {
+    case ExprOp::kAdd:
+      a_.add(x86::rax, x86::r8);
+      a_.jo(fail_);
+      return;
+    case ExprOp::kMul:
+      a_.imul(x86::rax, x86::r8);
+      a_.jo(fail_);
+      return;
+    case ExprOp::kMin:
+      a_.cmp(x86::rax, x86::r8);
+      a_.cmovg(x86::rax, x86::r8);
+      return;
+    case ExprOp::kMax:
+      a_.cmp(x86::rax, x86::r8);
+      a_.cmovl(x86::rax, x86::r8);
+      return;
+    case ExprOp::kEq: return truth(x86::CondCode::kE);
+    case ExprOp::kNe: return truth(x86::CondCode::kNE);
+    case ExprOp::kLt: return truth(x86::CondCode::kL);
+    case ExprOp::kLe: return truth(x86::CondCode::kLE);
+    default: break;
+  }
+  // Floor division and modulo. idiv takes rdx, and traps on INT64_MIN / -1.
+  bool is_mod = op == ExprOp::kMod;
+  FJ_CHECK(is_mod || op == ExprOp::kFloorDiv);
+  Label divide = a_.newLabel(), done = a_.newLabel(), exact = a_.newLabel();
+  fail_if_null(x86::r8);
+  a_.cmp(x86::r8, -1);
+  a_.jne(divide);
+  a_.neg(x86::rax);
+  a_.jo(fail_);
+  if (is_mod) a_.xor_(x86::eax, x86::eax);
+  a_.jmp(done);
+  a_.bind(divide);
+  a_.mov(x86::r9, x86::rdx);
+  a_.cqo();
+  a_.idiv(x86::r8);
+  a_.test(x86::rdx, x86::rdx);
+  a_.jz(exact);
+  a_.mov(x86::r10, x86::rdx);
+  a_.xor_(x86::r10, x86::r8);
+  a_.jns(exact);
+  a_.dec(x86::rax);
+  a_.add(x86::rdx, x86::r8);
+  a_.bind(exact);
+  if (is_mod) a_.mov(x86::rax, x86::rdx);
+  a_.mov(x86::rdx, x86::r9);
+  a_.bind(done);
+}
+
+void Emitter::emit_logic(const Expr& expr) {
+  bool is_and = expr.op() == ExprOp::kAnd;
+  Label decided = a_.newLabel(), done = a_.newLabel();
+  for (const Expr& operand : expr.operands()) {
+    emit_expression(operand);
+    a_.test(x86::rax, x86::rax);
+    if (is_and) a_.jz(decided);
+    else a_.jnz(decided);
+  }
+  a_.mov(x86::eax, is_and ? 1 : 0);
+  a_.jmp(done);
+  a_.bind(decided);
+  a_.mov(x86::eax, is_and ? 0 : 1);
+  a_.bind(done);
+}
+
+}  // namespace framejit

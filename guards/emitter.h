@@ -1,0 +1,177 @@
+// The x86-64 emitter of one predicate.
+//
+// The needed sources form a forest; it is walked parents first, the value of
+// the source at hand in rax. What later steps need again is kept in a slot of
+// the stack frame, or known as a constant: an object whose identity the checks
+// so far have proven (by Is, by a dict or type version). A constant that a
+// checked dict holds needs no reference of ours. rdi, rsi, rdx, rcx keep the
+// predicate's arguments (args, function, objects, symbols); r8-r11 are scratch.
+// Guards about several sources, and C calls from the roots, come last.
+#pragma once
+
+#include <asmjit/x86.h>
+
+#include <functional>
+#include <set>
+
+#include "guards/emit_plan.h"
+#include "guards/evaluate.h"
+#include "guards/object_layout.h"
+
+namespace framejit {
+
+class Emitter {
+ public:
+  Emitter(const GuardSet& set, PyObject* const* args, PyObject* function,
+          const std::vector<SourceForm>& forms);
+  std::unique_ptr<ArmedPredicate> emit();
+
+ private:
+  // What is known about a source's value at this point of the code.
+  struct Node {
+    bool needed = false;
+    bool temporary = false;  // below a GetSet: only by C calls from the roots
+    std::vector<int> guards;
+    std::vector<const Source*> children;
+    int slot = -1;
+    bool shared = false;  // used by guards about several sources: own slot
+    PyObject* constant = nullptr;
+    PyTypeObject* type = nullptr;  // checked
+    bool is_dict = false;          // checked
+    bool dict_version = false;     // checked: content as when emitted
+    bool dict_shape = false;       // checked: key table laid out alike
+    bool instance_version = false;
+    bool instance_shape = false;
+    bool instance_layout = false;
+    bool tensor_checked = false;  // a Tensor guard ran: dim known
+  };
+  // A step of a look-up that ends in an entry or an empty hash slot.
+  struct ProbeStep {
+    size_t slot;
+    int64_t index;
+    PyObject* key;
+  };
+
+  // ---- emit_x64.cpp: the walk
+  void plan();
+  void need(const Source* source);
+  bool plan_tensor(const Guard& guard);
+  static bool rereads(GuardKind kind);
+  void visit(const Source* source, int depth);
+  void emit_shared_guards();
+  void emit_root_calls();
+  int allocate_slot();
+  Node& node(const Source* source) { return nodes_[source->id]; }
+  Form form(const Source* source);
+  bool is_namespace(const Source* source);
+  PyObject* value(const Source* source) { return values_.get(source); }
+  void bring(const Source* source);  // rax = its value
+  void in_rax(const Source* source) { in_rax_ = source; }
+  void keep(PyObject* object) { kept_.push_back(Ref::borrow(object)); }
+  void pin(Pin pin) { pins_.push_back(pin); }
+  asmjit::x86::Mem slot_at(int slot) const;
+  asmjit::x86::Mem saved(int argument) const;
+
+  // ---- small pieces
+  void fail_unless_equal(asmjit::x86::Mem memory, uint64_t value);
+  void fail_unless_equal(const asmjit::x86::Gp& reg, const void* pointer);
+  void fail_if_null(const asmjit::x86::Gp& reg);
+  void call(const void* function);  // arguments are set; restores nothing
+  void restore_arguments();
+  void check_result();  // fails when eax is 0
+  void check_type(const Source* source, PyTypeObject* type);  // rax
+  void check_flag(const Source* source, unsigned long flag);  // rax
+  void check_type_version(PyTypeObject* type);
+  static unsigned type_version(PyTypeObject* type);
+  void out_of_line(std::function<void()> body) {
+    late_.push_back(std::move(body));
+  }
+
+  // ---- emit_loads.cpp
+  void load(const Source* source);  // sets rax or node().constant
+  void load_function_part(const Source* source);
+  void load_instance_attr(const Source* source);
+  void load_dict_item(const Source* source);
+  void load_step(const Source* source);  // by a C call
+  void load_type_attr(const Source* source);
+  void load_member(const Source* source);
+  void load_sequence_item(const Source* source);
+  void load_int(const Source* source);
+  void tuple_item(const asmjit::x86::Gp& tuple, int64_t index);
+  // The dict in rax: keys in r9, layout checked once.
+  void dict_keys_in_r9(PyObject* dict, bool* checked);
+  void slot_value(PyObject* dict, Py_ssize_t entry, PyObject* stored_key,
+                  bool load_it);
+  bool absent_by_probe(PyObject* dict, PyObject* key, bool* checked,
+                       const Source* source, Pin::Kind kind);
+  bool absent_in_table(const DictKeys* keys, PyObject* key, size_t* last);
+  // rax: the instance's dict; false: it has another layout than a dict.
+  void instance_dict_in_rax(const Source* object);
+  void inline_values_in_r8(const Source* object);
+  bool check_dict_version(const Source* source);
+  void instance_version(const Source* object, PyObject* dict);  // rax: dict
+  void pin_slot(Pin::Kind kind, const Source* source, PyObject* dict,
+                Py_ssize_t entry);
+  static bool can_use_version(PyObject* dict);
+  static bool probe(const DictKeys* keys, PyObject* key,
+                    std::vector<ProbeStep>* steps);
+  static Py_ssize_t entry_of(PyObject* dict, PyObject* key);
+
+  // ---- emit_guards.cpp
+  void emit_guard(const Source* source, const Guard& guard);
+  void emit_equals(const Source* source, const Guard& guard);
+  void emit_key_guard(const Source* source, const Guard& guard);
+  void emit_no_instance_attr(const Source* source, const Guard& guard);
+  void emit_dict_keys(const Source* source, const Guard& guard);
+  void emit_length(const Source* source, const Guard& guard);
+  void emit_call_guard(const Source* source, const Guard& guard);
+  void emit_no_tensor_attrs(const Source* source, const Guard& guard);
+  void emit_nothing_stored(const Source* source, const Guard& guard);
+
+  // ---- emit_tensors.cpp
+  void emit_tensor(const Source* source, const Guard& guard);
+  void emit_tensor_numbers(const Source* source, const TensorSpec& spec);
+  asmjit::x86::Mem tensor_number(const asmjit::x86::Gp& impl, int64_t dim,
+                                 bool stride, int64_t index);
+  void emit_storage_relation(const Guard& guard);
+  void storage_in_rax(const Source* tensor);
+  void emit_expression(const Expr& expr);  // value in rax; overflow fails
+  void emit_binary(ExprOp op);             // rax op r8 -> rax
+  void emit_logic(const Expr& expr);
+
+  struct LateNumber {  // a size or stride given by an expression
+    const Source* tensor;
+    int64_t dim;
+    bool stride;
+    bool offset;
+    int64_t index;
+    Expr expr;
+  };
+
+  const GuardSet& set_;
+  const std::vector<SourceForm>& forms_;
+  SourceValues values_;
+  std::vector<Node> nodes_;
+  std::vector<const Source*> roots_;
+  std::vector<int> shared_guards_;  // about several sources or symbols
+  std::vector<int> root_guards_;    // C calls from the roots
+  std::vector<int> root_gathers_;
+  std::vector<int> root_symbols_;
+  std::vector<LateNumber> late_numbers_;
+
+  asmjit::CodeHolder code_;
+  asmjit::x86::Assembler a_;
+  asmjit::Label fail_;
+  const Source* in_rax_ = nullptr;
+  int slots_ = 0;
+  std::vector<int> depth_slots_;
+  bool has_calls_ = false;
+  bool saves_ = false;
+  std::vector<std::function<void()>> late_;
+  std::set<PyTypeObject*> checked_versions_;
+  std::vector<Ref> kept_;
+  std::vector<std::unique_ptr<std::vector<const void*>>> tables_;
+  std::vector<Pin> pins_;
+};
+
+}  // namespace framejit

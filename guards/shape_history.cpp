@@ -1,0 +1,91 @@
+#include "guards/shape_history.h"
+
+#include <optional>
+
+#include "guards/evaluate.h"
+#include "guards/object_layout.h"
+
+namespace framejit {
+namespace {
+
+std::optional<int64_t> int_value(PyObject* object) {
+  if (!object || !PyLong_CheckExact(object)) return {};
+  int overflow = 0;
+  int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
+  if (overflow) return {};
+  return value;
+}
+
+}  // namespace
+
+bool ShapeHistory::mark_dim(const std::string& text, size_t dim) {
+  if (dim >= 64) return false;
+  uint64_t& mask = dynamic_dims_[text];
+  bool is_new = !(mask >> dim & 1);
+  mask |= uint64_t{1} << dim;
+  return is_new;
+}
+
+bool ShapeHistory::mark_int(const std::string& text) {
+  return !std::exchange(dynamic_ints_[text], true);
+}
+
+bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
+                             PyObject* function, PyObject* code) {
+  ErrorGuard keep_error;
+  SourceValues sources(set, args, function);
+  bool changed = false;
+  for (const Guard& guard : set.guards()) {
+    if (guard.kind == GuardKind::kTensor) {
+      const TensorSpec& spec = set.tensor_specs()[guard.number];
+      PyObject* value = sources.get(guard.source);
+      TensorFields fields = value ? tensor_fields(value) : TensorFields();
+      if (!fields.valid || fields.dim != static_cast<int64_t>(spec.sizes.size()))
+        continue;
+      for (size_t d = 0; d < spec.sizes.size(); ++d) {
+        if (spec.sizes[d].is_const() && !spec.sizes[d].is_const(fields.sizes[d]))
+          changed |= mark_dim(source_text(guard.source, code), d);
+      }
+    } else if (guard.kind == GuardKind::kEquals) {
+      auto expected = int_value(guard.object.get());
+      auto actual = expected ? int_value(sources.get(guard.source))
+                             : std::nullopt;
+      if (actual && *actual != *expected)
+        changed |= mark_int(source_text(guard.source, code));
+    }
+  }
+  return changed;
+}
+
+bool ShapeHistory::observe(const GuardSet& set, PyObject* const* args,
+                           PyObject* function, PyObject* code) {
+  ErrorGuard keep_error;
+  SourceValues sources(set, args, function);
+  bool changed = false;
+  for (const Guard& guard : set.guards()) {
+    if (guard.kind == GuardKind::kTensor) {
+      PyObject* value = sources.get(guard.source);
+      TensorFields fields = value ? tensor_fields(value) : TensorFields();
+      if (!fields.valid) continue;
+      std::string text = source_text(guard.source, code);
+      std::vector<int64_t> sizes(fields.sizes, fields.sizes + fields.dim);
+      auto [entry, is_new] = seen_sizes_.try_emplace(text, sizes);
+      if (!is_new && entry->second.size() == sizes.size()) {
+        for (size_t d = 0; d < sizes.size(); ++d) {
+          if (entry->second[d] != sizes[d]) changed |= mark_dim(text, d);
+        }
+      }
+      entry->second = std::move(sizes);
+    } else if (guard.kind == GuardKind::kEquals) {
+      auto value = int_value(guard.object.get());
+      if (!value) continue;
+      std::string text = source_text(guard.source, code);
+      auto [entry, is_new] = seen_ints_.try_emplace(text, *value);
+      if (!is_new && entry->second != *value) changed |= mark_int(text);
+      entry->second = *value;
+    }
+  }
+  return changed;
+}
+
+}  // namespace framejit

@@ -1,0 +1,46 @@
+// Automatic dynamic shapes: which sizes and ints change from call to call.
+//
+// One history per code cache key. A miss compares the call with what the
+// entries at hand expected, a capture records what it saw; a size or int seen
+// with two values is dynamic from then on, which the next capture asks for by
+// source text. (A dim that happens to be 0 or 1 is specialised by the tracer.)
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "guards/guard_set.h"
+
+namespace framejit {
+
+class ShapeHistory {
+ public:
+  // The call missed this entry: marks what differs from its guards. True when
+  // something became dynamic.
+  bool note_miss(const GuardSet& guards, PyObject* const* args,
+                 PyObject* function, PyObject* code);
+  // A capture with these guards was made for this call.
+  bool observe(const GuardSet& guards, PyObject* const* args,
+               PyObject* function, PyObject* code);
+
+  // Source text -> bit d set: dim d is dynamic.
+  const std::unordered_map<std::string, uint64_t>& dynamic_dims() const {
+    return dynamic_dims_;
+  }
+  const std::unordered_map<std::string, bool>& dynamic_ints() const {
+    return dynamic_ints_;
+  }
+
+ private:
+  bool mark_dim(const std::string& text, size_t dim);
+  bool mark_int(const std::string& text);
+
+  std::unordered_map<std::string, uint64_t> dynamic_dims_;
+  std::unordered_map<std::string, bool> dynamic_ints_;
+  std::unordered_map<std::string, std::vector<int64_t>> seen_sizes_;
+  std::unordered_map<std::string, int64_t> seen_ints_;
+};
+
+}  // namespace framejit
