@@ -12,6 +12,7 @@
 #include <pthread.h>
 
 #include <cstdint>
+#include <cstring>
 
 #include "frame_hook/cpython_internals.h"
 
@@ -153,10 +154,8 @@ bool is_traced(PyThreadState* thread) {
     return true;
   }
   const _Py_GlobalMonitors& monitors = thread->interp->monitors;
-  for (uint8_t tools : monitors.tools) {
-    if (tools != 0) return true;
-  }
-  return false;
+  static constexpr uint8_t kNone[sizeof(monitors.tools)] = {};
+  return std::memcmp(monitors.tools, kNone, sizeof(kNone)) != 0;
 #else
   return thread->cframe->use_tracing != 0;
 #endif

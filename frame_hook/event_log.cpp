@@ -2,7 +2,7 @@
 
 #include <deque>
 
-#include "frame_hook/options.h"
+#include "frame_hook/py_ref.h"
 
 namespace framejit {
 namespace detail {
@@ -46,6 +46,7 @@ void log_event(Channel channel, std::string text) {
   if (!enabled(channel) || !state.sink || state.in_sink) return;
   state.in_sink = true;
   Event event = state.events.back();
+  ErrorGuard pending;  // the sink runs Python code
   try {
     state.sink(event);
   } catch (...) {

@@ -438,6 +438,46 @@ TEST_F(Dispatch, ThousandsOfRecompilesAndResetsLeakNothing) {
   EXPECT_EQ(FakeEntry::alive, 0);
 }
 
+TEST_F(Dispatch, ThreadsAndResetsDoNotMeetADeadEntry) {
+  Namespace ns(
+      "import threading\n"
+      "def f(x): return x\n"
+      "errors = []\n"
+      "def work():\n"
+      "  for i in range(3000):\n"
+      "    if f(i) != i + 100: errors.append(i)\n"
+      "    if f('a') != 's': errors.append('a')\n");
+  compile_in(ns, "f");
+  auto executor = [] {
+    return std::make_unique<FakeExecutor>([](PyObject* const*, PyObject**) {
+      Py_BEGIN_ALLOW_THREADS;
+      Py_END_ALLOW_THREADS;
+      return RunStatus::kOk;
+    });
+  };
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    bool is_int = PyLong_CheckExact(request.args[0]);
+    auto entry = value_entry(
+        is_int ? first_is_int : first_is_str, [is_int](PyObject* x) {
+          return is_int ? plus_100(x) : PyUnicode_FromString("s");
+        });
+    entry->owned_executor = executor();
+    entry->executor = entry->owned_executor.get();
+    return outcome_of(entry);
+  };
+  ns.run(
+      "threads = [threading.Thread(target=work) for _ in range(4)]\n"
+      "for t in threads: t.start()");
+  for (int i = 0; i < 300; ++i) {
+    clear_all_caches();
+    Py_BEGIN_ALLOW_THREADS;
+    Py_END_ALLOW_THREADS;
+  }
+  ns.run("for t in threads: t.join()");
+  EXPECT_EQ(ns.repr("errors"), "[]");
+  EXPECT_GT(compiler_.calls, 2);
+}
+
 TEST_F(Dispatch, CacheDiesWithItsCode) {
   {
     Namespace ns("def f(x): return x");
