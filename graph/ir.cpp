@@ -99,6 +99,11 @@ Value* Graph::add_output(Node* node, Value::Kind kind) {
   return node->outputs.back().get();
 }
 
+void Graph::set_id(Value* value, int id) {
+  value->id = id;
+  next_id_ = std::max(next_id_, id + 1);
+}
+
 Value* Graph::add_input(std::string name, TensorMeta meta) {
   auto node = std::make_unique<Node>();
   node->op = Opcode::kPlaceholder;
@@ -247,8 +252,10 @@ std::unique_ptr<Graph> Graph::clone() const {
     if (placed->op == Opcode::kOutput) copy->outputs = placed->args;
   }
   for (Value* input : inputs) copy->inputs.push_back(map.at(input));
-  for (const Mutation& mutation : mutations)
-    copy->mutations.push_back({mutation.input, map.at(mutation.value)});
+  for (Mutation mutation : mutations) {
+    mutation.value = map.at(mutation.value);
+    copy->mutations.push_back(mutation);
+  }
   copy->keep_alive = keep_alive;
   copy->next_id_ = next_id_;
   copy->rebuild_uses();

@@ -158,6 +158,7 @@ class Graph {
   Node* append(std::unique_ptr<Node> node);
   Node* insert_before(Node* before, std::unique_ptr<Node> node);
   Value* add_output(Node* node, Value::Kind kind = Value::Kind::kTensor);
+  void set_id(Value* value, int id);  // the parser keeps the ids of the text
   void set_outputs(std::vector<Arg> outputs);
   void erase(Node* node);  // must have no users
   void replace_all_uses(Value* from, Value* to);

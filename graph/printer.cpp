@@ -92,7 +92,8 @@ class Printer {
       out_ += " mutates(" +
               joined(graph_.mutations, [&](const Graph::Mutation& mutation) {
                 return std::to_string(mutation.input) + ": " +
-                       id(mutation.value);
+                       id(mutation.value) +
+                       (mutation.requires_grad ? "" : " nograd");
               }) + ")";
     }
     return out_ + "\n}\n";

@@ -26,7 +26,8 @@ Break not_an_argument(PyObject* object) {
 
 class ToArg {
  public:
-  explicit ToArg(const TensorToValue& tensor) : tensor_(tensor) {}
+  ToArg(const TensorToValue& tensor, const ObjectToValue& other)
+      : tensor_(tensor), other_(other) {}
 
   Result<Arg> convert(PyObject* object) {
     if (++depth_ > 50) return not_an_argument(object);
@@ -54,6 +55,9 @@ class ToArg {
     if (PyTuple_Check(object)) return sequence<Arg::Tuple>(object);
     if (PyDict_Check(object)) return dict(object);
     if (PySlice_Check(object)) return slice(object);
+    if (other_) {
+      if (Value* value = other_(object)) return Arg(value);
+    }
     return torch_object(object);
   }
 
@@ -137,13 +141,14 @@ class ToArg {
   }
 
   const TensorToValue& tensor_;
+  const ObjectToValue& other_;
   int depth_ = 0;
 };
 
 class ToPython {
  public:
-  ToPython(const ValueToPython& value, const int64_t* symbols)
-      : value_(value), symbols_(symbols) {}
+  ToPython(const ValueToPython& value, const ExprToPython& expr)
+      : value_(value), expr_(expr) {}
 
   Ref convert(const Arg& arg) {
     return std::visit([&](const auto& held) { return make(held); }, arg.value);
@@ -161,7 +166,7 @@ class ToPython {
   Ref make(const std::string& value) {
     return Ref::steal(PyUnicode_FromStringAndSize(value.data(), value.size()));
   }
-  Ref make(const Expr& value) { return make(value.evaluate(symbols_)); }
+  Ref make(const Expr& value) { return expr_(value); }
   Ref make(c10::ScalarType value) {
     return Ref::borrow(
         reinterpret_cast<PyObject*>(torch::getTHPDtype(value)));
@@ -217,18 +222,27 @@ class ToPython {
   }
 
   const ValueToPython& value_;
-  const int64_t* symbols_;
+  const ExprToPython& expr_;
 };
 
 }  // namespace
 
-Result<Arg> to_arg(PyObject* object, const TensorToValue& tensor) {
-  return ToArg(tensor).convert(object);
+Result<Arg> to_arg(PyObject* object, const TensorToValue& tensor,
+                   const ObjectToValue& other) {
+  return ToArg(tensor, other).convert(object);
+}
+
+Ref to_python(const Arg& arg, const ValueToPython& value,
+              const ExprToPython& expr) {
+  return ToPython(value, expr).convert(arg);
 }
 
 Ref to_python(const Arg& arg, const ValueToPython& value,
               const int64_t* symbols) {
-  return ToPython(value, symbols).convert(arg);
+  return to_python(arg, value, ExprToPython([&](const Expr& expr) {
+                     return Ref::steal(
+                         PyLong_FromLongLong(expr.evaluate(symbols)));
+                   }));
 }
 
 }  // namespace framejit::graph
