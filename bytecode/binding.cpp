@@ -57,15 +57,15 @@ Status signature_error(PyFunctionObject* function, const Arguments& args,
     return Status::raised();
   }
   PyObject* kwdefaults = function->func_kwdefaults;
-  if (PyFunction_SetKwDefaults(copy.get(),
-                               kwdefaults ? kwdefaults : Py_None) < 0 ||
+  if (PyFunction_SetKwDefaults(copy.get(), kwdefaults ? kwdefaults : Py_None) <
+          0 ||
       PyObject_SetAttrString(copy.get(), "__qualname__",
                              function->func_qualname) < 0) {
     return Status::raised();
   }
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  Ref result = Ref::steal(PyObject_Vectorcall(
-      copy.get(), args.data(), args.size() - keywords, kwnames));
+  Ref result = Ref::steal(PyObject_Vectorcall(copy.get(), args.data(),
+                                              args.size() - keywords, kwnames));
   FJ_CHECK(!result, "a binding mismatch that CPython does not see");
   return Status::raised();
 }

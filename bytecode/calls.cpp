@@ -73,9 +73,9 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
     if (is_builtin && std::string_view(name) == "globals") {
       return Ref::borrow(frame->globals.get());
     }
-    if (is_builtin && (std::string_view(name) == "locals" ||
-                       std::string_view(name) == "vars" ||
-                       std::string_view(name) == "dir")) {
+    if (is_builtin &&
+        (std::string_view(name) == "locals" ||
+         std::string_view(name) == "vars" || std::string_view(name) == "dir")) {
       return make_break(BreakReason::kUnknownCallee,
                         std::string(name) + "() of a frame");
     }
@@ -96,8 +96,9 @@ Result<Ref> Interpreter::make_super() {
     }
   }
   if (code->co_argcount == 0 || !class_cell) {
-    return raise_format(PyExc_RuntimeError, "super(): %s",
-                        class_cell ? "no arguments" : "__class__ cell not found")
+    return raise_format(
+               PyExc_RuntimeError, "super(): %s",
+               class_cell ? "no arguments" : "__class__ cell not found")
         .forward<Ref>();
   }
   FJ_TRY(Ref type, state.cell_get(class_cell));
@@ -110,9 +111,9 @@ Result<Ref> Interpreter::make_super() {
                         type ? "arg[0] deleted" : "empty __class__ cell")
         .forward<Ref>();
   }
-  return from_api(PyObject_CallFunctionObjArgs(
-      reinterpret_cast<PyObject*>(&PySuper_Type), type.get(), self.get(),
-      nullptr));
+  return from_api(
+      PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(&PySuper_Type),
+                                   type.get(), self.get(), nullptr));
 }
 
 Result<Ref> Interpreter::call_method(PyObject* method, const Arguments& args,
@@ -147,9 +148,12 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
                                       const Arguments& args,
                                       PyObject* kwnames) {
   switch (kind) {
-    case CalleeClass::kConstFalse: return Ref::borrow(Py_False);
-    case CalleeClass::kConstTrue: return Ref::borrow(Py_True);
-    default: break;  // kUnknown, too: the tracer says why
+    case CalleeClass::kConstFalse:
+      return Ref::borrow(Py_False);
+    case CalleeClass::kConstTrue:
+      return Ref::borrow(Py_True);
+    default:
+      break;  // kUnknown, too: the tracer says why
   }
   // The tracer sees contents: input containers go as their guarded copies.
   std::vector<Ref> prepared;
@@ -163,9 +167,9 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
   if (kind == CalleeClass::kPure || kind == CalleeClass::kStateRead) {
     size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     values.push_back(nullptr);
-    FJ_TRY(result, after_native(PyObject_Vectorcall(
-                       callable, values.data(), args.size() - keywords,
-                       kwnames)));
+    FJ_TRY(result,
+           after_native(PyObject_Vectorcall(callable, values.data(),
+                                            args.size() - keywords, kwnames)));
   } else {
     FJ_TRY(result, state.tracer.call(callable, values, kwnames));
   }
@@ -230,10 +234,10 @@ Result<Ref> Interpreter::inline_function(PyObject* function,
   callee->generator = (flags & CO_GENERATOR) != 0;
   if (callee->source) {
     // Functions can be given other code, as reloaders do.
-    state.guard(GuardKind::kIs,
-                state.guards.sources().make(SourceKind::kFunctionCode,
-                                            callee->source),
-                object->func_code);
+    state.guard(
+        GuardKind::kIs,
+        state.guards.sources().make(SourceKind::kFunctionCode, callee->source),
+        object->func_code);
   }
   FJ_CHECK_OK(bind(*callee, args, kwnames));
   FJ_TRY(Exit exit, run(*callee));
@@ -334,6 +338,10 @@ Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
   if (handled) return own;
   if (PyCFunction_Check(callable)) {
     PyObject* self = PyCFunction_GET_SELF(callable);
+    if (self && state.is_input(callable) && !PyModule_Check(self)) {
+      // The method is guarded by identity, and with it the object it is of.
+      state.pin(self);
+    }
     if (self && is_generator(self)) {
       std::vector<PyObject*> values = args;
       return after_native(PyObject_Vectorcall(

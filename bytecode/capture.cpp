@@ -63,8 +63,7 @@ bool breaks_without_effect(BreakReason reason) {
 
 class Attempt {
  public:
-  Attempt(const CaptureRequest& request, TensorTracer& tracer,
-          StopPoint& stop)
+  Attempt(const CaptureRequest& request, TensorTracer& tracer, StopPoint& stop)
       : request_(request),
         tracer_(tracer),
         stop_(stop),
@@ -175,8 +174,8 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
   // The loop has moved on: the breaking instruction is the current one.
   const MicroOp& op = frame.decoded->op(frame.current);
   if (frame.active_handlers > 0) {
-    brk.detail = std::string(break_reason_row(brk.reason).id) + " " +
-                 brk.detail;
+    brk.detail =
+        std::string(break_reason_row(brk.reason).id) + " " + brk.detail;
     brk.reason = BreakReason::kBreakInHandler;
     return brk;
   }
@@ -251,10 +250,10 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   }
   if (exit.is_raised()) {
     Ref exception = take_raised();
-    Break brk{BreakReason::kUnsupportedException,
-              std::string("the function raises ") +
-                  Py_TYPE(exception.get())->tp_name,
-              Span{frame.code, frame.decoded->op(frame.current).offset}};
+    Break brk{
+        BreakReason::kUnsupportedException,
+        std::string("the function raises ") + Py_TYPE(exception.get())->tp_name,
+        Span{frame.code, frame.decoded->op(frame.current).offset}};
     return brk;
   }
   Break brk = exit.take_break();
@@ -267,8 +266,9 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   }
   if (stop_.ordinal != SIZE_MAX) {
     // An order that depends on addresses, such as a set of fresh objects'.
-    brk.detail = std::string("the program took another path when captured "
-                             "again: ") +
+    brk.detail = std::string(
+                     "the program took another path when captured "
+                     "again: ") +
                  break_reason_row(brk.reason).id + " " + brk.detail;
     brk.reason = BreakReason::kBreakNotResumable;
     return brk;
@@ -293,8 +293,8 @@ Result<CaptureOutcome> capture(const CaptureRequest& request,
                                TensorTracer& tracer) {
   auto* function = reinterpret_cast<PyFunctionObject*>(request.function);
   int flags = reinterpret_cast<PyCodeObject*>(function->func_code)->co_flags;
-  int generators = CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR |
-                   CO_ITERABLE_COROUTINE;
+  int generators =
+      CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR | CO_ITERABLE_COROUTINE;
   if ((flags & generators) || !(flags & CO_OPTIMIZED)) {
     return Break{BreakReason::kGeneratorFrame, "",
                  Span{Ref::borrow(function->func_code), 0}};

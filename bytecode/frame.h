@@ -17,11 +17,11 @@
 namespace framejit::bytecode {
 
 struct Frame {
-  Ref function;                // PyFunctionObject
-  Ref code;                    // PyCodeObject
+  Ref function;                          // PyFunctionObject
+  Ref code;                              // PyCodeObject
   const DecodedCode* decoded = nullptr;  // lives as long as the code
-  Ref globals;                 // dict
-  Ref builtins;                // dict
+  Ref globals;                           // dict
+  Ref builtins;                          // dict
   const Source* source = nullptr;  // of the function; null: made in the capture
   std::vector<Ref> slots;
   std::vector<Ref> stack;

@@ -6,8 +6,7 @@ namespace framejit::bytecode {
 namespace {
 
 struct Generator {
-  PyObject_HEAD
-  std::shared_ptr<Interpreter*>* interpreter;
+  PyObject_HEAD std::shared_ptr<Interpreter*>* interpreter;
   Frame* frame;  // null when finished
   bool running;
   bool started;
@@ -46,8 +45,8 @@ PyObject* finish_in_slot(PyObject* self, Result<GeneratorStep> step,
     if (!plain_next) PyErr_SetNone(PyExc_StopIteration);
   } else {
     // A tuple or exception as value must not be spread over the arguments.
-    Ref stop = Ref::steal(
-        PyObject_CallOneArg(PyExc_StopIteration, value.get()));
+    Ref stop =
+        Ref::steal(PyObject_CallOneArg(PyExc_StopIteration, value.get()));
     if (stop) PyErr_SetObject(PyExc_StopIteration, stop.get());
   }
   return nullptr;
@@ -111,9 +110,8 @@ PyObject* generator_throw_method(PyObject* self, PyObject* const* args,
   return guarded(self, [&]() -> PyObject* {
     Ref thrown = thrown_exception(args, count);
     if (!thrown) return nullptr;
-    return finish_in_slot(self,
-                          generator_resume(self, Py_None, std::move(thrown)),
-                          false);
+    return finish_in_slot(
+        self, generator_resume(self, Py_None, std::move(thrown)), false);
   });
 }
 
@@ -171,8 +169,9 @@ int generator_clear(PyObject* self) {
 PyTypeObject* make_generator_type() {
   static PyMethodDef methods[] = {
       {"send", generator_send_method, METH_O, nullptr},
-      {"throw", reinterpret_cast<PyCFunction>(
-                    reinterpret_cast<void (*)()>(generator_throw_method)),
+      {"throw",
+       reinterpret_cast<PyCFunction>(
+           reinterpret_cast<void (*)()>(generator_throw_method)),
        METH_FASTCALL, nullptr},
       {"close", generator_close_method, METH_NOARGS, nullptr},
       {nullptr, nullptr, 0, nullptr}};
@@ -184,11 +183,10 @@ PyTypeObject* make_generator_type() {
       {Py_tp_iternext, reinterpret_cast<void*>(generator_next_slot)},
       {Py_tp_methods, methods},
       {0, nullptr}};
-  static PyType_Spec spec = {
-      "framejit.generator", sizeof(Generator), 0,
-      Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
-          Py_TPFLAGS_DISALLOW_INSTANTIATION,
-      slots};
+  static PyType_Spec spec = {"framejit.generator", sizeof(Generator), 0,
+                             Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC |
+                                 Py_TPFLAGS_DISALLOW_INSTANTIATION,
+                             slots};
   return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
 }
 
@@ -223,8 +221,9 @@ PyObject* delegate_of(const Frame& frame) {
 
 // throw() of a generator suspended in `yield from`: the receiver gets it
 // first. Empty: thrown (perhaps another exception by now) is to be raised here.
-Result<std::optional<GeneratorStep>> throw_to_delegate(
-    Interpreter& interpreter, Frame& frame, Ref* thrown) {
+Result<std::optional<GeneratorStep>> throw_to_delegate(Interpreter& interpreter,
+                                                       Frame& frame,
+                                                       Ref* thrown) {
   Ref receiver = Ref::borrow(delegate_of(frame));
   if (!receiver) return std::optional<GeneratorStep>();
   if (!is_generator(receiver.get())) {

@@ -12,9 +12,9 @@ namespace framejit::bytecode {
 FJ_MICRO_OPS(FJ_MICRO)
 #undef FJ_MICRO
 
-#define FJ_HANDLER(name)                                             \
-  Result<Flow> op_##name([[maybe_unused]] Interpreter& interp,       \
-                         [[maybe_unused]] Frame& frame,              \
+#define FJ_HANDLER(name)                                       \
+  Result<Flow> op_##name([[maybe_unused]] Interpreter& interp, \
+                         [[maybe_unused]] Frame& frame,        \
                          [[maybe_unused]] const MicroOp& op)
 
 // Replaces the top `count` stack items by `value`.
@@ -23,7 +23,9 @@ inline Flow replace_top(Frame& frame, size_t count, Ref value) {
   frame.push(std::move(value));
   return Flow::kNext;
 }
-inline Ref py_bool(bool value) { return Ref::borrow(value ? Py_True : Py_False); }
+inline Ref py_bool(bool value) {
+  return Ref::borrow(value ? Py_True : Py_False);
+}
 
 // Keys and values of a mapping that C code would read as a whole (DICT_UPDATE,
 // DICT_MERGE, ** of a call); guards the content of an input.

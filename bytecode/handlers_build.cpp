@@ -69,8 +69,7 @@ Ref function_text(PyObject* function) {
       PyUnicode_CompareWithASCIIString(module.get(), "builtins") == 0) {
     return Ref::steal(PyUnicode_FromFormat("%U()", name.get()));
   }
-  return Ref::steal(
-      PyUnicode_FromFormat("%U.%U()", module.get(), name.get()));
+  return Ref::steal(PyUnicode_FromFormat("%U.%U()", module.get(), name.get()));
 }
 
 Result<bool> is_mapping(Interpreter& interp, PyObject* object) {
@@ -80,9 +79,9 @@ Result<bool> is_mapping(Interpreter& interp, PyObject* object) {
 }
 
 bool is_iterable(PyTypeObject* type) {
-  return type->tp_iter || (type->tp_as_sequence && type->tp_as_sequence->sq_item);
+  return type->tp_iter ||
+         (type->tp_as_sequence && type->tp_as_sequence->sq_item);
 }
-
 
 }  // namespace
 
@@ -129,8 +128,8 @@ FJ_HANDLER(BuildConstKeyMap) {
   Arguments values = frame.top_values(op.arg + 1);
   FJ_TRY(Ref dict, from_api(PyDict_New()));
   for (int i = 0; i < op.arg; ++i) {
-    if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(keys.get(), i),
-                       values[i]) < 0) {
+    if (PyDict_SetItem(dict.get(), PyTuple_GET_ITEM(keys.get(), i), values[i]) <
+        0) {
       return Result<Flow>::raised();
     }
   }
@@ -173,8 +172,8 @@ FJ_HANDLER(SetAdd) {
 }
 
 FJ_HANDLER(MapAdd) {
-  FJ_CHECK_OK(interp.state.dict_set(frame.top(op.arg + 2), frame.top(2),
-                                    frame.top(1)));
+  FJ_CHECK_OK(
+      interp.state.dict_set(frame.top(op.arg + 2), frame.top(2), frame.top(1)));
   frame.drop(2);
   return Flow::kNext;
 }
@@ -282,8 +281,7 @@ FJ_HANDLER(UnpackSequence) {
         .forward<Flow>();
   }
   // One more is read before "too many" is known.
-  FJ_TRY(std::vector<Ref> values,
-         interp.state.elements(iterable, count + 1));
+  FJ_TRY(std::vector<Ref> values, interp.state.elements(iterable, count + 1));
   if (values.size() > count) {
     return raise_format(PyExc_ValueError,
                         "too many values to unpack (expected %zd)",

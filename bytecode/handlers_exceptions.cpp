@@ -152,8 +152,8 @@ FJ_HANDLER(CleanupThrow) {
     return Result<Flow>::raised();
   }
   // [sub-iterator, last sent value, exception] -> [None, value]
-  Ref value = Ref::borrow(
-      reinterpret_cast<PyStopIterationObject*>(exception)->value);
+  Ref value =
+      Ref::borrow(reinterpret_cast<PyStopIterationObject*>(exception)->value);
   frame.drop(3);
   frame.push(Ref::borrow(Py_None));
   frame.push(std::move(value));

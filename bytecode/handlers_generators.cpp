@@ -50,8 +50,7 @@ FJ_HANDLER(Yield) {
 FJ_HANDLER(Send) {
   Ref receiver = frame.peek(2);
   Ref value = frame.peek(1);
-  FJ_TRY(GeneratorStep step,
-         send_value(interp, receiver.get(), value.get()));
+  FJ_TRY(GeneratorStep step, send_value(interp, receiver.get(), value.get()));
   frame.drop(1);
   if (!step.finished) {
     frame.push(std::move(step.value));

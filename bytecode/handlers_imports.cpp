@@ -1,5 +1,6 @@
 // `import` inside a function: modules that are already imported are read like
-// any other input, through sys.modules; anything else would run code and breaks.
+// any other input, through sys.modules; anything else would run code and
+// breaks.
 #include "bytecode/handlers.h"
 
 namespace framejit::bytecode {
@@ -32,16 +33,16 @@ Result<Ref> imported_module(Interpreter& interp, PyObject* name) {
   }
   SourceArena& sources = interp.state.guards.sources();
   return interp.state.wrap(
-      module, sources.make(SourceKind::kDictItem, sources.constant(modules),
-                           name));
+      module,
+      sources.make(SourceKind::kDictItem, sources.constant(modules), name));
 }
 
 // "a.b" seen from a package, `level` dots in front; empty: not resolved.
 Result<Ref> absolute_name(Interpreter& interp, Frame& frame, PyObject* name,
                           long level) {
   if (level == 0) return Ref::borrow(name);
-  FJ_TRY(Ref package, interp.state.dict_get(frame.globals.get(),
-                                            names().__package__));
+  FJ_TRY(Ref package,
+         interp.state.dict_get(frame.globals.get(), names().__package__));
   if (!package || !PyUnicode_CheckExact(package.get())) return Ref();
   Py_ssize_t end = PyUnicode_GET_LENGTH(package.get());
   for (long i = 1; i < level; ++i) {
@@ -75,9 +76,8 @@ FJ_HANDLER(ImportName) {
   if (!module) return import_break(interp, name.get());
   if (from_list == Py_None) {
     // `import a.b` binds a.
-    Py_ssize_t dot =
-        PyUnicode_FindChar(name.get(), '.', 0,
-                           PyUnicode_GET_LENGTH(name.get()), 1);
+    Py_ssize_t dot = PyUnicode_FindChar(name.get(), '.', 0,
+                                        PyUnicode_GET_LENGTH(name.get()), 1);
     if (dot >= 0) {
       if (level != 0) return import_break(interp, name.get());
       FJ_TRY(Ref top, from_api(PyUnicode_Substring(name.get(), 0, dot)));

@@ -12,9 +12,9 @@ bool has_type_flag(Interpreter& interp, PyObject* object, unsigned long flag) {
 // Builtin types whose single positional pattern is the subject itself.
 bool matches_self(PyObject* type) {
   const PyTypeObject* self_types[] = {
-      &PyBool_Type, &PyByteArray_Type, &PyBytes_Type, &PyDict_Type,
-      &PyFloat_Type, &PyFrozenSet_Type, &PyLong_Type, &PyList_Type,
-      &PySet_Type, &PyUnicode_Type, &PyTuple_Type};
+      &PyBool_Type,  &PyByteArray_Type, &PyBytes_Type, &PyDict_Type,
+      &PyFloat_Type, &PyFrozenSet_Type, &PyLong_Type,  &PyList_Type,
+      &PySet_Type,   &PyUnicode_Type,   &PyTuple_Type};
   for (const PyTypeObject* self_type : self_types) {
     if (PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type),
                          const_cast<PyTypeObject*>(self_type))) {
@@ -87,20 +87,19 @@ FJ_HANDLER(MatchClass) {
       return interp.make_break(BreakReason::kUnsupportedAttribute,
                                "__match_args__ that is no tuple");
     }
-    int allowed =
-        self_match ? 1 : match_args ? PyTuple_GET_SIZE(match_args.get()) : 0;
+    int allowed = self_match   ? 1
+                  : match_args ? PyTuple_GET_SIZE(match_args.get())
+                               : 0;
     if (allowed < op.arg) {
-      return raise_format(
-                 PyExc_TypeError,
-                 "%s() accepts %d positional sub-pattern%s (%d given)",
-                 reinterpret_cast<PyTypeObject*>(type.get())->tp_name, allowed,
-                 allowed == 1 ? "" : "s", op.arg)
+      return raise_format(PyExc_TypeError,
+                          "%s() accepts %d positional sub-pattern%s (%d given)",
+                          reinterpret_cast<PyTypeObject*>(type.get())->tp_name,
+                          allowed, allowed == 1 ? "" : "s", op.arg)
           .forward<Flow>();
     }
     if (self_match) found.push_back(subject);
     for (int i = 0; !self_match && i < op.arg; ++i) {
-      attributes.push_back(
-          Ref::borrow(PyTuple_GET_ITEM(match_args.get(), i)));
+      attributes.push_back(Ref::borrow(PyTuple_GET_ITEM(match_args.get(), i)));
     }
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keyword_names.get()); ++i) {

@@ -12,8 +12,8 @@ Result<Ref> make_slice(Frame& frame, size_t start_depth, size_t stop_depth) {
 }  // namespace
 
 FJ_HANDLER(Binary) {
-  FJ_TRY(Ref value, interp.state.binary(op.arg, op.arg2 != 0, frame.top(2),
-                                        frame.top(1)));
+  FJ_TRY(Ref value,
+         interp.state.binary(op.arg, op.arg2 != 0, frame.top(2), frame.top(1)));
   return replace_top(frame, 2, std::move(value));
 }
 
@@ -32,8 +32,7 @@ FJ_HANDLER(ToBool) {
 }
 
 FJ_HANDLER(Compare) {
-  FJ_TRY(Ref value,
-         interp.state.compare(op.arg, frame.top(2), frame.top(1)));
+  FJ_TRY(Ref value, interp.state.compare(op.arg, frame.top(2), frame.top(1)));
   if (op.arg2) {
     FJ_TRY(bool truth, interp.state.truth(value.get()));
     value = py_bool(truth);
@@ -57,8 +56,7 @@ FJ_HANDLER(Subscr) {
 }
 
 FJ_HANDLER(StoreSubscr) {
-  FJ_CHECK_OK(
-      interp.state.set_item(frame.top(2), frame.top(1), frame.top(3)));
+  FJ_CHECK_OK(interp.state.set_item(frame.top(2), frame.top(1), frame.top(3)));
   frame.drop(3);
   return Flow::kNext;
 }
@@ -77,8 +75,7 @@ FJ_HANDLER(BinarySlice) {
 
 FJ_HANDLER(StoreSlice) {
   FJ_TRY(Ref slice, make_slice(frame, 2, 1));
-  FJ_CHECK_OK(
-      interp.state.set_item(frame.top(3), slice.get(), frame.top(4)));
+  FJ_CHECK_OK(interp.state.set_item(frame.top(3), slice.get(), frame.top(4)));
   frame.drop(4);
   return Flow::kNext;
 }

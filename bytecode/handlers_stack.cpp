@@ -108,8 +108,7 @@ FJ_HANDLER(LoadDeref) {
 }
 
 FJ_HANDLER(StoreDeref) {
-  FJ_CHECK_OK(
-      interp.state.cell_set(frame.slots[op.arg].get(), frame.top()));
+  FJ_CHECK_OK(interp.state.cell_set(frame.slots[op.arg].get(), frame.top()));
   frame.drop(1);
   return Flow::kNext;
 }
@@ -131,8 +130,8 @@ FJ_HANDLER(CopyFreeVars) {
   for (int i = 0; i < op.arg; ++i) {
     PyObject* cell = PyTuple_GET_ITEM(closure, i);
     if (frame.source && !interp.state.is_input(cell)) {
-      interp.state.register_input(
-          cell, sources.make(SourceKind::kClosureCell, frame.source, nullptr, i));
+      interp.state.register_input(cell, sources.make(SourceKind::kClosureCell,
+                                                     frame.source, nullptr, i));
     }
     frame.slots[first + i] = Ref::borrow(cell);
   }

@@ -34,7 +34,7 @@ PyObject* capture_break_type() {
 const Names& names() {
   static const Names kNames = [] {
     Names made;
-#define X(name)                                   \
+#define X(name)                                  \
   made.name = PyUnicode_InternFromString(#name); \
   FJ_CHECK(made.name);
     FJ_NAMES(X)

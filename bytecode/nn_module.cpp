@@ -21,13 +21,29 @@ const std::vector<KnownFunction>& known_functions() {
        {"_compiled_call_impl", "_call_impl"}},
       {ModuleFunction::kCall,
        "Module._call_impl",
-       {"torch", "_C", "_get_tracing_state", "_slow_forward", "forward",
-        "_backward_hooks", "_backward_pre_hooks", "_forward_hooks",
-        "_forward_pre_hooks", "_global_backward_pre_hooks",
-        "_global_backward_hooks", "_global_forward_hooks",
-        "_global_forward_pre_hooks", "set", "compiler", "is_compiling",
-        "Exception", "items", "_global_forward_hooks_always_called",
-        "warnings", "warn", "str", "_forward_hooks_always_called",
+       {"torch",
+        "_C",
+        "_get_tracing_state",
+        "_slow_forward",
+        "forward",
+        "_backward_hooks",
+        "_backward_pre_hooks",
+        "_forward_hooks",
+        "_forward_pre_hooks",
+        "_global_backward_pre_hooks",
+        "_global_backward_hooks",
+        "_global_forward_hooks",
+        "_global_forward_pre_hooks",
+        "set",
+        "compiler",
+        "is_compiling",
+        "Exception",
+        "items",
+        "_global_forward_hooks_always_called",
+        "warnings",
+        "warn",
+        "str",
+        "_forward_hooks_always_called",
         "_forward_hooks_with_kwargs"}},
   };
   return kFunctions;
@@ -133,7 +149,8 @@ Result<Ref> forward_without_hooks(CaptureState& state, Interpreter& interpreter,
 // As inlining would: the function's globals are an input.
 void register_globals(Interpreter& interpreter, PyObject* function) {
   CaptureState& state = interpreter.state;
-  PyObject* globals = reinterpret_cast<PyFunctionObject*>(function)->func_globals;
+  PyObject* globals =
+      reinterpret_cast<PyFunctionObject*>(function)->func_globals;
   const Source* source = interpreter.function_source(function);
   if (source && !state.is_input(globals)) {
     state.register_input(
@@ -186,7 +203,8 @@ Result<Ref> call_module_function(Interpreter& interpreter, PyObject* function,
       if (!callable) break;
       return interpreter.call(callable.get(), without_self(args), kwnames);
     }
-    case ModuleFunction::kNone: break;
+    case ModuleFunction::kNone:
+      break;
   }
   *handled = false;
   return Ref();
