@@ -104,8 +104,8 @@ std::string emit_handlers(const Assembly& assembly) {
       if (current.target >= 0) {
         int target =
             assembly.instructions[assembly.labels[current.target]].start;
-        entries.push_back({instruction.start, 0, target, current.depth,
-                           current.lasti});
+        entries.push_back(
+            {instruction.start, 0, target, current.depth, current.lasti});
       }
     }
     if (current.target >= 0) entries.back().end = instruction.end;

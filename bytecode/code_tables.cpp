@@ -71,8 +71,8 @@ void append_little_endian(std::string& out, unsigned value) {
 }
 
 void append_signed(std::string& out, int value) {
-  append_little_endian(out, value < 0 ? unsigned(-value) << 1 | 1
-                                      : unsigned(value) << 1);
+  append_little_endian(
+      out, value < 0 ? unsigned(-value) << 1 | 1 : unsigned(value) << 1);
 }
 
 // One entry, at most kMaxUnitsPerEntry units. `line` is the running line.

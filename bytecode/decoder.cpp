@@ -86,8 +86,8 @@ class Decoder {
     std::fill(out_->index_by_unit_.begin() + start,
               out_->index_by_unit_.begin() + end, int(out_->ops_.size()));
     if (info.row->lowering == Lowering::kPrefix) {
-      if (opcode_at(unit) == table.kw_names()) keyword_names_ = item(
-          out_->code_->co_consts, operand);
+      if (opcode_at(unit) == table.kw_names())
+        keyword_names_ = item(out_->code_->co_consts, operand);
     } else if (!lower(*info.row, int(operand), unit, end)) {
       return bad(unit);
     }
@@ -100,23 +100,36 @@ class Decoder {
     op.offset = 2 * unit;
     PyCodeObject* code = out_->code_;
     switch (row.lowering) {
-      case Lowering::kNone: break;
-      case Lowering::kArg: op.arg = operand; break;
-      case Lowering::kExtra: op.arg = row.extra; break;
-      case Lowering::kExtra2: op.arg2 = row.extra; break;
+      case Lowering::kNone:
+        break;
+      case Lowering::kArg:
+        op.arg = operand;
+        break;
+      case Lowering::kExtra:
+        op.arg = row.extra;
+        break;
+      case Lowering::kExtra2:
+        op.arg2 = row.extra;
+        break;
       case Lowering::kByteAndRest:
         op.arg = operand & 0xff;
         op.arg2 = operand >> 8;
         break;
-      case Lowering::kSlot: op.arg = operand; break;
+      case Lowering::kSlot:
+        op.arg = operand;
+        break;
       case Lowering::kSlotPair:
         op.arg = operand >> 4;
         out_->ops_.push_back(op);
         op.op = static_cast<MicroOpKind>(row.extra);
         op.arg = operand & 15;
         break;
-      case Lowering::kConst: op.object = item(code->co_consts, operand); break;
-      case Lowering::kName: op.object = item(code->co_names, operand); break;
+      case Lowering::kConst:
+        op.object = item(code->co_consts, operand);
+        break;
+      case Lowering::kName:
+        op.object = item(code->co_names, operand);
+        break;
       case Lowering::kNameAndNull:
         op.object = item(code->co_names, operand >> 1);
         op.arg2 = operand & 1;
@@ -130,7 +143,8 @@ class Decoder {
         op.arg2 = operand & 1;
         op.arg = operand >> 1 & 1;
         break;
-      default: return lower_operator(row, operand, end, op);
+      default:
+        return lower_operator(row, operand, end, op);
     }
     out_->ops_.push_back(op);
     return !broken_;
@@ -158,7 +172,9 @@ class Decoder {
         op.arg = row.extra;
         op.target = end - operand;
         break;
-      case Lowering::kForIter: op.target = end + operand + row.extra; break;
+      case Lowering::kForIter:
+        op.target = end + operand + row.extra;
+        break;
       case Lowering::kCall:
         op.arg = operand;
         op.arg2 = kCallableFirst;
@@ -181,7 +197,8 @@ class Decoder {
         op.arg = operand;
         if (operand == kPrepareReraise) op.op = MicroOpKind::kPrepReraiseStar;
         break;
-      default: return false;
+      default:
+        return false;
     }
     out_->ops_.push_back(op);
     return true;
@@ -199,8 +216,8 @@ class Decoder {
   }
 
   void resolve_handlers() {
-    auto entries = parse_exception_table(
-        bytes_view(out_->code_->co_exceptiontable));
+    auto entries =
+        parse_exception_table(bytes_view(out_->code_->co_exceptiontable));
     for (const ExceptionEntry& entry : entries) {
       if (entry.target >= num_units_ || entry.end > num_units_) {
         broken_ = true;
@@ -235,8 +252,8 @@ class Decoder {
   Result<std::unique_ptr<DecodedCode>> unsupported() {
     PyObject* code = out_->code_object();
     const OpcodeInfo& info = opcode_table()[opcode_at(bad_unit_)];
-    std::string name = info.row ? info.row->name
-                                : std::to_string(opcode_at(bad_unit_));
+    std::string name =
+        info.row ? info.row->name : std::to_string(opcode_at(bad_unit_));
     return Break{BreakReason::kUnsupportedOpcode, "opcode " + name,
                  Span{Ref::borrow(code), 2 * bad_unit_}};
   }
@@ -260,15 +277,13 @@ bool DecodedCode::slot_is_cell(int slot) const {
 }
 
 bool DecodedCode::is_generator() const {
-  return code_->co_flags &
-         (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
+  return code_->co_flags & (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR);
 }
 
 int DecodedCode::index_at(int offset) const {
   size_t unit = size_t(offset) / 2;
   if (offset < 0) return 0;
-  return unit < index_by_unit_.size() ? index_by_unit_[unit]
-                                      : int(ops_.size());
+  return unit < index_by_unit_.size() ? index_by_unit_[unit] : int(ops_.size());
 }
 
 std::string DecodedCode::dump() const {
@@ -303,8 +318,7 @@ Result<const DecodedCode*> decode(PyObject* code) {
     return Break{BreakReason::kInternal, "no room for data of a code object",
                  Span{Ref::borrow(code), 0}};
   if (!extra->decoded) {
-    FJ_TRY(auto decoded,
-           Decoder(reinterpret_cast<PyCodeObject*>(code)).run());
+    FJ_TRY(auto decoded, Decoder(reinterpret_cast<PyCodeObject*>(code)).run());
     extra->decoded = std::move(decoded);
   }
   return static_cast<const DecodedCode*>(extra->decoded.get());

@@ -16,9 +16,7 @@ namespace framejit::bytecode {
 class DecodedCode {
  public:
   PyCodeObject* code() const { return code_; }  // borrowed
-  PyObject* code_object() const {
-    return reinterpret_cast<PyObject*>(code_);
-  }
+  PyObject* code_object() const { return reinterpret_cast<PyObject*>(code_); }
   const std::vector<MicroOp>& ops() const { return ops_; }
   const MicroOp& op(int index) const { return ops_[index]; }
   const std::vector<Handler>& handlers() const { return handlers_; }

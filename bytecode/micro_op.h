@@ -23,16 +23,16 @@ inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
   /* stack */                                                                  \
   FJ_MICRO(Nop)                                                                \
   FJ_MICRO(Pop)                                                                \
-  FJ_MICRO(Copy)     /* push the item arg from the top (1 = top) */            \
-  FJ_MICRO(Swap)     /* exchange the top with the item arg from the top */     \
+  FJ_MICRO(Copy) /* push the item arg from the top (1 = top) */                \
+  FJ_MICRO(Swap) /* exchange the top with the item arg from the top */         \
   FJ_MICRO(PushNull)                                                           \
-  FJ_MICRO(LoadConst)         /* object */                                     \
+  FJ_MICRO(LoadConst) /* object */                                             \
   /* slots: arg is the localsplus index */                                     \
   FJ_MICRO(LoadFast)                                                           \
   FJ_MICRO(LoadFastCheck)                                                      \
-  FJ_MICRO(StoreFast)         /* the value may be NULL (3.12, 3.13) */         \
+  FJ_MICRO(StoreFast) /* the value may be NULL (3.12, 3.13) */                 \
   FJ_MICRO(DeleteFast)                                                         \
-  FJ_MICRO(LoadFastAndClear)  /* pushes NULL when unbound */                   \
+  FJ_MICRO(LoadFastAndClear) /* pushes NULL when unbound */                    \
   FJ_MICRO(MakeCell)                                                           \
   FJ_MICRO(LoadClosure)                                                        \
   FJ_MICRO(LoadDeref)                                                          \
@@ -43,7 +43,7 @@ inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
   FJ_MICRO(LoadFromDictOrGlobals) /* object: name; pops the dict */            \
   FJ_MICRO(CopyFreeVars)          /* arg: how many */                          \
   /* names: object is the name */                                              \
-  FJ_MICRO(LoadGlobal)  /* arg2 = 1: pushes a NULL too, see kCallableFirst */  \
+  FJ_MICRO(LoadGlobal) /* arg2 = 1: pushes a NULL too, see kCallableFirst */   \
   FJ_MICRO(StoreGlobal)                                                        \
   FJ_MICRO(DeleteGlobal)                                                       \
   FJ_MICRO(LoadName)                                                           \
@@ -59,12 +59,12 @@ inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
   FJ_MICRO(LoadBuildClass)                                                     \
   FJ_MICRO(LoadAssertionError)                                                 \
   /* operators */                                                              \
-  FJ_MICRO(Binary)    /* arg: NB_ADD ... NB_XOR (0..12); arg2: in place */     \
-  FJ_MICRO(Unary)     /* arg: UnaryOp */                                       \
+  FJ_MICRO(Binary) /* arg: NB_ADD ... NB_XOR (0..12); arg2: in place */        \
+  FJ_MICRO(Unary)  /* arg: UnaryOp */                                          \
   FJ_MICRO(ToBool)                                                             \
-  FJ_MICRO(Compare)   /* arg: Py_LT ...; arg2: the result becomes a bool */    \
-  FJ_MICRO(Is)        /* arg: inverted */                                      \
-  FJ_MICRO(Contains)  /* arg: inverted */                                      \
+  FJ_MICRO(Compare)  /* arg: Py_LT ...; arg2: the result becomes a bool */     \
+  FJ_MICRO(Is)       /* arg: inverted */                                       \
+  FJ_MICRO(Contains) /* arg: inverted */                                       \
   FJ_MICRO(Subscr)                                                             \
   FJ_MICRO(StoreSubscr)                                                        \
   FJ_MICRO(DeleteSubscr)                                                       \
@@ -78,7 +78,7 @@ inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
   FJ_MICRO(BuildConstKeyMap) /* the tuple of keys is on top */                 \
   FJ_MICRO(BuildSlice)                                                         \
   FJ_MICRO(BuildString)                                                        \
-  FJ_MICRO(ListAppend)       /* arg: depth of the container after the pop */   \
+  FJ_MICRO(ListAppend) /* arg: depth of the container after the pop */         \
   FJ_MICRO(SetAdd)                                                             \
   FJ_MICRO(MapAdd)                                                             \
   FJ_MICRO(ListExtend)                                                         \
@@ -92,13 +92,13 @@ inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
   FJ_MICRO(ConvertValue) /* arg: as above */                                   \
   /* control: target */                                                        \
   FJ_MICRO(Jump)                                                               \
-  FJ_MICRO(PopJump)      /* arg: JumpCondition */                              \
-  FJ_MICRO(JumpOrPop)    /* arg: kIfTrue or kIfFalse */                        \
+  FJ_MICRO(PopJump)   /* arg: JumpCondition */                                 \
+  FJ_MICRO(JumpOrPop) /* arg: kIfTrue or kIfFalse */                           \
   FJ_MICRO(GetIter)                                                            \
-  FJ_MICRO(ForIter)      /* exhausted: pops the iterator, goes to target */    \
-  FJ_MICRO(EndFor)       /* arg: how many it pops */                           \
+  FJ_MICRO(ForIter) /* exhausted: pops the iterator, goes to target */         \
+  FJ_MICRO(EndFor)  /* arg: how many it pops */                                \
   FJ_MICRO(Return)                                                             \
-  FJ_MICRO(ReturnConst)  /* object */                                          \
+  FJ_MICRO(ReturnConst) /* object */                                           \
   /* calls. arg: positional + keyword arguments; arg2: kCallableFirst */       \
   FJ_MICRO(Call)   /* object: tuple of keyword names, or null */               \
   FJ_MICRO(CallKw) /* the tuple of keyword names is on top */                  \
@@ -108,8 +108,8 @@ inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
   FJ_MICRO(MakeFunction)         /* arg: flags of what is below the code */    \
   FJ_MICRO(SetFunctionAttribute) /* arg: one of those flags */                 \
   /* exceptions */                                                             \
-  FJ_MICRO(Raise)        /* arg: how many operands */                          \
-  FJ_MICRO(Reraise)      /* arg: depth of the lasti, or 0 */                   \
+  FJ_MICRO(Raise)   /* arg: how many operands */                               \
+  FJ_MICRO(Reraise) /* arg: depth of the lasti, or 0 */                        \
   FJ_MICRO(PushExcInfo)                                                        \
   FJ_MICRO(PopExcept)                                                          \
   FJ_MICRO(CheckExcMatch)                                                      \
@@ -125,16 +125,16 @@ inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
   FJ_MICRO(MatchKeys)                                                          \
   FJ_MICRO(MatchClass)                                                         \
   /* imports, classes, interactive */                                          \
-  FJ_MICRO(ImportName)   /* object: name */                                    \
-  FJ_MICRO(ImportFrom)   /* object: name */                                    \
+  FJ_MICRO(ImportName) /* object: name */                                      \
+  FJ_MICRO(ImportFrom) /* object: name */                                      \
   FJ_MICRO(ImportStar)                                                         \
   FJ_MICRO(SetupAnnotations)                                                   \
   FJ_MICRO(PrintExpr)                                                          \
   /* generators and coroutines */                                              \
-  FJ_MICRO(Resume)       /* arg: where */                                      \
+  FJ_MICRO(Resume) /* arg: where */                                            \
   FJ_MICRO(ReturnGenerator)                                                    \
   FJ_MICRO(Yield)                                                              \
-  FJ_MICRO(Send)         /* target */                                          \
+  FJ_MICRO(Send) /* target */                                                  \
   FJ_MICRO(EndSend)                                                            \
   FJ_MICRO(GetYieldFromIter)                                                   \
   FJ_MICRO(GetAwaitable)                                                       \
@@ -148,7 +148,7 @@ enum class MicroOpKind : uint8_t {
 #define FJ_MICRO(name) k##name,
   FJ_MICRO_OPS(FJ_MICRO)
 #undef FJ_MICRO
-  kCount,
+      kCount,
 };
 const char* micro_op_name(MicroOpKind kind);  // decoder.cpp
 
@@ -161,7 +161,7 @@ struct MicroOp {
   int arg2 = 0;
   PyObject* object = nullptr;  // borrowed from the code object: const or name
   int target = -1;             // index of a micro-op
-  int offset = 0;  // in bytes, of the instruction as CPython reports it
+  int offset = 0;    // in bytes, of the instruction as CPython reports it
   int handler = -1;  // index into DecodedCode::handlers
 };
 

@@ -33,8 +33,10 @@ ResidualCache::ResidualCache(PyCodeObject* code) {
   parts.varnames = slot_names(code, 0, num_base);
   parts.freevars = Ref::steal(PyCode_GetFreevars(code));
   parts.cellvars = Ref::steal(PyCode_GetCellvars(code));
-  if (code->co_flags & kGeneratorFlags) why_not = "generator or coroutine";
-  else if (!(code->co_flags & CO_OPTIMIZED)) why_not = "class or module body";
+  if (code->co_flags & kGeneratorFlags)
+    why_not = "generator or coroutine";
+  else if (!(code->co_flags & CO_OPTIMIZED))
+    why_not = "class or module body";
   if (!parts.varnames || !parts.freevars || !parts.cellvars) {
     PyErr_Clear();
     why_not = "out of memory";
@@ -99,8 +101,10 @@ Place find_place(PyObject* code, int offset) {
     place.cache = extra->derived->origin;
     const auto& units = extra->derived->original_unit;
     unit = unit >= 0 && unit < int(units.size()) ? units[unit] : -1;
-    if (extra->derived->is_residual) place.why_not = "residual code";
-    else if (unit < 0) place.why_not = "before the frame is set up";
+    if (extra->derived->is_residual)
+      place.why_not = "residual code";
+    else if (unit < 0)
+      place.why_not = "before the frame is set up";
   } else {
     if (!extra->residual) {
       extra->residual = std::make_shared<ResidualCache>(
@@ -154,8 +158,8 @@ bool is_possible(const ResidualCache& cache, int index,
   if (known.stack.size() != frame.stack.size()) return false;
   for (size_t i = 0; i < frame.stack.size(); ++i) {
     StackItemKind kind = frame.stack[i].kind;
-    bool is_value = kind == StackItemKind::kValue ||
-                    kind == StackItemKind::kSavedException;
+    bool is_value =
+        kind == StackItemKind::kValue || kind == StackItemKind::kSavedException;
     if (known.stack[i] == StackKind::kValue && !is_value) return false;
     if (known.stack[i] == StackKind::kNull && kind != StackItemKind::kNull)
       return false;
@@ -189,8 +193,8 @@ Status adopt(const std::shared_ptr<ResidualCache>& cache, std::string key,
              Generated& generated) {
   CodeExtra* extra = code_extra(generated.code.get());
   if (!extra)
-    return Break{BreakReason::kInternal, "no room for data of a code object",
-                 {}};
+    return Break{
+        BreakReason::kInternal, "no room for data of a code object", {}};
   generated.info->origin = cache;
   generated.info->key = key;
   cache->codes[key] = generated.code.get();

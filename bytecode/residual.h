@@ -13,8 +13,9 @@
 //
 //   def f(x):                     residual(x, stack...):  prologue
 //     y = x + 1                     -> CALL print
-//     print(y)    # breaks             tail: return (marker, resume, x, y, None)
-//     return y * 2                resume(x, y, .s0):      prologue; POP_TOP; ...
+//     print(y)    # breaks             tail: return (marker, resume, x, y,
+//     None) return y * 2                resume(x, y, .s0):      prologue;
+//     POP_TOP; ...
 //
 // Names, file and line numbers stay the user's. The tail makes the resume
 // function with MAKE_FUNCTION, so it has the globals of the residual function,

@@ -92,7 +92,9 @@ class Builder {
     int value = first_temp();
     for (const StackItem& item : frame_.stack) {
       switch (item.kind) {
-        case StackItemKind::kNull: emit(op_.push_null); break;
+        case StackItemKind::kNull:
+          emit(op_.push_null);
+          break;
         case StackItemKind::kLasti:
           lasti_consts_.emplace_back(int(consts_.size()), item.lasti);
           emit(op_.load_const, constant(Ref()));
@@ -102,7 +104,9 @@ class Builder {
           emit(op_.push_exc_info);
           emit(op_.pop_top);
           break;
-        case StackItemKind::kValue: take(value++); break;
+        case StackItemKind::kValue:
+          take(value++);
+          break;
       }
     }
   }
@@ -150,8 +154,10 @@ class Builder {
     if (last.opcode == op_.resume) last = plain(op_.nop);
     if (loads_method(body[index])) {
       // As a plain attribute the pair is static: the bound method and a NULL.
-      if (row_of(last).lowering == Lowering::kName) last.opcode = op_.load_attr;
-      else last.arg &= ~1;
+      if (row_of(last).lowering == Lowering::kName)
+        last.opcode = op_.load_attr;
+      else
+        last.arg &= ~1;
       emit(op_.push_null);
       if (!kCallableFirst) emit(op_.swap, 2);
     }
@@ -171,8 +177,10 @@ class Builder {
     emit(op_.make_function, 0);
     int count = 2;
     for (int i = 0; i < cache_.num_base; ++i, ++count) {
-      if (exit.frame.bound[i]) take(i);
-      else emit(op_.load_const, constant(Ref::borrow(Py_None)));
+      if (exit.frame.bound[i])
+        take(i);
+      else
+        emit(op_.load_const, constant(Ref::borrow(Py_None)));
     }
     for (int i = 0; i < cache_.num_frees; ++i, ++count)
       emit(op_.load_fast, num_locals() + i);
@@ -221,7 +229,8 @@ class Builder {
   }
 
   int renumbered(int slot) const {
-    return slot < cache_.num_base ? slot : slot - cache_.num_base + num_locals();
+    return slot < cache_.num_base ? slot
+                                  : slot - cache_.num_base + num_locals();
   }
 
   void copy(int index) {
@@ -312,7 +321,8 @@ std::vector<int> Builder::original_units() const {
     const Instruction& from = cache_.body.instructions[origin_[i]];
     const Instruction& to = out_.instructions[i];
     for (int unit = to.start; unit < to.end; ++unit)
-      units[unit] = std::clamp(from.at + unit - to.at, from.start, from.end - 1);
+      units[unit] =
+          std::clamp(from.at + unit - to.at, from.start, from.end - 1);
   }
   return units;
 }
@@ -330,8 +340,8 @@ Result<Generated> Builder::finish(bool is_residual) {
                      consts_[i].new_reference());
   parts.arg_count = num_params();
   parts.flags &= ~(CO_VARARGS | CO_VARKEYWORDS);
-  parts.stack_size = std::max(parts.stack_size + 2, num_locals() + 4 +
-                                                        cache_.num_frees);
+  parts.stack_size =
+      std::max(parts.stack_size + 2, num_locals() + 4 + cache_.num_frees);
   Generated generated;
   FJ_TRY(generated.code, make_code(parts, assembled));
   generated.info = std::make_unique<DerivedCode>();
@@ -375,7 +385,8 @@ Result<std::vector<Exit>> exits_of(const ResidualCache& cache, int index,
   std::vector<Exit> exits;
   auto not_static = [] {
     return Break{BreakReason::kBreakNotResumable,
-                 "the stack behind the break is not known", {}};
+                 "the stack behind the break is not known",
+                 {}};
   };
   for (Successor successor : successors(cache.body, index)) {
     AbstractFrame after = abstract_frame(frame);
@@ -426,9 +437,8 @@ Result<Generated> build_residual(const ResidualCache& cache, int index,
   Builder builder(cache, frame, int(temps), instruction.location);
   builder.prologue();
   bool has_lasti = std::any_of(
-      frame.stack.begin(), frame.stack.end(), [](const StackItem& item) {
-        return item.kind == StackItemKind::kLasti;
-      });
+      frame.stack.begin(), frame.stack.end(),
+      [](const StackItem& item) { return item.kind == StackItemKind::kLasti; });
   if (PY_MINOR_VERSION < 13) builder.dead_make_cells();
   int jump_label = builder.assembly().new_label();
   builder.breaking_instruction(index, jump_label);

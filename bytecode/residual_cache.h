@@ -29,10 +29,10 @@ class ResidualCache {
   CodeParts parts;
   int num_base = 0;  // locals and cells: slots that keep their number
   int num_frees = 0;
-  int resume_index = 0;              // of the first RESUME
-  const char* why_not = nullptr;     // the whole code has no breaks
+  int resume_index = 0;           // of the first RESUME
+  const char* why_not = nullptr;  // the whole code has no breaks
   std::vector<std::optional<AbstractFrame>> frames;  // before each instruction
-  CodeExtra* owner = nullptr;        // of the user's code, while it lives
+  CodeExtra* owner = nullptr;  // of the user's code, while it lives
   std::unordered_map<std::string, PyObject*> codes;  // weak
 
   int num_slots() const { return num_base + num_frees; }
@@ -46,7 +46,7 @@ struct DerivedCode {
   std::shared_ptr<ResidualCache> origin;
   std::string key;  // in origin->codes
   bool is_residual = false;
-  int num_locals = 0;  // its co_nlocals: frees come behind
+  int num_locals = 0;              // its co_nlocals: frees come behind
   std::vector<int> original_unit;  // per code unit; -1: not of the user's code
   std::vector<ResidualArg> args;   // residual only, in slots of the origin
   std::vector<Ref> resume_codes;   // residual only

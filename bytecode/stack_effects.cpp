@@ -36,11 +36,14 @@ StackKind merge(StackKind a, StackKind b) {
 bool store(AbstractFrame& frame, int slot) {
   if (frame.stack.empty()) return false;
   switch (frame.stack.back()) {
-    case StackKind::kNull: frame.slots[slot] = kSlotUnbound; break;
+    case StackKind::kNull:
+      frame.slots[slot] = kSlotUnbound;
+      break;
     case StackKind::kMaybeNull:
       frame.slots[slot] = kSlotBound | kSlotUnbound;
       break;
-    default: frame.slots[slot] = kSlotBound;
+    default:
+      frame.slots[slot] = kSlotBound;
   }
   frame.stack.pop_back();
   return true;
@@ -105,7 +108,8 @@ bool apply_effect(const Instruction& instruction, bool jump,
     return true;
   }
   switch (row.kind) {
-    case MicroOpKind::kPushNull: return push(stack, StackKind::kNull);
+    case MicroOpKind::kPushNull:
+      return push(stack, StackKind::kNull);
     case MicroOpKind::kLoadGlobal:
       if (!(arg & 1)) return push(stack);
       push_pair(stack, StackKind::kNull);
@@ -117,24 +121,36 @@ bool apply_effect(const Instruction& instruction, bool jump,
     case MicroOpKind::kCopy:
       if (arg < 1 || size_t(arg) > stack.size()) return false;
       return push(stack, stack[stack.size() - arg]);
-    case MicroOpKind::kLoadFastAndClear: return load_and_clear(frame, arg);
+    case MicroOpKind::kLoadFastAndClear:
+      return load_and_clear(frame, arg);
     case MicroOpKind::kLoadFast:
     case MicroOpKind::kLoadFastCheck:
-    case MicroOpKind::kLoadClosure: return load(frame, arg);
-    case MicroOpKind::kStoreFast: return store(frame, arg);
-    case MicroOpKind::kDeleteFast: frame.slots[arg] = kSlotUnbound; return true;
-    case MicroOpKind::kMakeCell: frame.slots[arg] = kSlotBound; return true;
+    case MicroOpKind::kLoadClosure:
+      return load(frame, arg);
+    case MicroOpKind::kStoreFast:
+      return store(frame, arg);
+    case MicroOpKind::kDeleteFast:
+      frame.slots[arg] = kSlotUnbound;
+      return true;
+    case MicroOpKind::kMakeCell:
+      frame.slots[arg] = kSlotBound;
+      return true;
     case MicroOpKind::kCopyFreeVars:
       for (int i = 0; i < arg; ++i)
         frame.slots[frame.slots.size() - 1 - i] = kSlotBound;
       return true;
-    case MicroOpKind::kCall: return drop(stack, arg + 2) && push(stack);
-    case MicroOpKind::kCallKw: return drop(stack, arg + 3) && push(stack);
+    case MicroOpKind::kCall:
+      return drop(stack, arg + 2) && push(stack);
+    case MicroOpKind::kCallKw:
+      return drop(stack, arg + 3) && push(stack);
     case MicroOpKind::kCallEx:
       return drop(stack, 3 + (arg & 1)) && push(stack);
-    case MicroOpKind::kPushExcInfo: return push(stack);
-    case MicroOpKind::kForIter: return jump ? drop(stack, 1) : push(stack);
-    default: return apply_counted(instruction, jump, stack);
+    case MicroOpKind::kPushExcInfo:
+      return push(stack);
+    case MicroOpKind::kForIter:
+      return jump ? drop(stack, 1) : push(stack);
+    default:
+      return apply_counted(instruction, jump, stack);
   }
 }
 
@@ -145,14 +161,16 @@ std::vector<Successor> successors(const Assembly& body, int index) {
     case MicroOpKind::kReturn:
     case MicroOpKind::kReturnConst:
     case MicroOpKind::kRaise:
-    case MicroOpKind::kReraise: return {};
+    case MicroOpKind::kReraise:
+      return {};
     case MicroOpKind::kJump:
       return {{body.labels[instruction.target], true}};
     case MicroOpKind::kForIter:
       // Exhaustion skips the END_FOR [POP_TOP] at the target.
       return {{index + 1, false},
               {body.labels[instruction.target] + row.extra, true}};
-    default: break;
+    default:
+      break;
   }
   if (instruction.target >= 0)
     return {{index + 1, false}, {body.labels[instruction.target], true}};

@@ -1,16 +1,18 @@
 """Checks of the assembler and the stack analysis, for test_assembler.cpp."""
+
+# ruff: noqa: E402, F821  (`fj` is the module under test)
 import os
 import sys
 
 sys.path.insert(0, os.path.dirname(sys._getframe().f_code.co_filename))
-from library_code import library_code  # noqa: E402
+from library_code import library_code
 
 sys.path.pop(0)
 GENERATOR = 0x20 | 0x80 | 0x200
 
 
 def place(code):
-    return f'{code.co_filename}:{code.co_firstlineno} {code.co_name}'
+    return f"{code.co_filename}:{code.co_firstlineno} {code.co_name}"
 
 
 def remakes_library():
@@ -23,13 +25,13 @@ def remakes_library():
             wide += 1
             continue
         if raw != code.co_code:
-            return 'code of ' + place(code)
+            return "code of " + place(code)
         if handlers != code.co_exceptiontable:
-            return 'exception table of ' + place(code)
+            return "exception table of " + place(code)
         if lines != code.co_linetable:
-            return 'location table of ' + place(code)
+            return "location table of " + place(code)
         count += 1
-    return None if count > 1000 else f'only {count}'
+    return None if count > 1000 else f"only {count}"
 
 
 def stack_depths():
@@ -38,7 +40,7 @@ def stack_depths():
             continue  # never analysed: there are no breaks in them
         depths = fj.analyze(code)
         if depths is None:
-            return 'cannot analyse ' + place(code)
+            return "cannot analyse " + place(code)
         if max(depths.values()) > code.co_stacksize:
-            return 'too deep: ' + place(code)
+            return "too deep: " + place(code)
     return None

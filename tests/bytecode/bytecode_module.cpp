@@ -40,10 +40,10 @@ PyObject* py_decode(PyObject*, PyObject* code) {
       Py_DECREF(handler);
       handler = Py_BuildValue("(iii)", h.target, h.depth, int(h.lasti));
     }
-    Ref row = Ref::steal(Py_BuildValue(
-        "(siiONiN)", micro_op_name(op.op), op.arg, op.arg2,
-        op.object ? op.object : Py_None, optional_index(op.target), op.offset,
-        handler));
+    Ref row = Ref::steal(
+        Py_BuildValue("(siiONiN)", micro_op_name(op.op), op.arg, op.arg2,
+                      op.object ? op.object : Py_None,
+                      optional_index(op.target), op.offset, handler));
     if (!row || PyList_Append(list.get(), row.get()) < 0) return nullptr;
   }
   return list.release();
@@ -82,11 +82,10 @@ PyObject* py_reassemble(PyObject*, PyObject* code) {
     PyErr_SetString(PyExc_RuntimeError, "cannot reassemble");
     return nullptr;
   }
-  return Py_BuildValue("(y#y#y#)", out.code.data(), Py_ssize_t(out.code.size()),
-                       out.exception_table.data(),
-                       Py_ssize_t(out.exception_table.size()),
-                       out.location_table.data(),
-                       Py_ssize_t(out.location_table.size()));
+  return Py_BuildValue(
+      "(y#y#y#)", out.code.data(), Py_ssize_t(out.code.size()),
+      out.exception_table.data(), Py_ssize_t(out.exception_table.size()),
+      out.location_table.data(), Py_ssize_t(out.location_table.size()));
 }
 
 // analyze(code) -> {offset: depth} of what is reached; None: cannot analyse
@@ -97,8 +96,7 @@ PyObject* py_analyze(PyObject*, PyObject* object) {
   int args = code->co_argcount + code->co_kwonlyargcount +
              bool(code->co_flags & CO_VARARGS) +
              bool(code->co_flags & CO_VARKEYWORDS);
-  auto frames =
-      analyze(body, code->co_nlocalsplus, args, code->co_nfreevars);
+  auto frames = analyze(body, code->co_nlocalsplus, args, code->co_nfreevars);
   if (!frames) Py_RETURN_NONE;
   Ref depths = Ref::steal(PyDict_New());
   for (size_t i = 0; i < frames->size(); ++i) {
@@ -248,14 +246,13 @@ std::string take_error() {
   PyErr_NormalizeException(&type, &value, &traceback);
   Ref t = Ref::steal(type), v = Ref::steal(value), b = Ref::steal(traceback);
   Ref module = Ref::steal(PyImport_ImportModule("traceback"));
-  Ref lines = Ref::steal(module ? PyObject_CallMethod(
-                                      module.get(), "format_exception", "OOO",
-                                      t.get(), v.get(),
-                                      b ? b.get() : Py_None)
-                                : nullptr);
+  Ref lines = Ref::steal(
+      module ? PyObject_CallMethod(module.get(), "format_exception", "OOO",
+                                   t.get(), v.get(), b ? b.get() : Py_None)
+             : nullptr);
   Ref empty = Ref::steal(PyUnicode_FromString(""));
-  Ref text = Ref::steal(lines ? PyUnicode_Join(empty.get(), lines.get())
-                              : nullptr);
+  Ref text =
+      Ref::steal(lines ? PyUnicode_Join(empty.get(), lines.get()) : nullptr);
   const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
   PyErr_Clear();
   return utf8 ? utf8 : "an error that cannot be shown";
@@ -282,8 +279,8 @@ std::string run_python_test(const std::string& file,
       PyDict_SetItemString(globals.get(), "__builtins__",
                            PyEval_GetBuiltins()) < 0)
     return take_error();
-  Ref done = Ref::steal(
-      PyEval_EvalCode(code.get(), globals.get(), globals.get()));
+  Ref done =
+      Ref::steal(PyEval_EvalCode(code.get(), globals.get(), globals.get()));
   if (!done) return take_error();
   PyObject* entry = PyDict_GetItemString(globals.get(), function.c_str());
   if (!entry) return "no function " + function;

@@ -1,4 +1,5 @@
 """Code objects of standard library modules, for the checks beside this file."""
+
 import os
 import sysconfig
 import types
@@ -22,19 +23,18 @@ def nested(code):
 
 def library_code():
     """Every code object of the sample, of everything with FJ_WHOLE_LIBRARY."""
-    root = sysconfig.get_paths()['stdlib']
-    if os.environ.get('FJ_WHOLE_LIBRARY'):
+    root = sysconfig.get_paths()["stdlib"]
+    if os.environ.get("FJ_WHOLE_LIBRARY"):
         paths = []
         for folder, dirs, names in os.walk(root):
-            dirs[:] = [d for d in dirs if d not in ('site-packages', 'lib2to3')]
-            paths += [os.path.join(folder, n) for n in names
-                      if n.endswith('.py')]
+            dirs[:] = [d for d in dirs if d not in ("site-packages", "lib2to3")]
+            paths += [os.path.join(folder, n) for n in names if n.endswith(".py")]
     else:
-        paths = [os.path.join(root, name + '.py') for name in SAMPLE]
+        paths = [os.path.join(root, name + ".py") for name in SAMPLE]
     for path in sorted(paths):
         try:
-            with open(path, encoding='utf-8') as file:
-                code = compile(file.read(), path, 'exec', dont_inherit=True)
+            with open(path, encoding="utf-8") as file:
+                code = compile(file.read(), path, "exec", dont_inherit=True)
         except (OSError, SyntaxError, UnicodeDecodeError, ValueError):
             continue
         yield from nested(code)

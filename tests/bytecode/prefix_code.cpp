@@ -39,9 +39,7 @@ class PrefixBuilder {
   }
 
  private:
-  Break fail(const char* why) {
-    return Break{BreakReason::kInternal, why, {}};
-  }
+  Break fail(const char* why) { return Break{BreakReason::kInternal, why, {}}; }
   int number(const char* name) { return opcode_table().number(name); }
 
   Instruction& emit(const char* name, int arg = 0) {
@@ -122,10 +120,10 @@ class PrefixBuilder {
                        consts_[i].new_reference());
     FJ_TRY(Ref names, from_api(PyList_New(0)));
     for (int i = 0; i < num_base_ + num_temps_; ++i) {
-      Ref name = i < num_base_
-                     ? Ref::borrow(PyTuple_GET_ITEM(code_->co_localsplusnames,
-                                                    i))
-                     : Ref::steal(PyUnicode_FromFormat(".p%d", i - num_base_));
+      Ref name =
+          i < num_base_
+              ? Ref::borrow(PyTuple_GET_ITEM(code_->co_localsplusnames, i))
+              : Ref::steal(PyUnicode_FromFormat(".p%d", i - num_base_));
       if (!name || PyList_Append(names.get(), name.get()) < 0)
         return Result<PrefixCode>::raised();
     }
@@ -142,13 +140,12 @@ class PrefixBuilder {
     PrefixCode prefix;
     FJ_TRY(prefix.code, make_code(parts, assembled));
     // Keyword-only parameters keep their kind.
-    FJ_TRY(Ref replace, from_api(PyObject_GetAttrString(prefix.code.get(),
-                                                        "replace")));
+    FJ_TRY(Ref replace,
+           from_api(PyObject_GetAttrString(prefix.code.get(), "replace")));
     FJ_TRY(Ref changes,
-           from_api(Py_BuildValue("{s:i,s:i}", "co_kwonlyargcount",
-                                  code_->co_kwonlyargcount,
-                                  "co_posonlyargcount",
-                                  code_->co_posonlyargcount)));
+           from_api(Py_BuildValue(
+               "{s:i,s:i}", "co_kwonlyargcount", code_->co_kwonlyargcount,
+               "co_posonlyargcount", code_->co_posonlyargcount)));
     FJ_TRY(Ref no_args, from_api(PyTuple_New(0)));
     FJ_TRY(prefix.code, from_api(PyObject_Call(replace.get(), no_args.get(),
                                                changes.get())));

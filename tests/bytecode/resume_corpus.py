@@ -3,7 +3,8 @@
 CASES: (function, [arguments or a factory of them...]). Whatever a function
 does beyond its result it writes to LOG.
 """
-import collections
+
+# ruff: noqa: F821, F842, UP008
 import contextlib
 import sys
 
@@ -15,6 +16,7 @@ def case(*argument_sets):
     def register(function):
         CASES.append((function, argument_sets or ((),)))
         return function
+
     return register
 
 
@@ -23,8 +25,8 @@ def say(*values):
     return values[0] if values else None
 
 
-def fail(text='fail', kind=ValueError):
-    LOG.append(('fail', text))
+def fail(text="fail", kind=ValueError):
+    LOG.append(("fail", text))
     raise kind(text)
 
 
@@ -34,47 +36,52 @@ class Manager:
         self.bad_enter, self.bad_exit = bad_enter, bad_exit
 
     def __enter__(self):
-        say('enter', self.name)
+        say("enter", self.name)
         if self.bad_enter:
-            raise KeyError('enter')
+            raise KeyError("enter")
         return self.name
 
     def __exit__(self, kind, value, traceback):
-        say('exit', self.name, kind and kind.__name__, repr(value),
-            repr(sys.exc_info()[1]))
+        say(
+            "exit",
+            self.name,
+            kind and kind.__name__,
+            repr(value),
+            repr(sys.exc_info()[1]),
+        )
         if self.bad_exit:
-            raise IndexError('exit')
+            raise IndexError("exit")
         return self.swallow
 
 
 class Point:
-    __match_args__ = ('x', 'y')
+    __match_args__ = ("x", "y")
 
     def __init__(self, x, y):
         self.x, self.y = x, y
 
     def __repr__(self):
-        return f'Point({self.x}, {self.y})'
+        return f"Point({self.x}, {self.y})"
 
     def __add__(self, other):
-        say('add')
+        say("add")
         return Point(self.x + other.x, self.y + other.y)
 
     def scaled(self, by, *, plus=0):
-        say('scaled', by)
+        say("scaled", by)
         return Point(self.x * by + plus, self.y * by + plus)
 
     @property
     def risky(self):
-        say('risky')
+        say("risky")
         if self.x < 0:
-            raise AttributeError('negative')
+            raise AttributeError("negative")
         return self.x
 
     def __getattr__(self, name):
-        say('getattr', name)
-        if name == 'method':
-            return lambda *a: ('method', a)
+        say("getattr", name)
+        if name == "method":
+            return lambda *a: ("method", a)
         raise AttributeError(name)
 
 
@@ -83,30 +90,30 @@ class Truth:
         self.value = value
 
     def __bool__(self):
-        say('bool', self.value)
-        if self.value == 'bad':
-            raise TypeError('no truth')
+        say("bool", self.value)
+        if self.value == "bad":
+            raise TypeError("no truth")
         return bool(self.value)
 
 
-@case((1, 2), (3, 'x'), (0.5, 4))
+@case((1, 2), (3, "x"), (0.5, 4))
 def arithmetic(a, b):
     c = a * 2 + b
     d = [c, -a, ~int(a), not b, +a]
-    d += [a ** 2, c is b, a in d]
+    d += [a**2, c is b, a in d]
     return c, d
 
 
 @case((0,), (3,), (7,), (200,))
 def branches(n):
     if n == 0:
-        r = 'zero'
+        r = "zero"
     elif n < 5 and n != 4:
-        r = 'small'
+        r = "small"
     elif n > 100 or n == 7:
-        r = 'odd'
+        r = "odd"
     else:
-        r = 'else'
+        r = "else"
     return r if n else (r, n)
 
 
@@ -131,7 +138,7 @@ def for_loop(values):
             break
         out.append(say(v) * i)
     else:
-        out.append('end')
+        out.append("end")
     return out
 
 
@@ -147,29 +154,29 @@ def nested_loops(n, m):
     return found
 
 
-@case((1,), (0,), ('s',), (None,))
+@case((1,), (0,), ("s",), (None,))
 def try_except(v):
     try:
         r = say(10 / v)
     except ZeroDivisionError as e:
-        r = 'zero', str(e), sys.exc_info()[0].__name__
+        r = "zero", str(e), sys.exc_info()[0].__name__
     except TypeError:
-        r = 'type', str(sys.exc_info()[1])
-        say('handling')
+        r = "type", str(sys.exc_info()[1])
+        say("handling")
         if v is None:
             raise
     else:
-        r = 'fine', r
+        r = "fine", r
     return r, sys.exc_info()
 
 
 @case((1,), (0,))
 def try_finally(v):
     try:
-        say('body')
+        say("body")
         return 10 / v
     finally:
-        say('finally', repr(sys.exc_info()[1]))
+        say("finally", repr(sys.exc_info()[1]))
 
 
 @case((0,), (1,), (2,))
@@ -178,12 +185,12 @@ def chained(v):
     try:
         try:
             if v == 1:
-                fail('one')
+                fail("one")
             out.append(1 // v)
         except ValueError as e:
-            raise KeyError('two') from e
+            raise KeyError("two") from e
         finally:
-            out.append(say('finally'))
+            out.append(say("finally"))
     except (KeyError, ZeroDivisionError) as e:
         out += [repr(e), repr(e.__cause__), repr(e.__context__)]
     return out
@@ -193,18 +200,18 @@ def chained(v):
 def nested_handlers(v):
     out = []
     try:
-        fail('outer')
+        fail("outer")
     except ValueError as first:
         out.append(str(sys.exc_info()[1]))
         try:
-            fail('inner')
+            fail("inner")
         except ValueError as second:
             out.append(repr(second.__context__))
             if v == 1:
                 raise
         out.append(str(sys.exc_info()[1]))
         if v == 2:
-            raise RuntimeError('third')
+            raise RuntimeError("third")
     out.append(sys.exc_info())
     return out
 
@@ -224,7 +231,7 @@ def loop_finally(v):
     return i
 
 
-@case(([3, 0, 'x', None, 1],))
+@case(([3, 0, "x", None, 1],))
 def loop_try(values):
     """The breaking call raises and control comes back to it in the loop."""
     out = []
@@ -232,38 +239,37 @@ def loop_try(values):
         try:
             out.append(6 / v)
         except ZeroDivisionError:
-            out.append('zero')
+            out.append("zero")
             continue
         except TypeError:
-            extra = say('type')
+            extra = say("type")
             if v is None:
                 break
         else:
-            say('else', v)
+            say("else", v)
         finally:
-            out.append(say('f'))
+            out.append(say("f"))
     return out, extra
 
 
 @case((False, False), (True, False), (True, True))
 def with_block(bad, swallow):
-    with Manager('a', swallow) as name:
+    with Manager("a", swallow) as name:
         say(name)
         if bad:
-            fail('in with')
+            fail("in with")
         r = 1
-    return 'behind', bad
+    return "behind", bad
 
 
 @case((0,), (1,), (2,), (3,))
 def with_failures(v):
-    with Manager('outer', swallow=v == 3):
-        with Manager('x', bad_enter=v == 1, bad_exit=v == 2) as x, \
-                Manager('y'):
-            say('body', x)
+    with Manager("outer", swallow=v == 3):
+        with Manager("x", bad_enter=v == 1, bad_exit=v == 2) as x, Manager("y"):
+            say("body", x)
             if v == 3:
-                fail('body')
-        say('after')
+                fail("body")
+        say("after")
     return v
 
 
@@ -273,17 +279,17 @@ def with_jumps(v):
         with Manager(i):
             if i == 1:
                 if v == 0:
-                    return 'return', i
+                    return "return", i
                 if v == 1:
                     continue
                 break
             say(i)
-    return 'end', i
+    return "end", i
 
 
 @case((3,), (0,))
 def comprehensions(n):
-    x = 'keep'
+    x = "keep"
     a = [say(x) * 2 for x in range(n) if x != 1]
     b = {x: x + 1 for x in a}
     c = {x % 2 for x in range(n)}
@@ -302,7 +308,7 @@ def unbound_comprehension(n):
 
 @case((2,), (0,))
 def raising_comprehension(n):
-    x = 'keep'
+    x = "keep"
     try:
         return [4 // x for x in range(n, -1, -1)]
     except ZeroDivisionError:
@@ -317,6 +323,7 @@ def closures(k):
         nonlocal total
         total += d
         return total
+
     add(1)
     say(total)
     total *= 3
@@ -339,6 +346,7 @@ def make_counter():
         nonlocal count
         count = 0
         seen[:] = [1]
+
     use_free.reset = reset
     return use_free
 
@@ -350,11 +358,12 @@ CASES.append((make_counter(), [(3,)]))
 def cell_arguments(a, b):
     def get():
         return a, b
+
     a += 1
     try:
         c = a / b
     except ZeroDivisionError:
-        c, b = None, 'replaced'
+        c, b = None, "replaced"
     return get(), c, sorted(locals())
 
 
@@ -362,6 +371,7 @@ def cell_arguments(a, b):
 def unbound_cell(flag):
     def get():
         return v
+
     if flag:
         v = 1
         say(get())
@@ -375,11 +385,11 @@ def unbound_cell(flag):
 @case((0,), (1,), (2,))
 def maybe_unbound(flag):
     if flag == 1:
-        v = say('v')
+        v = say("v")
     elif flag == 2:
         v = 5
         del v
-    say('between')
+    say("between")
     try:
         return v
     except UnboundLocalError as e:
@@ -391,22 +401,27 @@ def deleting(a):
     b = [a]
     c = b
     del b
-    say('deleted')
+    say("deleted")
     del a, c
     return sorted(locals())
 
 
 def _keywords(*args, **kwargs):
-    say('called', len(args))
+    say("called", len(args))
     return args, list(kwargs.items())
 
 
 @case((1, 2), (1, 2, 3))
 def calls(a, *rest):
-    more = {'z': a}
-    return (_keywords(a, x=say(a)), _keywords(*rest, **more),
-            _keywords(a, *(3,), y=1, **more, w=say(5)), _keywords(**more),
-            _keywords(a, k=2 if a else say(3)), _keywords(*rest, a))
+    more = {"z": a}
+    return (
+        _keywords(a, x=say(a)),
+        _keywords(*rest, **more),
+        _keywords(a, *(3,), y=1, **more, w=say(5)),
+        _keywords(**more),
+        _keywords(a, k=2 if a else say(3)),
+        _keywords(*rest, a),
+    )
 
 
 def keyword_only(a, /, b=2, *c, d, e=5, **f):
@@ -418,33 +433,41 @@ CASES.append((lambda: keyword_only(1, d=4, g=7), [()]))
 CASES.append((keyword_only, [(1,)]))
 
 
-@case((1,), ((1, 2),), ([1, 2, 3],), ({'k': 1, 'z': 2},), (Point(0, 3),),
-      (Point(4, 4),), ('text',), (None,))
+@case(
+    (1,),
+    ((1, 2),),
+    ([1, 2, 3],),
+    ({"k": 1, "z": 2},),
+    (Point(0, 3),),
+    (Point(4, 4),),
+    ("text",),
+    (None,),
+)
 def matching(v):
     match v:
         case 1 | 2:
-            return 'number', v
+            return "number", v
         case (a, b):
-            return 'pair', a, b
+            return "pair", a, b
         case [a, *rest] if say(len(rest)) == 2:
-            return 'list', a, rest
-        case {'k': k, **rest}:
-            return 'mapping', k, rest
+            return "list", a, rest
+        case {"k": k, **rest}:
+            return "mapping", k, rest
         case Point(0, y):
-            return 'point', y
+            return "point", y
         case Point(x=x, y=y) if x == y:
-            return 'diagonal', x
+            return "diagonal", x
         case str() as text:
             return text
-    return 'other'
+    return "other"
 
 
 @case((5,), (-5,))
 def methods(n):
-    parts = 'a,b'.split(',')
+    parts = "a,b".split(",")
     parts.append(str(n).zfill(say(4)))
     p = Point(n, 1).scaled(2, plus=say(3))
-    return '-'.join(x.upper() for x in parts), p.scaled(p.scaled(1).x).y
+    return "-".join(x.upper() for x in parts), p.scaled(p.scaled(1).x).y
 
 
 @case((5,), (-5,))
@@ -476,25 +499,30 @@ def subscripts(values):
 
 @case((1, 5, 3), (9, 5, 1))
 def comparisons(a, b, c):
-    return (say(a) < say(b) < say(c), a < b > c != a, (a, b) in [(1, 5)],
-            a is not b, c not in (1,))
+    return (
+        say(a) < say(b) < say(c),
+        a < b > c != a,
+        (a, b) in [(1, 5)],
+        a is not b,
+        c not in (1,),
+    )
 
 
 @case((1, 0), (0, 1), (0, 0))
 def booleans(a, b):
     x = say(a) and say(b)
-    y = say(a) or say(b) or 'none'
-    z = (a if say(b) else b) if a or not b else 'q'
+    y = say(a) or say(b) or "none"
+    z = (a if say(b) else b) if a or not b else "q"
     return x, y, z
 
 
-@case((1,), (0,), ('bad',))
+@case((1,), (0,), ("bad",))
 def truths(v):
     r = []
     if Truth(v):
-        r.append('true')
+        r.append("true")
     while Truth(v) and len(r) < 3:
-        r.append('loop')
+        r.append("loop")
         v = 0
     return r, (not Truth(v)), Truth(v) or Truth(1).value
 
@@ -511,9 +539,9 @@ def none_tests(v):
     return r if v is None else v
 
 
-@case((3.14159, 'x'))
+@case((3.14159, "x"))
 def formatting(a, b):
-    return f'{a:.2f} {b!r:>{5}} {say(b)} {a!s}' + f'{b}'
+    return f"{a:.2f} {b!r:>{5}} {say(b)} {a!s}" + f"{b}"
 
 
 @case((1, 2))
@@ -521,7 +549,7 @@ def unpacking(a, b):
     a, b = b, a
     (c, d), e = (a, b), [say(1)]
     f, *g, h = range(5)
-    x = y = z = say('z')
+    x = y = z = say("z")
     try:
         p, q = say([1, 2, 3])
     except ValueError as error:
@@ -531,15 +559,17 @@ def unpacking(a, b):
 
 @case((1,), (0,))
 def asserting(v):
-    assert v, say('message')
-    return 'fine'
+    assert v, say("message")
+    return "fine"
 
 
 @case((4,))
 def importing(n):
     import math
-    from os.path import join, sep as s
-    return math.sqrt(n), join('a', 'b').replace(s, '/')
+    from os.path import join
+    from os.path import sep as s
+
+    return math.sqrt(n), join("a", "b").replace(s, "/")
 
 
 @case((4,))
@@ -562,7 +592,7 @@ def global_names(n):
 
 class Base:
     def hello(self, x):
-        return 'base', x
+        return "base", x
 
     @classmethod
     def name(cls):
@@ -570,7 +600,7 @@ class Base:
 
 
 class Derived(Base):
-    tag = 'tag'
+    tag = "tag"
 
     def hello(self, x):
         r = super().hello(say(x))
@@ -597,6 +627,7 @@ def local_class(n):
 
         def get(self):
             return self.k, super().hello(n)
+
     return Local().get(), Local.name()
 
 
@@ -604,7 +635,7 @@ def local_class(n):
 def walrus(n):
     if (m := say(n)) and (k := m + 1) > 1:
         return m, k
-    return [y := 1, y ** 2], y
+    return [y := 1, y**2], y
 
 
 @case((3,))
@@ -612,8 +643,8 @@ def local_names(n):
     a = 1
     b = lambda: a
     r = dict(locals())
-    r.pop('b')
-    c = eval('n + a', globals(), locals())
+    r.pop("b")
+    c = eval("n + a", globals(), locals())
     return list(r), c, sorted(locals())
 
 
@@ -622,14 +653,14 @@ def except_groups(k):
     r = []
     try:
         if k == 0:
-            raise ExceptionGroup('g', [ValueError(1), TypeError(2)])
+            raise ExceptionGroup("g", [ValueError(1), TypeError(2)])
         if k == 1:
-            raise ExceptionGroup('g', [ValueError(1), OSError(2)])
-        say('none')
+            raise ExceptionGroup("g", [ValueError(1), OSError(2)])
+        say("none")
     except* ValueError as e:
-        r.append(('v', [str(x) for x in e.exceptions]))
+        r.append(("v", [str(x) for x in e.exceptions]))
     except* TypeError as e:
-        r.append(('t', [str(x) for x in e.exceptions]))
+        r.append(("t", [str(x) for x in e.exceptions]))
     return r
 
 
@@ -646,10 +677,11 @@ def generators(n):
     def make():
         for i in range(n):
             got = yield i
-            say('got', got)
-        return 'result'
+            say("got", got)
+        return "result"
+
     g = make()
-    out = [next(g), g.send('sent')]
+    out = [next(g), g.send("sent")]
     for v in make():
         out.append(v)
     try:
@@ -662,20 +694,19 @@ def generators(n):
 @case((5,))
 def constants(n):
     t = 0
-    for a, b in zip('abc', (1, 2, 3)):
-        t += {'a': 1, 'b': 2, 'c': 3}[a] * b
-    return t, [1, 2, 3, n], {1, 2, n}, {'x': n, **{'y': 1}}, (*[n], 2), {*[1], n}
+    for a, b in zip("abc", (1, 2, 3)):
+        t += {"a": 1, "b": 2, "c": 3}[a] * b
+    return t, [1, 2, 3, n], {1, 2, n}, {"x": n, **{"y": 1}}, (*[n], 2), {*[1], n}
 
 
 @case((0,), (1,))
 def conditional_arguments(x):
-    return say(1, *((2,) if x else ()), say('k' if x else fail('argument')))
+    return say(1, *((2,) if x else ()), say("k" if x else fail("argument")))
 
 
 @case((2,))
 def deep_stack(n):
-    return say(1) + (say(2) * (say(3) - (say(4) // (
-        say(n) + len([say(5), [say(6)]])))))
+    return say(1) + (say(2) * (say(3) - (say(4) // (say(n) + len([say(5), [say(6)]])))))
 
 
 @case((0,), (1,), (2,))
@@ -684,20 +715,20 @@ def return_in_finally(k):
         if k == 1:
             fail()
         if k == 2:
-            return 'try'
+            return "try"
     finally:
-        return say('finally')
+        return say("finally")
 
 
 @case((0,), (1,))
 def exception_context(k):
     try:
         try:
-            fail('a')
+            fail("a")
         finally:
             if k:
-                {}['missing']
-            say('cleanup')
+                {}["missing"]
+            say("cleanup")
     except KeyError as e:
         return repr(e.__context__), sys.exc_info()[1] is e
     except ValueError as e:
@@ -715,21 +746,21 @@ def while_true(n):
             if i == 2:
                 continue
             with Manager(i):
-                say('body', i)
+                say("body", i)
         except StopIteration as e:
             return e.value
         finally:
-            say('finally', i)
+            say("finally", i)
 
 
 @case((5,), (0,))
 def try_loop_with(n):
     total = 0
-    with Manager('outer', swallow=True):
+    with Manager("outer", swallow=True):
         for i in range(n):
             try:
                 if i == 3:
-                    fail('three')
+                    fail("three")
                 total += 10 // (i - 1)
             except ZeroDivisionError:
                 total += 100
@@ -739,36 +770,39 @@ def try_loop_with(n):
 
 @case(())
 def multi_line():
-    x = [1,
-         2]
+    x = [1, 2]
     try:
         say(
             x[0],
             x[5],
         )
     except IndexError:
-        fail(
-            'lines'
-        )
+        fail("lines")
 
 
 @case((1,))
-def annotated(x: int, y: 'str' = 'd') -> tuple:
+def annotated(x: int, y: "str" = "d") -> tuple:
     """A docstring."""
     z: int = x + 1
     w: list
     return x, y, z, annotated.__doc__
 
 
-exec('def many_locals(n):\n'
-     + ''.join(f'    v{i} = n + {i}\n' for i in range(270))
-     + '    r = 0\n    for q in range(2):\n'
-     + ''.join(f'        r += v{i}\n' for i in range(0, 270, 30))
-     + '    return r\n')
+exec(
+    "def many_locals(n):\n"
+    + "".join(f"    v{i} = n + {i}\n" for i in range(270))
+    + "    r = 0\n    for q in range(2):\n"
+    + "".join(f"        r += v{i}\n" for i in range(0, 270, 30))
+    + "    return r\n"
+)
 CASES.append((many_locals, [(1,)]))
 
-exec('def many_cells(n):\n'
-     + ''.join(f'    v{i} = n + {i}\n' for i in range(14))
-     + '    f = lambda: (' + ','.join(f'v{i}' for i in range(14)) + ')\n'
-     + '    v3 += 1\n    w = say(v3)\n    return f(), w\n')
+exec(
+    "def many_cells(n):\n"
+    + "".join(f"    v{i} = n + {i}\n" for i in range(14))
+    + "    f = lambda: ("
+    + ",".join(f"v{i}" for i in range(14))
+    + ")\n"
+    + "    v3 += 1\n    w = say(v3)\n    return f(), w\n"
+)
 CASES.append((many_cells, [(1,)]))

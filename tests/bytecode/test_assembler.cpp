@@ -32,9 +32,9 @@ TEST(CodeTables, LargeNumbersSurvive) {
 
 TEST(CodeTables, EveryFormOfALocationSurvives) {
   std::vector<LocationRun> runs = {
-      {{5, 5, 0, 4}, 3},      {{5, 5, 79, 94}, 20},   {{5, 5, 80, 81}, 1},
-      {{7, 7, 100, 127}, 1},  {{10, 10, 3, 9}, 2},    {{-1, -1, -1, -1}, 9},
-      {{4, 4, -1, -1}, 1},    {{4, 9, 2, 1}, 1},      {{2000, 2001, 5, 6}, 1},
+      {{5, 5, 0, 4}, 3},      {{5, 5, 79, 94}, 20}, {{5, 5, 80, 81}, 1},
+      {{7, 7, 100, 127}, 1},  {{10, 10, 3, 9}, 2},  {{-1, -1, -1, -1}, 9},
+      {{4, 4, -1, -1}, 1},    {{4, 9, 2, 1}, 1},    {{2000, 2001, 5, 6}, 1},
       {{3, 3, 200, 5000}, 1}, {{3, 3, 10, 2000}, 1}};
   auto parsed = parse_location_table(emit_location_table(runs, 5), 5);
   std::vector<Location> expected;

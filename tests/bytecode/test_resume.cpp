@@ -6,9 +6,9 @@
 namespace framejit::bytecode {
 namespace {
 
-#define FJ_RESUME_TEST(test, function)                             \
-  TEST(Resume, test) {                                             \
-    EXPECT_EQ(run_python_test("resume_checks.py", function), "");  \
+#define FJ_RESUME_TEST(test, function)                            \
+  TEST(Resume, test) {                                            \
+    EXPECT_EQ(run_python_test("resume_checks.py", function), ""); \
   }
 
 FJ_RESUME_TEST(OneBreakAtEveryInstruction, "one_break")
