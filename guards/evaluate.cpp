@@ -54,8 +54,25 @@ bool is_deque(PyObject* object) {
            !(Py_TYPE(object)->tp_flags & Py_TPFLAGS_IMMUTABLETYPE));
 }
 
+// A set's elements in iteration order.
+bool elements_are(PyObject* set, PyObject* expected) {
+  if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(expected)) return false;
+  Ref elements = Ref::steal(PySequence_Tuple(set));
+  if (!elements) {
+    PyErr_Clear();
+    return false;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(expected); ++i) {
+    PyObject* element = PyTuple_GET_ITEM(elements.get(), i);
+    PyObject* wanted = PyTuple_GET_ITEM(expected, i);
+    if (element != wanted && !constant_equal(element, wanted)) return false;
+  }
+  return true;
+}
+
 // The dict's keys in iteration order.
 bool keys_are(PyObject* dict, PyObject* expected) {
+  if (PyAnySet_CheckExact(dict)) return elements_are(dict, expected);
   if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected))
     return false;
   auto equal = [](PyObject* a, PyObject* b) {

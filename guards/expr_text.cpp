@@ -51,7 +51,9 @@ void print_operands(const Expr& e, std::string* out) {
     // Only the first operand of a left-associative operator may bind equally.
     print(e.operands()[i], i == 0 && level >= kSum ? level : Level(level + 1),
           &text);
-    bool subtract = e.op() == ExprOp::kAdd && i > 0 && text[0] == '-';
+    // A negative constant subtracts; "-4%s0" would bind otherwise behind "-".
+    bool subtract = e.op() == ExprOp::kAdd && i > 0 &&
+                    e.operands()[i].is_const() && text[0] == '-';
     if (i > 0 && !subtract) *out += separator;
     *out += text;
   }

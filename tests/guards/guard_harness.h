@@ -5,6 +5,8 @@
 
 #include "../fake_tracer.h"
 #include "guards/armed_guards.h"
+#include "guards/evaluate.h"
+#include "guards/object_layout.h"
 #include "python_source.h"
 
 namespace framejit {
