@@ -185,6 +185,8 @@ bool ShapeCall::fresh(size_t result, std::vector<Expr> sizes) {
         decide(expr_eq(input.sizes[i], 1));
         for (size_t j = i + 1; j < input.strides.size(); ++j) {
           const Expr &a = input.strides[i], &b = input.strides[j];
+          // TensorIterator looks at the next input for a broadcast dim.
+          if (a.is_const(0) || b.is_const(0)) continue;
           if (!decide(expr_lt(b, a)) && decide(expr_eq(a, b))) {
             // Equal strides: TensorIterator goes on to compare the sizes.
             specialise_all({input.sizes[i], input.sizes[j]});
@@ -194,10 +196,8 @@ bool ShapeCall::fresh(size_t result, std::vector<Expr> sizes) {
     });
   }
   for (const Expr& size : sizes) {
-    if (!decide(expr_lt(0, size)) || (!size.is_const() && hint_of(size) < 2)) {
-      return false;
-    }
-    if (!size.is_const()) decide(expr_lt(1, size));
+    // Symbolic sizes of 0 or 1 would change the order: not those.
+    if (!decide(expr_lt(size.is_const() ? 0 : 1, size))) return false;
   }
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);

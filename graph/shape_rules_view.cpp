@@ -33,7 +33,7 @@ void drop_dim(SymbolicShape* shape, size_t dim) {
 Expr clamped_bound(const Expr& bound, const Expr& size) {
   Expr value = normalised_dim(bound, size);
   if (decide(expr_lt(value, 0))) return Expr(0);
-  if (decide(expr_lt(size, value))) return size;
+  if (decide(expr_le(size, value))) return size;
   return value;
 }
 
