@@ -49,16 +49,12 @@ class TracerScope {
   bool open_ = false;
 };
 
-// Found at once, before the instruction changed anything.
-bool breaks_without_effect(BreakReason reason) {
-  switch (reason) {
-    case BreakReason::kDataDependentBranch:
-    case BreakReason::kDisabledCallee:
-    case BreakReason::kUserBreak:
-      return true;
-    default:
-      return false;
-  }
+// Found before the instruction changed anything: a jump on a tensor. Other
+// instructions may have advanced an iterator or filled a container first.
+bool breaks_without_effect(BreakReason reason, MicroOpKind kind) {
+  return reason == BreakReason::kDataDependentBranch &&
+         (kind == MicroOpKind::kPopJump || kind == MicroOpKind::kJumpOrPop ||
+          kind == MicroOpKind::kToBool);
 }
 
 class Attempt {
@@ -276,7 +272,8 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   stop_.stack = interpreter.break_stack();
   bool beneath =
       interpreter.inlined_calls != interpreter.calls_before_instruction();
-  if (!beneath && breaks_without_effect(brk.reason)) {
+  if (!beneath &&
+      breaks_without_effect(brk.reason, frame.decoded->op(frame.current).op)) {
     return finish_break(frame, std::move(brk));
   }
   // Not undone but done again, up to this instruction.

@@ -85,6 +85,33 @@ bool is_iterable(PyTypeObject* type) {
 
 }  // namespace
 
+namespace {
+
+// The container that a comprehension or display fills lies on the stack. In a
+// resume function it is an argument, and so an input that is not to be touched.
+Status append(Interpreter& interp, PyObject* list, PyObject* value) {
+  if (!interp.state.is_input(list)) {
+    return PyList_Append(list, value) < 0 ? Status::raised() : ok_status();
+  }
+  FJ_TRY(Ref method, from_api(PyObject_GetAttrString(
+                         reinterpret_cast<PyObject*>(&PyList_Type), "append")));
+  FJ_CHECK_OK(interp.call(method.get(), {list, value}));
+  return ok_status();
+}
+
+Status add_to_set(Interpreter& interp, PyObject* set, PyObject* value) {
+  FJ_TRY(Ref key, interp.hashable(value));
+  if (!interp.state.is_input(set)) {
+    return PySet_Add(set, key.get()) < 0 ? Status::raised() : ok_status();
+  }
+  FJ_TRY(Ref method, from_api(PyObject_GetAttrString(
+                         reinterpret_cast<PyObject*>(&PySet_Type), "add")));
+  FJ_CHECK_OK(interp.call(method.get(), {set, key.get()}));
+  return ok_status();
+}
+
+}  // namespace
+
 FJ_HANDLER(BuildTuple) {
   Arguments values = frame.top_values(op.arg);
   FJ_TRY(Ref tuple, from_api(PyTuple_New(values.size())));
@@ -155,18 +182,13 @@ FJ_HANDLER(BuildString) {
 }
 
 FJ_HANDLER(ListAppend) {
-  if (PyList_Append(frame.top(op.arg + 1), frame.top()) < 0) {
-    return Result<Flow>::raised();
-  }
+  FJ_CHECK_OK(append(interp, frame.top(op.arg + 1), frame.top()));
   frame.drop(1);
   return Flow::kNext;
 }
 
 FJ_HANDLER(SetAdd) {
-  FJ_TRY(Ref key, interp.hashable(frame.top()));
-  if (PySet_Add(frame.top(op.arg + 1), key.get()) < 0) {
-    return Result<Flow>::raised();
-  }
+  FJ_CHECK_OK(add_to_set(interp, frame.top(op.arg + 1), frame.top()));
   frame.drop(1);
   return Flow::kNext;
 }
@@ -188,9 +210,8 @@ FJ_HANDLER(ListExtend) {
         .forward<Flow>();
   }
   FJ_TRY(std::vector<Ref> values, interp.state.elements(iterable));
-  PyObject* list = frame.top(op.arg + 1);
   for (const Ref& value : values) {
-    if (PyList_Append(list, value.get()) < 0) return Result<Flow>::raised();
+    FJ_CHECK_OK(append(interp, frame.top(op.arg + 1), value.get()));
   }
   frame.drop(1);
   return Flow::kNext;
@@ -199,10 +220,7 @@ FJ_HANDLER(ListExtend) {
 FJ_HANDLER(SetUpdate) {
   FJ_TRY(std::vector<Ref> values, interp.state.elements(frame.top()));
   for (const Ref& value : values) {
-    FJ_TRY(Ref key, interp.hashable(value.get()));
-    if (PySet_Add(frame.top(op.arg + 1), key.get()) < 0) {
-      return Result<Flow>::raised();
-    }
+    FJ_CHECK_OK(add_to_set(interp, frame.top(op.arg + 1), value.get()));
   }
   frame.drop(1);
   return Flow::kNext;
@@ -247,8 +265,7 @@ FJ_HANDLER(DictMerge) {
       return interp.make_break(BreakReason::kUnsupportedException,
                                "keywords that are no strings");
     }
-    int found = PyDict_Contains(dict, key.get());
-    if (found < 0) return Result<Flow>::raised();
+    FJ_TRY(Ref found, interp.state.dict_get(dict, key.get()));
     if (found) {
       Ref text = function_text(callable);
       if (!text) return Result<Flow>::raised();
@@ -257,16 +274,18 @@ FJ_HANDLER(DictMerge) {
                           text.get(), key.get())
           .forward<Flow>();
     }
-    if (PyDict_SetItem(dict, key.get(), value.get()) < 0) {
-      return Result<Flow>::raised();
-    }
+    FJ_CHECK_OK(interp.state.dict_set(dict, key.get(), value.get()));
   }
   frame.drop(1);
   return Flow::kNext;
 }
 
 FJ_HANDLER(ListToTuple) {
-  FJ_TRY(Ref tuple, from_api(PyList_AsTuple(frame.top())));
+  FJ_TRY(std::vector<Ref> values, interp.state.elements(frame.top()));
+  FJ_TRY(Ref tuple, from_api(PyTuple_New(values.size())));
+  for (size_t i = 0; i < values.size(); ++i) {
+    PyTuple_SET_ITEM(tuple.get(), i, values[i].release());
+  }
   return replace_top(frame, 1, std::move(tuple));
 }
 

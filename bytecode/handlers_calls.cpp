@@ -70,7 +70,7 @@ FJ_HANDLER(CallEx) {
   PyObject* star = frame.top(depth);
   PyObject* callable = frame.top(kCallableFirst ? depth + 2 : depth + 1);
   std::vector<Ref> owned;
-  if (PyTuple_CheckExact(star)) {
+  if (PyTuple_CheckExact(star) && !interp.state.is_input(star)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(star); ++i) {
       owned.push_back(Ref::borrow(PyTuple_GET_ITEM(star, i)));
     }

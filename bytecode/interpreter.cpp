@@ -5,6 +5,7 @@
 namespace framejit::bytecode {
 
 size_t g_inject_failure_at = 0;
+size_t g_inject_break_at = 0;
 
 namespace {
 
@@ -154,6 +155,9 @@ Result<Flow> Interpreter::step(Frame& frame) {
   if (frame.outermost) {
     ++ordinal_;
     calls_before_ = inlined_calls;
+    if (g_inject_break_at && ordinal_ == g_inject_break_at) {
+      return make_break(BreakReason::kUserBreak, "injected");
+    }
     if (ordinal_ == stop_.ordinal) {
       stopped_ = op.offset == stop_.offset;
       if (stopped_) return *stop_.brk;

@@ -27,6 +27,9 @@ MicroOpHandler micro_op_handler(MicroOpKind kind);
 // Test only: the capture whose instruction count reaches this value throws an
 // InternalError, as a bug in FrameJIT would. 0: off.
 extern size_t g_inject_failure_at;
+// Test only: a break before this micro-op (counted from 1) of the outermost
+// frame. 0: off.
+extern size_t g_inject_break_at;
 
 // The place in the outermost frame where the capture is to stop: found by an
 // earlier attempt that broke beneath it. Counted in executed micro-ops, so that
@@ -154,10 +157,11 @@ std::string callable_name(PyObject* callable);
 PyObject* capture_break_type();
 
 // Interned names, made once.
-#define FJ_NAMES(X)                                                        \
-  X(__enter__)                                                             \
-  X(__exit__) X(__next__) X(__class__) X(__package__) X(_framejit_disable) \
-      X(_framejit_graph_break) X(_framejit_is_compiling) X(send) X(keys)   \
+#define FJ_NAMES(X)                                                      \
+  X(__enter__)                                                           \
+  X(__exit__)                                                            \
+  X(__next__) X(__class__) X(__package__) X(_framejit_disable)           \
+      X(_framejit_graph_break) X(_framejit_is_compiling) X(send) X(keys) \
           X(__match_args__) X(__import__)
 struct Names {
 #define X(name) PyObject* name;

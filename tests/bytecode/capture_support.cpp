@@ -192,7 +192,9 @@ Ref CaptureRun::call(PyObject* function, const std::vector<Ref>& args) {
   request.fullgraph = fullgraph;
   if (dynamic) request.dynamic = 1;
   fake::FakeTracer tracer;
+  g_inject_break_at = captured + fallbacks == 0 ? break_at : 0;
   Result<CaptureOutcome> outcome = capture(request, tracer);
+  g_inject_break_at = 0;
   EXPECT_FALSE(PyErr_Occurred()) << take_error();
   EXPECT_FALSE(tracer.running());
   if (!outcome.ok()) {
@@ -260,8 +262,8 @@ Side run_side(const std::string& source, const std::string& arguments,
 
 }  // namespace
 
-CaptureRun check(const std::string& source, const std::string& arguments) {
-  CaptureRun run;
+CaptureRun check(const std::string& source, const std::string& arguments,
+                 CaptureRun run) {
   Side native = run_side(source, arguments, call_native);
   Side captured = run_side(source, arguments,
                            [&](PyObject* function, std::vector<Ref> args) {
@@ -275,9 +277,9 @@ CaptureRun check(const std::string& source, const std::string& arguments) {
   return run;
 }
 
-CaptureRun check_whole(const std::string& source,
-                       const std::string& arguments) {
-  CaptureRun run = check(source, arguments);
+CaptureRun check_whole(const std::string& source, const std::string& arguments,
+                       CaptureRun run) {
+  run = check(source, arguments, std::move(run));
   std::string text;
   for (size_t i = 0; i < run.reasons.size(); ++i) {
     text += run.reasons[i] + " " + run.details[i] + "\n";
@@ -285,6 +287,23 @@ CaptureRun check_whole(const std::string& source,
   EXPECT_EQ(run.captured, 1) << text << source;
   EXPECT_EQ(run.fallbacks, 0) << text << source;
   return run;
+}
+
+void check_break_everywhere(const std::string& source,
+                            const std::string& arguments) {
+  for (size_t at = 1; at < 1000; ++at) {
+    SCOPED_TRACE("break before micro-op " + std::to_string(at));
+    CaptureRun run;
+    run.break_at = at;
+    run = check(source, arguments, std::move(run));
+    if (::testing::Test::HasFailure()) return;
+    // The function ended before it came to this one.
+    bool broke = false;
+    for (const std::string& detail : run.details) {
+      broke |= detail.find("injected") != std::string::npos;
+    }
+    if (!broke) return;
+  }
 }
 
 }  // namespace framejit::bytecode::testing

@@ -32,14 +32,21 @@ struct CaptureRun {
   Ref call(PyObject* function, const std::vector<Ref>& args);
   bool fullgraph = false;
   bool dynamic = false;
+  // Break before this micro-op of the first frame (0: not).
+  size_t break_at = 0;
 };
 
 // Runs `f` of the source with the arguments of the expression (a tuple) both
 // ways, each with arguments and globals of its own; results, mutations of
 // arguments and globals, and exceptions must be equal. Returns the captured
 // run.
-CaptureRun check(const std::string& source, const std::string& arguments);
+CaptureRun check(const std::string& source, const std::string& arguments,
+                 CaptureRun run = {});
 // One frame, one capture, no break, no fallback.
-CaptureRun check_whole(const std::string& source, const std::string& arguments);
+CaptureRun check_whole(const std::string& source, const std::string& arguments,
+                       CaptureRun run = {});
+// check() with a break before each micro-op of the first frame in turn.
+void check_break_everywhere(const std::string& source,
+                            const std::string& arguments);
 
 }  // namespace framejit::bytecode::testing

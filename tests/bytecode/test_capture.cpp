@@ -195,6 +195,63 @@ TEST(CaptureTest, DisabledCallee) {
   EXPECT_EQ(run.captured, 2);
 }
 
+// The iterator has moved when the break is found; the second attempt stops
+// before it does.
+TEST(CaptureTest, BreakAfterAnIteratorMoved) {
+  CaptureRun run = check(
+      "def f(x):\n"
+      "  out = []\n"
+      "  for v in filter(None, [x.sum(), x.sum() * 0.0, x.sum() + 1.0]):\n"
+      "    out.append(v)\n"
+      "  it = iter([1, 2, 3])\n"
+      "  out.append(x in [x * 2.0, x])\n"
+      "  l = [next(it), next(it)]\n"
+      "  return out, l, list(it)\n",
+      "(fake.tensor([1], [2.]),)");
+  EXPECT_EQ(run.error, "");
+}
+
+TEST(CaptureTest, GeneratorsBreakingInTheirMiddle) {
+  CaptureRun run = check(
+      "log = []\n"
+      "def gen(x):\n"
+      "  for i in range(3):\n"
+      "    log.append(i)\n"
+      "    if i == 1: fake.mystery(x)\n"
+      "    yield x + i\n"
+      "def f(x):\n"
+      "  y = x * 2.0\n"
+      "  a = list(gen(y))\n"
+      "  b = [v * 2.0 for v in gen(y)]\n"
+      "  c = sum(gen(x))\n"
+      "  return a, b, c\n",
+      kX);
+  EXPECT_EQ(run.error, "");
+}
+
+TEST(CaptureTest, Recursion) {
+  CaptureRun run = check(
+      "def f(x, n=400):\n"
+      "  return x if n == 0 else f(x + 1.0, n - 1)\n",
+      "(fake.tensor([1], [2.]), 400)");
+  EXPECT_EQ(run.error, "");
+  EXPECT_EQ(run.reasons[0], "FJ409");
+}
+
+TEST(CaptureTest, SymbolicSizes) {
+  CaptureRun run;
+  run.dynamic = true;
+  run = check(
+      "def f(x):\n"
+      "  n = x.shape[0]\n"
+      "  if n > 2:\n    x = x * n\n"
+      "  y = x.reshape((n, 1)) if n % 2 == 0 else x\n"
+      "  return y, n, n * 2 + 1, isinstance(n, int), [0] * 2\n",
+      "(fake.tensor([6]),)", std::move(run));
+  EXPECT_EQ(run.error, "");
+  EXPECT_EQ(run.fallbacks, 0);
+}
+
 TEST(CaptureTest, FullGraphReturnsTheBreak) {
   Ref globals = make_globals(
       "def g(x):\n  return fake.mystery(x)\n"
