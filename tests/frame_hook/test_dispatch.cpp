@@ -1,5 +1,6 @@
 // The dispatcher: entries, misses, failures, and what a hot call costs.
-#include <chrono>
+#include <sched.h>
+
 #include <stdexcept>
 
 #include "tests/frame_hook/support.h"
@@ -444,16 +445,21 @@ TEST_F(Dispatch, ThreadsAndResetsDoNotMeetADeadEntry) {
       "def f(x): return x\n"
       "errors = []\n"
       "def work():\n"
-      "  for i in range(3000):\n"
+      "  for i in range(1000):\n"
       "    if f(i) != i + 100: errors.append(i)\n"
       "    if f('a') != 's': errors.append('a')\n");
   compile_in(ns, "f");
-  auto executor = [] {
-    return std::make_unique<FakeExecutor>([](PyObject* const*, PyObject**) {
-      Py_BEGIN_ALLOW_THREADS;
-      Py_END_ALLOW_THREADS;
-      return RunStatus::kOk;
-    });
+  // Threads meet inside entries, and some take them out meanwhile.
+  int runs = 0;
+  auto executor = [&runs] {
+    return std::make_unique<FakeExecutor>(
+        [&runs](PyObject* const*, PyObject**) {
+          Py_BEGIN_ALLOW_THREADS;
+          sched_yield();
+          Py_END_ALLOW_THREADS;
+          if (++runs % 50 == 0) clear_all_caches();
+          return RunStatus::kOk;
+        });
   };
   compiler_.on_compile = [&](const CompileRequest& request) {
     bool is_int = PyLong_CheckExact(request.args[0]);
@@ -468,14 +474,9 @@ TEST_F(Dispatch, ThreadsAndResetsDoNotMeetADeadEntry) {
   ns.run(
       "threads = [threading.Thread(target=work) for _ in range(4)]\n"
       "for t in threads: t.start()");
-  for (int i = 0; i < 300; ++i) {
-    clear_all_caches();
-    Py_BEGIN_ALLOW_THREADS;
-    Py_END_ALLOW_THREADS;
-  }
   ns.run("for t in threads: t.join()");
   EXPECT_EQ(ns.repr("errors"), "[]");
-  EXPECT_GT(compiler_.calls, 2);
+  EXPECT_GT(compiler_.calls, 100);
 }
 
 TEST_F(Dispatch, CacheDiesWithItsCode) {
