@@ -277,12 +277,13 @@ Result<Ref> c_getattribute(CaptureState& state, PyObject* object,
   return state.caller.call(hook.get(), {name});
 }
 
-// Types whose C __getattribute__ c_getattribute() models.
+// Whose C __getattribute__ c_getattribute() models: object's (which many C
+// types name again), type's and module's.
 bool is_modelled_getattribute(PyObject* raw) {
   if (!raw || !Py_IS_TYPE(raw, &PyWrapperDescr_Type)) return false;
   PyTypeObject* owner = PyDescr_TYPE(raw);
-  return owner == &PyBaseObject_Type || owner == &PyType_Type ||
-         owner == &PyModule_Type;
+  return owner->tp_getattro == PyObject_GenericGetAttr ||
+         owner == &PyType_Type || owner == &PyModule_Type;
 }
 
 }  // namespace

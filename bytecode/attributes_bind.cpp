@@ -112,7 +112,7 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
   PyMemberDef* member =
       reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
   SourceArena& sources = state.guards.sources();
-  auto* partial =
+  static auto* const partial =
       reinterpret_cast<PyTypeObject*>(library_object("functools", "partial"));
   if (partial && PyObject_TypeCheck(object, partial)) {
     int part = name_is(name, "func")   ? 0
@@ -126,7 +126,15 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
                                                   source, nullptr, part));
     }
   }
-  if (member->type != T_OBJECT_EX && member->type != T_OBJECT) {
+  if (member->type == T_OBJECT) {
+    FJ_TRY(Ref value,
+           from_api(Py_TYPE(descriptor)
+                        ->tp_descr_get(descriptor, object,
+                                       reinterpret_cast<PyObject*>(type))));
+    return state.wrap(value.get(),
+                      sources.make(SourceKind::kGetSet, source, name));
+  }
+  if (member->type != T_OBJECT_EX) {
     return state.make_break(
         BreakReason::kUnsupportedAttribute,
         std::string("C member ") + type->tp_name + "." + member->name);
@@ -212,7 +220,7 @@ Result<Ref> bind_native(CaptureState& state, PyObject* descriptor,
                     kind == &PyWrapperDescr_Type ||
                     kind == &PyClassMethodDescr_Type ||
                     kind == &PyMethod_Type || kind == &PyInstanceMethod_Type;
-  auto* lru = library_object("functools", "_lru_cache_wrapper");
+  static auto* const lru = library_object("functools", "_lru_cache_wrapper");
   only_binds |= lru == reinterpret_cast<PyObject*>(kind);
   // namedtuple fields: the tuple was copied with stand-ins inside.
   if (object) only_binds |= PyTuple_Check(object);
@@ -253,8 +261,9 @@ Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
   if (object && kind == &PyGetSetDescr_Type) {
     return bind_getset(state, descriptor, object, type, name);
   }
-  if (object && reinterpret_cast<PyObject*>(kind) ==
-                    library_object("functools", "cached_property")) {
+  static auto* const cached_property =
+      library_object("functools", "cached_property");
+  if (object && reinterpret_cast<PyObject*>(kind) == cached_property) {
     return bind_cached_property(state, descriptor, object);
   }
   if (is_heap_type(kind)) {

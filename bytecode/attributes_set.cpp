@@ -153,7 +153,7 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
   }
   bool modelled =
       raw && Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) &&
-      (PyDescr_TYPE(raw.get()) == &PyBaseObject_Type);
+      PyDescr_TYPE(raw.get())->tp_setattro == PyObject_GenericSetAttr;
   if (modelled) return generic_set_attr(state, object, name, value);
   if (state.is_input(object)) {
     return state.make_break(BreakReason::kUnsupportedWrite,

@@ -90,6 +90,14 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
   if (PyCFunction_Check(callable)) {
     self = PyCFunction_GET_SELF(callable);
     if (!self || PyModule_Check(self)) return Ref::borrow(callable);
+    const Source* source = state.source_of(callable);
+    if (source && source->kind != SourceKind::kConst &&
+        is_bound_c_method(callable)) {
+      FJ_TRY(*keep_self,
+             state.wrap(self, state.guards.sources().make(
+                                  SourceKind::kMethodSelf, source)));
+      self = keep_self->get();
+    }
     name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
     text = Ref::steal(PyUnicode_InternFromString(name));
   } else if (std::strcmp(Py_TYPE(callable)->tp_name, "method-wrapper") == 0) {

@@ -338,8 +338,8 @@ Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
   if (handled) return own;
   if (PyCFunction_Check(callable)) {
     PyObject* self = PyCFunction_GET_SELF(callable);
-    if (self && state.is_input(callable) && !PyModule_Check(self)) {
-      // The method is guarded by identity, and with it the object it is of.
+    if (self && state.is_input(callable) && PyType_Check(self)) {
+      // The method is guarded by identity, and with it the class it is of.
       state.pin(self);
     }
     if (self && is_generator(self)) {

@@ -304,10 +304,14 @@ Result<Ref> identity_answer(CaptureState& state, int op, PyObject* a,
   return Ref::borrow(same == (op == Py_EQ) ? Py_True : Py_False);
 }
 
-// object.__eq__ and friends only: no look at the contents.
-bool has_default_compare(PyObject* object) {
-  return Py_TYPE(object)->tp_richcompare == nullptr ||
-         Py_TYPE(object)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+// object's own comparison: no look at the contents. A class with some methods in
+// Python has object's for the others.
+bool has_default_compare(PyObject* object, const char* method) {
+  richcmpfunc compare = Py_TYPE(object)->tp_richcompare;
+  if (!compare || compare == PyBaseObject_Type.tp_richcompare) return true;
+  PyObject* raw = raw_lookup(Py_TYPE(object), method);
+  return raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
+         PyDescr_TYPE(raw) == &PyBaseObject_Type;
 }
 
 Result<Ref> python_attempt(CaptureState& state, int op, PyObject* function,
@@ -353,7 +357,10 @@ Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
       FJ_TRY(Ref result, python_attempt(state, op, method.first.get(),
                                         method.second, self, other));
       if (result) return result;
-    } else if (!has_default_compare(self) && !is_builtin_constant(self)) {
+    } else if (const char* name = side == 0 ? kCompare[op].method
+                                            : kCompare[op].reflected;
+               !has_default_compare(self, name) &&
+               !is_builtin_constant(self)) {
       return state.make_break(BreakReason::kUnguardableInput,
                               std::string("comparison of ") +
                                   Py_TYPE(self)->tp_name + " and " +
@@ -432,24 +439,26 @@ Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
   if (left.first || right.first) {
     return python_compare(*this, op, a, b, std::move(left), std::move(right));
   }
-  if (has_default_compare(a) && has_default_compare(b)) {
+  bool default_a = has_default_compare(a, kCompare[op].method);
+  bool default_b = has_default_compare(b, kCompare[op].reflected);
+  if (default_a && default_b) {
     if (op == Py_EQ || op == Py_NE) return identity_answer(*this, op, a, b);
     return from_api(PyObject_RichCompare(a, b, op));  // TypeError
   }
   if ((op == Py_EQ || op == Py_NE) && unshadow(a) == unshadow(b) &&
-      has_default_compare(a)) {
+      default_a) {
     return Ref::borrow(op == Py_EQ ? Py_True : Py_False);
   }
   bool lists = PyList_Check(a) && PyList_Check(b);
   bool tuples = PyTuple_Check(a) && PyTuple_Check(b);
   if (lists || tuples) return compare_sequences(*this, op, a, b);
   // A default-compared object against a C type: the C side looks at the type.
-  auto visible = [&](PyObject* object) -> Result<Ref> {
-    if (has_default_compare(object)) return Ref::borrow(object);
+  auto visible = [&](PyObject* object, bool by_default) -> Result<Ref> {
+    if (by_default) return Ref::borrow(object);
     return prepare(*this, object, Reads::kDeep);
   };
-  FJ_TRY(Ref plain_a, visible(a));
-  FJ_TRY(Ref plain_b, visible(b));
+  FJ_TRY(Ref plain_a, visible(a, default_a));
+  FJ_TRY(Ref plain_b, visible(b, default_b));
   return after_native(PyObject_RichCompare(plain_a.get(), plain_b.get(), op));
 }
 

@@ -124,7 +124,7 @@ bool is_container(PyObject* object) {
   if (PyDict_Check(object) || PyList_Check(object) || PySet_Check(object)) {
     return true;
   }
-  auto* deque =
+  static auto* const deque =
       reinterpret_cast<PyTypeObject*>(library_object("collections", "deque"));
   return deque && PyObject_TypeCheck(object, deque);
 }
@@ -426,6 +426,18 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     return Ref::borrow(value);
   }
   if (PyTuple_Check(value)) return wrap_tuple(*this, value, source);
+  if (is_bound_c_method(value)) {
+    // The method by its name, the object by a source of its own (unbind()).
+    PyObject* name = interned("__name__");
+    Ref text = Ref::steal(PyObject_GetAttr(value, name));
+    if (!text) return Result<Ref>::raised();
+    guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
+    guard(GuardKind::kEquals,
+          guards.sources().make(SourceKind::kGetSet, source, name),
+          text.get());
+    register_input(value, source);
+    return Ref::borrow(value);
+  }
   if (is_guarded_by_identity(value)) {
     guard(GuardKind::kIs, source, value);
     register_input(value, guards.sources().constant(value));
@@ -434,6 +446,12 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
   guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
   register_input(value, source);
   return Ref::borrow(value);
+}
+
+bool is_bound_c_method(PyObject* object) {
+  if (!PyCFunction_CheckExact(object)) return false;
+  PyObject* self = PyCFunction_GET_SELF(object);
+  return self && !PyModule_Check(self) && !PyType_Check(self);
 }
 
 PyObject* CaptureState::unshadow(PyObject* object) const {

@@ -161,7 +161,11 @@ Result<int> Planner::bound(PyObject* object) {
   PyObject* self = PyCFunction_GET_SELF(object);
   const char* name =
       reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
-  if (!self || is_heap_type(Py_TYPE(self)) || is_foreign(state_, self)) {
+  // A tensor's methods too: attributes set on input tensors are guarded.
+  bool stand_in =
+      self && state_.tracer.classify(self) == ObjectClass::kStandIn;
+  if (!self || (!stand_in && (is_heap_type(Py_TYPE(self)) ||
+                              is_foreign(state_, self)))) {
     return escaping(object);
   }
   Ref text = Ref::steal(PyUnicode_InternFromString(name));
@@ -279,8 +283,9 @@ Result<std::optional<int>> Planner::iterator(PyObject* object) {
       &PyListIter_Type,  &PyTupleIter_Type, &PyRangeIter_Type,
       &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyEnum_Type,
       &PyZip_Type, &PyListRevIter_Type, &PyReversed_Type};
+  bool is_text = std::strcmp(type->tp_name, "str_ascii_iterator") == 0;
   for (PyTypeObject* reducible : kReducible) {
-    if (type != reducible) continue;
+    if (type != reducible && !is_text) continue;
     Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
     if (!parts) return Result<std::optional<int>>::raised();
     FJ_TRY(int step, reduced(object, parts.get()));

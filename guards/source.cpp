@@ -232,6 +232,9 @@ Ref evaluate_step(const Source* source, PyObject* base) {
     case SourceKind::kTupleItem: return item(base, source->index);
     case SourceKind::kDequeItem: return deque_item(base, source->index);
     case SourceKind::kMethodSelf:
+      if (PyCFunction_CheckExact(base)) {
+        return Ref::borrow(PyCFunction_GET_SELF(base));
+      }
       return PyMethod_Check(base) ? Ref::borrow(PyMethod_GET_SELF(base))
                                   : nullptr;
     case SourceKind::kMethodFunc:
