@@ -1,5 +1,7 @@
 #include "bytecode/reconstruct.h"
 
+#include "bytecode/interpreter.h"
+
 #include <structmember.h>
 
 namespace framejit::bytecode {
@@ -10,11 +12,18 @@ PyObject* object_new(PyTypeObject* type) {
   return PyDict_GetItemString(type->tp_dict, "__new__");
 }
 
-// The static C type that an instance's layout starts with.
+// Made by a class statement (or type()), not by C code.
+bool is_python_class(PyTypeObject* type) {
+  static const destructor python_dealloc =
+      reinterpret_cast<PyTypeObject*>(capture_break_type())->tp_dealloc;
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+         type->tp_dealloc == python_dealloc;
+}
+
+// The C type that an instance's layout starts with. It may be a heap type:
+// extension modules make those, and they are not built by object.__new__.
 PyTypeObject* solid_base(PyTypeObject* type) {
-  while (type->tp_base && (type->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    type = type->tp_base;
-  }
+  while (type->tp_base && is_python_class(type)) type = type->tp_base;
   return type;
 }
 
@@ -360,12 +369,9 @@ Result<int> Planner::instance(PyObject* object) {
   if (raw_lookup(type, "__del__")) {
     return state_.make_break(BreakReason::kFinalizerObject, type->tp_name);
   }
-  if (type != base && type->tp_base && !is_heap_type(type)) {
-    return escaping(object);  // an immutable heap type of C
-  }
   int step;
   int type_step = constant(reinterpret_cast<PyObject*>(type));
-  if (PyTuple_Check(object)) {
+  if (base == &PyTuple_Type) {
     FJ_TRY(std::vector<int> items, items_of(object));
     int content = build(Step::Kind::kTuple, std::move(items));
     step = call(object_new(&PyTuple_Type), {type_step, content});
