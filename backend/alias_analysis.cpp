@@ -15,11 +15,15 @@ namespace {
 // Results may be (views of) the first argument, whatever the schema says.
 bool is_unannotated_view(const std::string& name) {
   static const char* const kNames[] = {
-      "aten::_unsafe_view", "aten::_reshape_alias", "aten::reshape",
-      "aten::contiguous", "aten::to", "aten::lift_fresh", "aten::lift",
-      "aten::alias", "aten::detach", "aten::flatten", "aten::expand_as",
-      "aten::view_as", "aten::type_as", "aten::dropout",
-      "aten::_conj", "aten::real", "aten::resolve_conj", "aten::resolve_neg"};
+      "aten::_unsafe_view", "aten::_reshape_alias",
+      "aten::reshape",      "aten::contiguous",
+      "aten::to",           "aten::lift_fresh",
+      "aten::lift",         "aten::alias",
+      "aten::detach",       "aten::flatten",
+      "aten::expand_as",    "aten::view_as",
+      "aten::type_as",      "aten::dropout",
+      "aten::_conj",        "aten::real",
+      "aten::resolve_conj", "aten::resolve_neg"};
   for (const char* known : kNames) {
     if (name == known) return true;
   }

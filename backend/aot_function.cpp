@@ -94,8 +94,7 @@ class AotExecutor final : public Executor {
                        const AotGraphs& graphs) const;
   Status check_mutations(const Graph& forward, bool has_backward) const;
   Status build_saved(const Graph& forward, const AliasAnalysis& aliases);
-  Status build_backward(const AotGraphs& graphs,
-                        const ProgramOptions& options);
+  Status build_backward(const AotGraphs& graphs, const ProgramOptions& options);
   void forward(const Inputs& tensors, const int64_t* symbols, Tensors* outputs,
                Tensors* mutations) const;
   void attach_node(const Inputs& tensors, const int64_t* symbols,
@@ -107,7 +106,7 @@ class AotExecutor final : public Executor {
   std::shared_ptr<const BackwardCode> backward_;  // null: no gradient
   std::vector<int> input_objects_;
   size_t num_user_outputs_ = 0;
-  std::vector<Expr> int_outputs_;    // per user output, when it is an int
+  std::vector<Expr> int_outputs_;  // per user output, when it is an int
   std::vector<bool> output_is_int_;
   std::vector<int> mutated_inputs_;
   // Training only.
@@ -272,8 +271,8 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
     if (!gradient) continue;
     bool copy = false;
     for (size_t j = 0; j < saved_.size(); ++j) {
-      copy |= aliases.may_alias(gradient,
-                                backward.inputs[code->tensor_inputs[j]]);
+      copy |=
+          aliases.may_alias(gradient, backward.inputs[code->tensor_inputs[j]]);
     }
     for (const Value* root : aliases.roots(gradient)) {
       copy |= root->node->op == graph::Opcode::kGetAttr;
@@ -388,8 +387,8 @@ Result<std::unique_ptr<Executor>> make_aot_executor(
     std::shared_ptr<const TorchGraph> torch_graph, const AotGraphs& graphs,
     const ProgramOptions& options, std::vector<std::string>* kernel_texts) {
   auto executor = std::make_unique<AotExecutor>();
-  FJ_CHECK_OK(executor->build(std::move(torch_graph), graphs, options,
-                              kernel_texts));
+  FJ_CHECK_OK(
+      executor->build(std::move(torch_graph), graphs, options, kernel_texts));
   return std::unique_ptr<Executor>(std::move(executor));
 }
 

@@ -83,8 +83,8 @@ variable_list AotNode::apply(variable_list&& grads) {
   for (const auto& saved : saved_) values.push_back(saved.unpack(getptr()));
   c10::AutoGradMode no_grad(false);
   for (size_t i = 0; i < code.tangents.size(); ++i) {
-    at::Tensor grad = grads[i].defined() ? grads[i]
-                                         : input_metadata(i).zeros_like();
+    at::Tensor grad =
+        grads[i].defined() ? grads[i] : input_metadata(i).zeros_like();
     values.push_back(tangent(i, std::move(grad)));
   }
   std::vector<const at::Tensor*> inputs(code.program->num_inputs(), nullptr);

@@ -14,7 +14,8 @@ namespace {
 
 Break mismatch(const c10::Argument& argument, const std::string& why) {
   return Break{BreakReason::kBackendFailed,
-               "argument " + argument.name() + ": " + why, {}};
+               "argument " + argument.name() + ": " + why,
+               {}};
 }
 
 at::Tensor wrapped_number(const c10::Scalar& scalar) {
@@ -87,8 +88,7 @@ class Converter {
       return mismatch(argument_, "symbolic int where a float is expected");
     }
     AtenArg result;
-    result.kind =
-        tensor ? AtenArg::Kind::kExprAsTensor : AtenArg::Kind::kExpr;
+    result.kind = tensor ? AtenArg::Kind::kExprAsTensor : AtenArg::Kind::kExpr;
     result.expr = expr;
     return result;
   }
@@ -167,14 +167,15 @@ class Converter {
 
 }  // namespace
 
-Result<std::vector<AtenArg>> make_aten_args(
-    const c10::FunctionSchema& schema, const std::vector<Arg>& args,
-    const RegisterIndex& registers) {
+Result<std::vector<AtenArg>> make_aten_args(const c10::FunctionSchema& schema,
+                                            const std::vector<Arg>& args,
+                                            const RegisterIndex& registers) {
   const auto& declared = schema.arguments();
   std::vector<AtenArg> result;
   if (args.size() > declared.size()) {
     return Break{BreakReason::kBackendFailed,
-                 "too many arguments for " + schema.name(), {}};
+                 "too many arguments for " + schema.name(),
+                 {}};
   }
   for (size_t i = 0; i < declared.size(); ++i) {
     if (i < args.size()) {

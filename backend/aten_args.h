@@ -37,9 +37,9 @@ struct AtenArg {
 };
 
 // A Break when the graph's argument does not fit the schema.
-Result<std::vector<AtenArg>> make_aten_args(
-    const c10::FunctionSchema& schema, const std::vector<graph::Arg>& args,
-    const RegisterIndex& registers);
+Result<std::vector<AtenArg>> make_aten_args(const c10::FunctionSchema& schema,
+                                            const std::vector<graph::Arg>& args,
+                                            const RegisterIndex& registers);
 
 // Pushes the argument's value of this call.
 c10::IValue build_aten_arg(const AtenArg& arg, c10::IValue* registers,

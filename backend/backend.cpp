@@ -1,6 +1,8 @@
 #include "backend/backend.h"
 
 #include "backend/aot_function.h"
+#include "backend/callable_executor.h"
+#include "backend/isa.h"
 #include "backend/torch_executor.h"
 
 namespace framejit::backend {
@@ -29,16 +31,37 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   if (graphs.backward) info.backward_graph = graphs.backward->str();
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
-  options.fuse = request.backend == "native";
-  FJ_TRY(compiled.executor, make_aot_executor(request.graph, graphs, options,
-                                              &info.kernels));
+  options.fuse = request.backend == "native" && kernel_isa() != Isa::kAten;
+  FJ_TRY(compiled.executor,
+         make_aot_executor(request.graph, graphs, options, &info.kernels));
   info.torch_graph = request.graph->str();
   return compiled;
+}
+
+Result<CompiledGraph> compile_callable(const BackendRequest& request) {
+  CompiledGraph compiled;
+  FJ_TRY(compiled.executor, make_callable_executor(request));
+  compiled.info.torch_graph = request.graph->str();
+  return compiled;
+}
+
+// A backend registered with torch.compile, by its name.
+Result<Ref> find_registered_backend(const std::string& name) {
+  Ref module =
+      Ref::steal(PyImport_ImportModule("torch._dynamo.backends.registry"));
+  Ref found = module ? Ref::steal(PyObject_CallMethod(
+                           module.get(), "lookup_backend", "s", name.c_str()))
+                     : Ref();
+  if (found) return found;
+  PyErr_Clear();
+  return Break{
+      BreakReason::kBackendFailed, "unknown backend '" + name + "'", {}};
 }
 
 }  // namespace
 
 Result<CompiledGraph> compile(const BackendRequest& request) {
+  if (request.callable) return compile_callable(request);
   if (request.backend == "eager") return compile_torch_level(request, "");
   if (request.backend == "aot_eager" || request.backend == "native") {
     auto compiled = compile_aot(request);
@@ -46,8 +69,9 @@ Result<CompiledGraph> compile(const BackendRequest& request) {
     // The torch level runs whatever the AOT stage cannot take.
     return compile_torch_level(request, format_break(compiled.brk()));
   }
-  return Break{BreakReason::kBackendFailed,
-               "unknown backend '" + request.backend + "'", {}};
+  BackendRequest named = request;
+  FJ_TRY(named.callable, find_registered_backend(request.backend));
+  return compile_callable(named);
 }
 
 }  // namespace framejit::backend

@@ -22,10 +22,10 @@ namespace framejit::backend {
 
 struct BackendRequest {
   std::shared_ptr<const graph::TorchGraph> graph;
-  GuardSet* guards = nullptr;     // may receive more guards while compiling
+  GuardSet* guards = nullptr;  // may receive more guards while compiling
   std::string backend = "native";
-  Ref callable;                   // custom backend, or empty
-  Ref options;                    // dict or None
+  Ref callable;  // custom backend, or empty
+  Ref options;   // dict or None
   // The real input tensors of this call, in graph-input order (borrowed), for
   // example_inputs of custom backends; symbols' hints as ints.
   std::vector<PyObject*> example_inputs;
@@ -35,7 +35,7 @@ struct BackendRequest {
 struct CompiledInfo {
   std::string torch_graph, joint_graph, forward_graph, backward_graph;
   std::vector<std::string> kernels;  // one text per generated kernel
-  size_t num_operations = 0;  // torch-level calls
+  size_t num_operations = 0;         // torch-level calls
   size_t num_saved_tensors = 0;
   bool fell_back_to_torch_level = false;
   std::string fallback_reason;

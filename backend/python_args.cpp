@@ -1,9 +1,9 @@
 #include "backend/python_args.h"
 
 #include <torch/csrc/Device.h>
+#include <torch/csrc/Dtype.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Layout.h>
-#include <torch/csrc/Dtype.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
 namespace framejit::backend {
@@ -131,8 +131,7 @@ Result<PyArg> make_py_arg(const Arg& arg, const RegisterMap& registers) {
     return container(PyArg::Kind::kDict, std::move(items));
   }
   const auto& slice = *arg.get<std::shared_ptr<Arg::Slice>>();
-  FJ_TRY(auto items,
-         convert({slice.start, slice.stop, slice.step}, registers));
+  FJ_TRY(auto items, convert({slice.start, slice.stop, slice.step}, registers));
   return container(PyArg::Kind::kSlice, std::move(items));
 }
 

@@ -15,7 +15,13 @@ namespace framejit::backend {
 
 struct PyArg {
   enum class Kind : uint8_t {
-    kConstant, kRegister, kExpr, kList, kTuple, kDict, kSlice,
+    kConstant,
+    kRegister,
+    kExpr,
+    kList,
+    kTuple,
+    kDict,
+    kSlice,
   };
   Kind kind = Kind::kConstant;
   Ref constant;              // kConstant

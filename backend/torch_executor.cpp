@@ -1,15 +1,13 @@
 #include "backend/torch_executor.h"
 
 #include <ATen/core/Tensor.h>
-#include <ATen/ops/clone.h>
 #include <c10/core/AutogradState.h>
-#include <c10/core/GradMode.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 
+#include "backend/input_snapshot.h"
 #include "backend/python_args.h"
 #include "backend/rng_state.h"
 
@@ -32,63 +30,6 @@ struct Instruction {
   std::vector<int> results;  // registers
   bool results_are_list = false;
   std::vector<int> dying;  // registers used here for the last time
-};
-
-// What a graph may change of its inputs, to undo a failed run.
-class InputSnapshot {
- public:
-  // with_content: the graph writes this input.
-  void add(const at::Tensor& tensor, bool with_content) {
-    if (tensor.is_inference()) return;  // has no version
-    Item item;
-    item.tensor = tensor;
-    item.version = tensor._version();
-    if (with_content) {
-      c10::AutoGradMode no_grad(false);
-      item.copy = tensor.detach().clone();
-      item.required_grad = tensor.requires_grad();
-      item.grad_fn = grad_fn(tensor);
-    }
-    items_.push_back(std::move(item));
-  }
-
-  // False: some change cannot be undone, and nothing was.
-  bool restore() {
-    c10::AutoGradMode no_grad(false);
-    for (const Item& item : items_) {
-      if (changed(item) && !can_restore(item)) return false;
-    }
-    for (const Item& item : items_) {
-      if (changed(item)) item.tensor.detach().copy_(item.copy);
-    }
-    return true;
-  }
-
- private:
-  struct Item {
-    at::Tensor tensor;
-    at::Tensor copy;
-    int64_t version = 0;
-    bool required_grad = false;
-    const void* grad_fn = nullptr;
-  };
-
-  static const void* grad_fn(const at::Tensor& tensor) {
-    auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-    return meta ? meta->grad_fn_.get() : nullptr;
-  }
-  static bool changed(const Item& item) {
-    return item.tensor._version() != item.version;
-  }
-  // Only content comes back: not another size, and no history.
-  static bool can_restore(const Item& item) {
-    return item.copy.defined() && item.tensor.sizes() == item.copy.sizes() &&
-           item.tensor.requires_grad() == item.required_grad &&
-           grad_fn(item.tensor) == item.grad_fn &&
-           !(item.required_grad && item.tensor.is_view());
-  }
-
-  std::vector<Item> items_;
 };
 
 class TorchExecutor final : public Executor {
@@ -136,9 +77,9 @@ Status TorchExecutor::build() {
     int reg = num_registers_++;
     registers_[graph.inputs[i]] = reg;
     const auto& written = graph_->mutated_inputs;
-    inputs_.push_back({graph_->input_objects[i], reg,
-                       std::count(written.begin(), written.end(),
-                                  static_cast<int>(i)) > 0});
+    inputs_.push_back(
+        {graph_->input_objects[i], reg,
+         std::count(written.begin(), written.end(), static_cast<int>(i)) > 0});
   }
   for (const auto& node : graph.block().nodes) FJ_CHECK_OK(add_node(*node));
   for (const Arg& output : graph.outputs) {
@@ -164,7 +105,8 @@ Status TorchExecutor::add_node(const Node& node) {
     }
     case Opcode::kCallModule:
       return Status(Break{BreakReason::kBackendFailed,
-                          "call_module node in a torch-level graph", {}});
+                          "call_module node in a torch-level graph",
+                          {}});
     case Opcode::kCallFunction:
     case Opcode::kCallMethod:
     case Opcode::kStateEnter:
@@ -178,14 +120,15 @@ Status TorchExecutor::add_call(const Node& node) {
   Instruction instruction;
   if (node.op == Opcode::kCallMethod && !node.callable) {
     instruction.is_method = true;
-    instruction.callable = Ref::steal(PyUnicode_FromStringAndSize(
-        node.method.data(), node.method.size()));
+    instruction.callable = Ref::steal(
+        PyUnicode_FromStringAndSize(node.method.data(), node.method.size()));
     if (!instruction.callable) return Status::raised();
   } else {
     if (!node.callable) {
-      return Status(Break{BreakReason::kBackendFailed,
-                          "node without a Python callable: " +
-                              node.target_name(), {}});
+      return Status(
+          Break{BreakReason::kBackendFailed,
+                "node without a Python callable: " + node.target_name(),
+                {}});
     }
     instruction.callable = node.callable;
   }
@@ -274,14 +217,13 @@ bool TorchExecutor::execute(const Instruction& instruction,
   Ref result;
   if (built) {
     PyObject* names = instruction.keyword_names.get();
-    size_t flags =
-        instruction.num_positional | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    result = Ref::steal(
-        instruction.is_method
-            ? PyObject_VectorcallMethod(instruction.callable.get(), &stack[1],
-                                        flags, names)
-            : PyObject_Vectorcall(instruction.callable.get(), &stack[1], flags,
-                                  names));
+    size_t flags = instruction.num_positional | PY_VECTORCALL_ARGUMENTS_OFFSET;
+    result =
+        Ref::steal(instruction.is_method
+                       ? PyObject_VectorcallMethod(instruction.callable.get(),
+                                                   &stack[1], flags, names)
+                       : PyObject_Vectorcall(instruction.callable.get(),
+                                             &stack[1], flags, names));
   }
   for (size_t i = 1; i <= count; ++i) Py_XDECREF(stack[i]);
   if (!result) return false;

@@ -30,4 +30,8 @@ target_compile_definitions(framejit_torch INTERFACE
 target_compile_options(framejit_torch INTERFACE -fopenmp)
 target_link_directories(framejit_torch INTERFACE ${FRAMEJIT_TORCH_DIR}/lib)
 target_link_libraries(framejit_torch INTERFACE torch_python torch_cpu torch c10)
+# at::parallel_for is inlined into its users: they need torch's own OpenMP.
+file(GLOB framejit_torch_openmp ${FRAMEJIT_TORCH_DIR}/lib/libgomp*.so*
+     ${FRAMEJIT_TORCH_DIR}/../torch.libs/libgomp*.so*)
+target_link_libraries(framejit_torch INTERFACE ${framejit_torch_openmp})
 target_link_options(framejit_torch INTERFACE -Wl,-rpath,${FRAMEJIT_TORCH_DIR}/lib)

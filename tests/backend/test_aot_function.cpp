@@ -90,12 +90,13 @@ class AotFunction : public ::testing::TestWithParam<bool> {
     auto built = make(sin_times_torch(), sin_times(), GetParam());
     ASSERT_EQ(built.broke, "");
     executor = std::move(built.executor);
-    exec("x = torch.randn(5, requires_grad=True)\n"
-         "y = torch.randn(5, requires_grad=True)\n");
+    exec(
+        "x = torch.randn(5, requires_grad=True)\n"
+        "y = torch.randn(5, requires_grad=True)\n");
   }
   Ref call() {
-    auto result = run(*executor, {eval("x"), eval("y")}, 1,
-                      {tensor(eval("x")).size(0)});
+    auto result =
+        run(*executor, {eval("x"), eval("y")}, 1, {tensor(eval("x")).size(0)});
     EXPECT_EQ(result.status, RunStatus::kOk) << take_error();
     return result.outputs[0];
   }
@@ -134,8 +135,9 @@ TEST_P(AotFunction, SecondBackwardRaises) {
 
 TEST_P(AotFunction, RetainGraph) {
   Ref out = call();
-  backward(out, "s = out.sum()\ns.backward(retain_graph=True)\n"
-                "s.backward()");
+  backward(out,
+           "s = out.sum()\ns.backward(retain_graph=True)\n"
+           "s.backward()");
   EXPECT_TRUE(equal(eval("x.grad"), "2 * x.cos() * y"));
 }
 
@@ -159,8 +161,9 @@ TEST_P(AotFunction, ChangingAViewOfASavedInputRaises) {
 TEST_P(AotFunction, NonLeafInputsAndHooks) {
   exec("w = torch.randn(5, requires_grad=True); x = w * 2; seen = []");
   Ref out = call();
-  backward(out, "out.register_hook(lambda g: seen.append(g) or g * 3)\n"
-                "out.sum().backward()");
+  backward(out,
+           "out.register_hook(lambda g: seen.append(g) or g * 3)\n"
+           "out.sum().backward()");
   EXPECT_TRUE(equal(eval("w.grad"), "6 * x.cos() * y"));
   EXPECT_TRUE(equal(eval("seen[0]"), "torch.ones(5)"));
 }
@@ -181,8 +184,9 @@ TEST_P(AotFunction, DoubleBackwardRaisesOnlyWhenUsed) {
 }
 
 TEST_P(AotFunction, SavedTensorsAreFreedByTheBackward) {
-  exec("x0 = torch.randn(5, requires_grad=True); x = x0 * 1; "
-       "ref = weakref.ref(x)");
+  exec(
+      "x0 = torch.randn(5, requires_grad=True); x = x0 * 1; "
+      "ref = weakref.ref(x)");
   Ref out = call();
   exec("del x");
   EXPECT_NE(eval("ref()").get(), Py_None);
@@ -191,8 +195,9 @@ TEST_P(AotFunction, SavedTensorsAreFreedByTheBackward) {
 }
 
 TEST_P(AotFunction, OutputDiesWithItsLastReference) {
-  exec("x0 = torch.randn(5, requires_grad=True); x = x0 * 1; "
-       "ref = weakref.ref(x)");
+  exec(
+      "x0 = torch.randn(5, requires_grad=True); x = x0 * 1; "
+      "ref = weakref.ref(x)");
   {
     Ref out = call();
     exec("del x");
@@ -306,8 +311,9 @@ TEST(AotFunctionGraphs, MutationsAreCommittedLast) {
   graphs.tangent_of = {0};
   auto built = make(torch_graph(2), graphs);
   ASSERT_EQ(built.broke, "");
-  exec("x = torch.randn(3); old = x.clone(); v = x._version\n"
-       "w = torch.randn(3, requires_grad=True)");
+  exec(
+      "x = torch.randn(3); old = x.clone(); v = x._version\n"
+      "w = torch.randn(3, requires_grad=True)");
   auto result = run(*built.executor, {eval("x"), eval("w")}, 1);
   ASSERT_EQ(result.status, RunStatus::kOk) << take_error();
   EXPECT_TRUE(equal(eval("x"), "old + 1"));
@@ -337,15 +343,18 @@ TEST(AotFunctionGraphs, AliasedOutputsFallBack) {
   EXPECT_NE(try_outputs([](Graph& f) { return Args{f.inputs[0]}; }), "");
   EXPECT_NE(try_outputs([](Graph& f) {
               return Args{aten(f, "t", "", {f.inputs[0]}, meta({4, 3}))};
-            }), "");
+            }),
+            "");
   EXPECT_NE(try_outputs([](Graph& f) {
               auto* y = aten(f, "sin", "", {f.inputs[0]}, meta({3, 4}));
               return Args{y, aten(f, "t", "", {y}, meta({4, 3}))};
-            }), "");
+            }),
+            "");
   EXPECT_EQ(try_outputs([](Graph& f) {
               auto* y = aten(f, "sin", "", {f.inputs[0]}, meta({3, 4}));
               return Args{aten(f, "t", "", {y}, meta({4, 3}))};
-            }), "");
+            }),
+            "");
 }
 
 }  // namespace

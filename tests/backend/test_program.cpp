@@ -52,12 +52,12 @@ TEST(Program, SchemaConversions) {
                  {Arg(Arg::List{{Arg(n)}}), Arg(true),
                   Arg(c10::ScalarType::Bool), Arg(), Arg(c10::Device("cpu"))},
                  meta({n}));
-  auto* c = aten(g, "cat", "",
-                 {Arg(Arg::List{{in, w, in}}), Arg(int64_t{1})},
+  auto* c = aten(g, "cat", "", {Arg(Arg::List{{in, w, in}}), Arg(int64_t{1})},
                  meta({4, 18}));
   g.set_outputs({p, w, i, f, c, Arg()});
   auto out = run_program(g, {x}, {2});
-  EXPECT_TRUE(same(out[0], "(x+2*x).view(2,-1).sum(1,True,dtype=torch.double)**2"));
+  EXPECT_TRUE(
+      same(out[0], "(x+2*x).view(2,-1).sum(1,True,dtype=torch.double)**2"));
   EXPECT_TRUE(same(out[1], "x * 3.5"));  // wrapped number: stays float
   EXPECT_TRUE(same(out[2], "x * 2"));
   EXPECT_TRUE(same(out[3], "torch.full((2,), True)"));
@@ -72,8 +72,8 @@ TEST(Program, SeveralResultsAndLists) {
   auto* max = aten_node(g, "max", "dim", {in, Arg(int64_t{1})});
   g.add_output(max);
   auto* index = g.add_output(max);
-  auto* split = aten_node(g, "split", "Tensor",
-                          {in, Arg(int64_t{2}), Arg(int64_t{1})});
+  auto* split =
+      aten_node(g, "split", "Tensor", {in, Arg(int64_t{2}), Arg(int64_t{1})});
   split->outputs_are_list = true;
   g.add_output(split);
   auto* second = g.add_output(split);

@@ -33,8 +33,8 @@ TEST(TorchExecutor, RunsNodesInOrder) {
   for (int round = 0; round < 2; ++round) {
     auto result = run(*executor, {eval("x"), eval("y")}, 3);
     ASSERT_EQ(result.status, RunStatus::kOk) << take_error();
-    EXPECT_TRUE(close(result.outputs[0],
-                      "torch.add(x.cos() + y, x.cos(), alpha=2.5)"));
+    EXPECT_TRUE(
+        close(result.outputs[0], "torch.add(x.cos() + y, x.cos(), alpha=2.5)"));
     EXPECT_TRUE(close(result.outputs[1], "x.cos()"));
     EXPECT_EQ(PyLong_AsLong(result.outputs[2].get()), 7);
   }
@@ -56,17 +56,17 @@ TEST(TorchExecutor, KeepsAutogradHistory) {
 TEST(TorchExecutor, BuildsArgumentTrees) {
   auto graph = torch_graph(2);
   Graph& g = *graph->graph;
-  auto* cat = call(g, "torch.cat",
-                   {Arg(Arg::List{{g.inputs[0], g.inputs[1]}}),
-                    Arg(int64_t{0})});
+  auto* cat =
+      call(g, "torch.cat",
+           {Arg(Arg::List{{g.inputs[0], g.inputs[1]}}), Arg(int64_t{0})});
   auto slice = std::make_shared<Arg::Slice>();
   slice->start = Arg(int64_t{1});
   slice->stop = Arg(Expr::symbol(0) * 2 + 1);
   auto* part = call(g, "operator.getitem", {cat, Arg(slice)});
   auto* typed = method(g, "to", {part, Arg(c10::ScalarType::Double)});
-  auto* viewed = method(g, "view", {typed, Arg(Arg::Tuple{{
-                                               Arg(int64_t{1}),
-                                               Arg(Expr::symbol(0) * 2)}})});
+  auto* viewed = method(
+      g, "view",
+      {typed, Arg(Arg::Tuple{{Arg(int64_t{1}), Arg(Expr::symbol(0) * 2)}})});
   g.set_outputs({viewed, Arg(Expr::symbol(0) + 4)});
   auto executor = make(graph);
   exec("x = torch.randn(4); y = torch.randn(4)");
@@ -110,8 +110,8 @@ TEST(TorchExecutor, GradModeRegionsEndWithTheGraph) {
   auto* before = call(g, "torch.sin", {g.inputs[0]});
   state(true, false);
   auto* inside = call(g, "torch.sin", {g.inputs[0]});
-  auto* fails = call(g, "torch.cat", {Arg(Arg::List{{g.inputs[0]}}),
-                                      Arg(Expr::symbol(0))});
+  auto* fails = call(g, "torch.cat",
+                     {Arg(Arg::List{{g.inputs[0]}}), Arg(Expr::symbol(0))});
   state(false, true);
   auto* after = call(g, "torch.sin", {g.inputs[0]});
   g.set_outputs({before, inside, after, fails});
@@ -139,8 +139,9 @@ TEST(TorchExecutor, FailureUndoesInputWrites) {
   g.set_outputs({item});
   graph->mutated_inputs = {0};
   auto executor = make(graph);
-  exec("x = torch.arange(4.); good = torch.tensor([2]); "
-       "bad = torch.tensor([9]); v = x[1:3]");
+  exec(
+      "x = torch.arange(4.); good = torch.tensor([2]); "
+      "bad = torch.tensor([9]); v = x[1:3]");
   auto result = run(*executor, {eval("x"), eval("good")}, 1);
   ASSERT_EQ(result.status, RunStatus::kOk) << take_error();
   EXPECT_TRUE(close(eval("x"), "torch.arange(4.) + 1"));
@@ -162,8 +163,9 @@ TEST(TorchExecutor, RewrittenHistoryIsReportedAsCommitted) {
   g.set_outputs({call(g, "operator.getitem", {g.inputs[0], g.inputs[2]})});
   graph->mutated_inputs = {0};
   auto executor = make(graph);
-  exec("x = torch.zeros(4); w = torch.ones(4, requires_grad=True); "
-       "bad = torch.tensor([9])");
+  exec(
+      "x = torch.zeros(4); w = torch.ones(4, requires_grad=True); "
+      "bad = torch.tensor([9])");
   auto result = run(*executor, {eval("x"), eval("w"), eval("bad")}, 1);
   EXPECT_EQ(result.status, RunStatus::kFailedInCommit);
   EXPECT_NE(take_error().find("IndexError"), std::string::npos);
@@ -177,14 +179,16 @@ TEST(TorchExecutor, FailureRestoresTheGenerator) {
   auto* noise = call(g, "torch.rand_like", {g.inputs[0]});
   g.set_outputs({call(g, "operator.getitem", {noise, g.inputs[1]})});
   auto executor = make(graph);
-  exec("x = torch.zeros(4); bad = torch.tensor([9]); good = torch.tensor([1])\n"
-       "torch.manual_seed(3); first = torch.rand(1); torch.manual_seed(3)");
+  exec(
+      "x = torch.zeros(4); bad = torch.tensor([9]); good = torch.tensor([1])\n"
+      "torch.manual_seed(3); first = torch.rand(1); torch.manual_seed(3)");
   auto result = run(*executor, {eval("x"), eval("bad")}, 1);
   EXPECT_EQ(result.status, RunStatus::kFailedBeforeCommit);
   take_error();
   EXPECT_TRUE(close(eval("torch.rand(1)"), "first"));
-  exec("torch.manual_seed(3); ref = torch.rand(4)[good]; after = torch.rand(1);"
-       " torch.manual_seed(3)");
+  exec(
+      "torch.manual_seed(3); ref = torch.rand(4)[good]; after = torch.rand(1);"
+      " torch.manual_seed(3)");
   result = run(*executor, {eval("x"), eval("good")}, 1);
   ASSERT_EQ(result.status, RunStatus::kOk);
   EXPECT_TRUE(close(result.outputs[0], "ref"));
@@ -194,14 +198,15 @@ TEST(TorchExecutor, FailureRestoresTheGenerator) {
 TEST(TorchExecutor, FreesIntermediatesAtTheirLastUse) {
   auto graph = torch_graph(1);
   Graph& g = *graph->graph;
-  exec("alive = []\n"
-       "def track(t):\n"
-       "    r = t + 1\n"
-       "    alive.append(weakref.ref(r))\n"
-       "    return r\n"
-       "def count(t):\n"
-       "    seen = sum(r() is not None for r in alive)\n"
-       "    return t + seen\n");
+  exec(
+      "alive = []\n"
+      "def track(t):\n"
+      "    r = t + 1\n"
+      "    alive.append(weakref.ref(r))\n"
+      "    return r\n"
+      "def count(t):\n"
+      "    seen = sum(r() is not None for r in alive)\n"
+      "    return t + seen\n");
   auto* one = call(g, "track", {g.inputs[0]});
   auto* two = call(g, "track", {one});
   auto* three = call(g, "track", {two});

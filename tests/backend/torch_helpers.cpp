@@ -8,10 +8,10 @@ PyObject* globals() {
   static PyObject* dict = [] {
     PyObject* result = PyDict_New();
     PyDict_SetItemString(result, "__builtins__", PyEval_GetBuiltins());
-    Ref done = Ref::steal(PyRun_String(
-        "import torch, operator, gc, weakref\n"
-        "import torch.nn.functional as F\n",
-        Py_file_input, result, result));
+    Ref done =
+        Ref::steal(PyRun_String("import torch, operator, gc, weakref\n"
+                                "import torch.nn.functional as F\n",
+                                Py_file_input, result, result));
     EXPECT_TRUE(done) << take_error();
     return result;
   }();
@@ -35,8 +35,8 @@ std::string take_error() {
 }
 
 Ref eval(const std::string& expression) {
-  Ref result = Ref::steal(PyRun_String(expression.c_str(), Py_eval_input,
-                                       globals(), globals()));
+  Ref result = Ref::steal(
+      PyRun_String(expression.c_str(), Py_eval_input, globals(), globals()));
   EXPECT_TRUE(result) << expression << "\n" << take_error();
   return result;
 }

@@ -1,0 +1,206 @@
+#include "backend/callable_executor.h"
+
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
+
+#include <algorithm>
+#include <map>
+
+#include "backend/input_snapshot.h"
+#include "backend/rng_state.h"
+#include "graph/fx_bridge.h"
+
+namespace framejit::backend {
+
+namespace {
+
+constexpr size_t kMaxVariants = 64;
+
+std::string take_error_text() {
+  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Ref held_type = Ref::steal(type), held_value = Ref::steal(value),
+      held_traceback = Ref::steal(traceback);
+  Ref text = held_value ? Ref::steal(PyObject_Str(held_value.get())) : Ref();
+  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+  std::string result =
+      held_value ? std::string(Py_TYPE(held_value.get())->tp_name) + ": "
+                 : std::string();
+  result += utf8 ? utf8 : "";
+  PyErr_Clear();
+  return result;
+}
+
+class CallableExecutor final : public Executor {
+ public:
+  CallableExecutor(std::shared_ptr<const graph::TorchGraph> graph, Ref backend,
+                   Ref options)
+      : graph_(std::move(graph)),
+        backend_(std::move(backend)),
+        options_(std::move(options)) {}
+
+  // The compiled callable for these inputs; empty with an error set.
+  Ref compile(const std::vector<Ref>& inputs);
+  // The callable made from these example inputs is the one for their sizes.
+  void remember(const std::vector<Ref>& inputs, Ref callable);
+  RunStatus run(PyObject* const* inputs, const int64_t* symbols,
+                PyObject** outputs) override;
+
+ private:
+  Ref callable_for(const std::vector<int64_t>& symbols,
+                   const std::vector<Ref>& inputs);
+  bool unpack(PyObject* result, PyObject** outputs) const;
+
+  std::shared_ptr<const graph::TorchGraph> graph_;
+  Ref backend_, options_;
+  std::map<std::vector<int64_t>, Ref> variants_;
+};
+
+Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
+  auto module = graph::to_fx(*graph_->graph);
+  if (module.broke()) {
+    PyErr_SetString(PyExc_RuntimeError, format_break(module.brk()).c_str());
+  }
+  if (!module.ok()) return Ref();
+  Ref examples = Ref::steal(PyList_New(static_cast<Py_ssize_t>(inputs.size())));
+  if (!examples) return Ref();
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i),
+                    inputs[i].new_reference());
+  }
+  Ref args = Ref::steal(PyTuple_Pack(2, module.value().get(), examples.get()));
+  if (!args) return Ref();
+  Ref keywords;
+  if (options_ && PyDict_Check(options_.get()) &&
+      PyDict_Size(options_.get()) > 0) {
+    keywords = Ref::steal(PyDict_New());
+    if (!keywords ||
+        PyDict_SetItemString(keywords.get(), "options", options_.get()) < 0) {
+      return Ref();
+    }
+  }
+  Ref result =
+      Ref::steal(PyObject_Call(backend_.get(), args.get(), keywords.get()));
+  if (result && !PyCallable_Check(result.get())) {
+    PyErr_SetString(PyExc_TypeError, "the backend did not return a callable");
+    return Ref();
+  }
+  return result;
+}
+
+Ref CallableExecutor::callable_for(const std::vector<int64_t>& symbols,
+                                   const std::vector<Ref>& inputs) {
+  auto found = variants_.find(symbols);
+  if (found != variants_.end()) return found->second;
+  // A program with ever new sizes must not fill the memory.
+  if (variants_.size() >= kMaxVariants) variants_.clear();
+  Ref callable = compile(inputs);
+  if (callable) variants_[symbols] = callable;
+  return callable;
+}
+
+void CallableExecutor::remember(const std::vector<Ref>& inputs, Ref callable) {
+  std::vector<int64_t> key;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (graph_->input_objects[i] >= 0) continue;
+    int64_t value = PyLong_AsLongLong(inputs[i].get());
+    if (value == -1 && PyErr_Occurred()) {
+      PyErr_Clear();
+      return;  // the first run compiles again
+    }
+    key.push_back(value);
+  }
+  variants_[key] = std::move(callable);
+}
+
+bool CallableExecutor::unpack(PyObject* result, PyObject** outputs) const {
+  const size_t count = graph_->graph->outputs.size();
+  if (!PyTuple_Check(result) && !PyList_Check(result)) {
+    if (count == 1) {
+      outputs[0] = Py_NewRef(result);
+      return true;
+    }
+  } else if (static_cast<size_t>(PySequence_Fast_GET_SIZE(result)) == count) {
+    for (size_t i = 0; i < count; ++i) {
+      outputs[i] = Py_NewRef(PySequence_Fast_GET_ITEM(result, i));
+    }
+    return true;
+  }
+  PyErr_SetString(PyExc_RuntimeError,
+                  "the backend's callable returned another number of values "
+                  "than the graph has outputs");
+  return false;
+}
+
+RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
+                                PyObject** outputs) {
+  const graph::Graph& graph = *graph_->graph;
+  const auto ambient = c10::AutogradState::get_tls_state();
+  InputSnapshot snapshot;
+  RngState rng;
+  bool called = false;
+  try {
+    std::vector<Ref> values;
+    std::vector<int64_t> key;
+    const auto& written = graph_->mutated_inputs;
+    for (size_t i = 0; i < graph.inputs.size(); ++i) {
+      int object = graph_->input_objects[i];
+      if (object < 0) {
+        key.push_back(graph.inputs[i]->expr.evaluate(symbols));
+        values.push_back(Ref::steal(PyLong_FromLongLong(key.back())));
+        if (!values.back()) return RunStatus::kFailedBeforeCommit;
+        continue;
+      }
+      values.push_back(Ref::borrow(inputs[object]));
+      if (!THPVariable_Check(inputs[object])) continue;
+      snapshot.add(
+          THPVariable_Unpack(inputs[object]),
+          std::count(written.begin(), written.end(), static_cast<int>(i)) > 0);
+    }
+    Ref callable = callable_for(key, values);
+    if (!callable) return RunStatus::kFailedBeforeCommit;
+    if (graph_->uses_random) rng.save({});
+    std::vector<PyObject*> stack;
+    for (const Ref& value : values) stack.push_back(value.get());
+    called = true;
+    Ref result = Ref::steal(PyObject_Vectorcall(callable.get(), stack.data(),
+                                                stack.size(), nullptr));
+    c10::AutogradState::set_tls_state(ambient);
+    if (result && unpack(result.get(), outputs)) return RunStatus::kOk;
+    ErrorGuard error;
+    rng.restore();
+    return snapshot.restore() ? RunStatus::kFailedBeforeCommit
+                              : RunStatus::kFailedInCommit;
+  } catch (...) {
+    c10::AutogradState::set_tls_state(ambient);
+    if (!PyErr_Occurred()) {
+      torch::translate_exception_to_python(std::current_exception());
+    }
+    return called ? RunStatus::kFailedInCommit : RunStatus::kFailedBeforeCommit;
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> make_callable_executor(
+    const BackendRequest& request) {
+  auto executor = std::make_unique<CallableExecutor>(
+      request.graph, request.callable, request.options);
+  FJ_CHECK(request.example_inputs.size() ==
+           request.graph->input_objects.size());
+  // Compiled now, so that a backend that fails is known before the first run.
+  std::vector<Ref> examples;
+  for (PyObject* input : request.example_inputs) {
+    examples.push_back(Ref::borrow(input));
+  }
+  Ref callable = executor->compile(examples);
+  if (!callable) {
+    return Break{BreakReason::kBackendFailed, take_error_text(), {}};
+  }
+  executor->remember(examples, std::move(callable));
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+}  // namespace framejit::backend
