@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 namespace framejit::graph {
 
@@ -66,6 +67,21 @@ std::vector<Expr> stride_expressions(const std::vector<Expr>& sizes,
   return result;
 }
 
+// Dims that are equal now are taken to be equal always, and guarded so (as
+// torch.compile does): programs rarely mean anything else, and one symbol is
+// what makes elementwise operations on two inputs fit. When the guard fails,
+// the sizes seen then are different and get symbols of their own.
+std::optional<Expr> symbol_of_equal_size(const GuardSet& guards, int64_t size) {
+  const std::vector<Symbol>& symbols = guards.symbols();
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (symbols[i].source->kind == SourceKind::kTensorSize &&
+        symbols[i].hint == size) {
+      return Expr::symbol(int(i));
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::string unsupported_input(PyObject* tensor) {
@@ -96,6 +112,10 @@ SymbolicShape guard_input(GuardSet& guards, const Source* source,
     bool dynamic = dim < 64 && (dynamic_dims >> dim & 1) && sizes[dim] >= 2;
     if (!dynamic) {
       shape.sizes.emplace_back(sizes[dim]);
+      continue;
+    }
+    if (auto same = symbol_of_equal_size(guards, sizes[dim])) {
+      shape.sizes.push_back(*same);
       continue;
     }
     const Source* size =

@@ -165,7 +165,8 @@ def test_equal_layers_share_one_entry(backend):
             x = call(layer, x)
         return x
 
-    x = torch.randn(3, 8)
+    # What a layer returns requires grad, so the first input does, too.
+    x = torch.randn(3, 8, requires_grad=True)
     for _ in range(3):
         torch.testing.assert_close(run(helper, x), run(lambda layer, x: layer(x), x))
     assert len(framejit.inspect(helper)) == 1
