@@ -5,6 +5,7 @@
 #include "bytecode/generators.h"
 #include "bytecode/nn_module.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -166,6 +167,8 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
   Ref result;
   if (kind == CalleeClass::kPure || kind == CalleeClass::kStateRead) {
     size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    // Python beneath it is the library's own.
+    PauseHook pause;
     values.push_back(nullptr);
     FJ_TRY(result,
            after_native(PyObject_Vectorcall(callable, values.data(),
@@ -296,6 +299,8 @@ bool Interpreter::call_from_native(PyObject* function, PyObject* const* args,
     }
   } catch (const InternalError& error) {
     post_break(Break{BreakReason::kInternal, error.message(), here()});
+  } catch (const std::exception& error) {
+    post_break(Break{BreakReason::kInternal, error.what(), here()});
   }
   return true;
 }

@@ -120,5 +120,36 @@ TEST(BreakEverywhereTest, UnboundAndDeleted) {
       "(fake.tensor([2], [1., 2.]), False)");
 }
 
+TEST(BreakEverywhereTest, Comprehensions) {
+  check_break_everywhere(
+      "def f(x, l):\n"
+      "  a = [v * 2 for v in l if v > 1]\n"
+      "  b = {k: x * k for k in a}\n"
+      "  c = {v for v in l}\n"
+      "  d = [*l, *a, x]\n"
+      "  e = {**b, 'z': 1}\n"
+      "  g = [(i, j) for i in l for j in range(2)]\n"
+      "  return a, b, sorted(c), d, e, g, sum(v for v in l), (*l, *a)\n",
+      "(fake.tensor([2], [1., 2.]), [1, 2, 3])");
+}
+
+TEST(BreakEverywhereTest, CallsOfManyKinds) {
+  check_break_everywhere(
+      "import functools, math\n"
+      "class A:\n"
+      "  def __call__(self, *a, **k):\n    return a, sorted(k)\n"
+      "  @property\n  def p(self):\n    return 7\n"
+      "  @classmethod\n  def c(cls, n):\n    return cls.__name__, n\n"
+      "def g(a, *r, k=1, **m):\n  return a, r, k, sorted(m.items())\n"
+      "def f(x, args, kwargs):\n"
+      "  a = A()\n"
+      "  h = functools.partial(g, 1, k=2)\n"
+      "  return [g(*args), g(*args, **kwargs), g(1, *args, k=3, z=4, "
+      "**kwargs),\n"
+      "          a(1, k=x) == ((1,), ['k']), a.p, A.c(3), h(5, q=6),\n"
+      "          math.sqrt(4.0), max(args), x.sum(), len(args), str(3)]\n",
+      "(fake.tensor([2], [1., 2.]), (1, 2), {'kw': 5})");
+}
+
 }  // namespace
 }  // namespace framejit::bytecode::testing
