@@ -2,8 +2,8 @@
 //
 // The order is the one of PyObject_GenericGetAttr, type_getattro and
 // module_getattro; __getattribute__ and __getattr__ written in Python are
-// interpreted. A class attribute is guarded by the result of the MRO look-up, an
-// instance attribute by its path, and an absent one by its absence.
+// interpreted. A class attribute is guarded by the result of the MRO look-up,
+// an instance attribute by its path, and an absent one by its absence.
 #include "bytecode/capture_tables.h"
 #include "bytecode/generators.h"
 
@@ -30,8 +30,7 @@ bool needs_pin(PyObject* raw) {
 
 }  // namespace
 
-void raise_no_attribute(CaptureState& state, PyObject* object,
-                        PyObject* name) {
+void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name) {
   Ref message;
   if (PyType_Check(object)) {
     message = Ref::steal(PyUnicode_FromFormat(
@@ -136,11 +135,10 @@ Result<Ref> CaptureState::instance_dict(PyObject* object) {
     if (!dict) return Ref();
     // The dict of a module is the same for life.
     if (source) {
-      register_input(dict.get(),
-                     source->kind == SourceKind::kConst
-                         ? guards.sources().constant(dict.get())
-                         : guards.sources().make(SourceKind::kInstanceDict,
-                                                 source));
+      register_input(dict.get(), source->kind == SourceKind::kConst
+                                     ? guards.sources().constant(dict.get())
+                                     : guards.sources().make(
+                                           SourceKind::kInstanceDict, source));
     }
     return dict;
   }
@@ -186,8 +184,7 @@ Result<Ref> generic_attr(CaptureState& state, PyObject* object,
   return Ref();
 }
 
-Result<Ref> type_attr(CaptureState& state, PyTypeObject* type,
-                      PyObject* name) {
+Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   PyTypeObject* meta = Py_TYPE(type);
   FJ_TRY(Ref raw_meta, state.type_lookup(meta, name));
@@ -229,9 +226,10 @@ Result<Ref> tensor_attr(CaptureState& state, PyObject* stand_in,
 Result<Ref> super_field(PyObject* super, const char* name) {
   PyObject* descriptor = raw_lookup(&PySuper_Type, name);
   if (!descriptor) return Result<Ref>::raised();
-  return from_api(Py_TYPE(descriptor)
-                      ->tp_descr_get(descriptor, super,
-                                     reinterpret_cast<PyObject*>(&PySuper_Type)));
+  return from_api(
+      Py_TYPE(descriptor)
+          ->tp_descr_get(descriptor, super,
+                         reinterpret_cast<PyObject*>(&PySuper_Type)));
 }
 
 Result<Ref> super_object_attr(CaptureState& state, PyObject* super,
@@ -244,8 +242,7 @@ Result<Ref> super_object_attr(CaptureState& state, PyObject* super,
   return state.super_attr(type.get(), self.get(), name);
 }
 
-Result<Ref> method_attr(CaptureState& state, PyObject* method,
-                        PyObject* name) {
+Result<Ref> method_attr(CaptureState& state, PyObject* method, PyObject* name) {
   FJ_TRY(auto parts, state.method_parts(method));
   if (name_is(name, "__func__")) return parts.first;
   if (name_is(name, "__self__")) return parts.second;
@@ -295,9 +292,9 @@ Result<std::pair<Ref, Ref>> CaptureState::method_parts(PyObject* method) {
   if (!source) {
     return std::make_pair(Ref::borrow(function), Ref::borrow(self));
   }
-  FJ_TRY(Ref wrapped_function,
-         wrap(function,
-              guards.sources().make(SourceKind::kMethodFunc, source)));
+  FJ_TRY(
+      Ref wrapped_function,
+      wrap(function, guards.sources().make(SourceKind::kMethodFunc, source)));
   FJ_TRY(Ref wrapped_self,
          wrap(self, guards.sources().make(SourceKind::kMethodSelf, source)));
   return std::make_pair(wrapped_function, wrapped_self);
@@ -390,8 +387,8 @@ Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
     // Guards what this class finds; it is its own entry that counts.
     FJ_CHECK_OK(type_lookup(base, name));
-    Ref dict = Ref::steal(PyObject_GetAttrString(
-        reinterpret_cast<PyObject*>(base), "__dict__"));
+    Ref dict = Ref::steal(
+        PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__dict__"));
     if (!dict) return Result<Ref>::raised();
     Ref own = Ref::steal(PyObject_GetItem(dict.get(), name));
     if (!own) {

@@ -23,8 +23,7 @@ Result<Ref> class_value(CaptureState& state, PyObject* value,
   ObjectClass kind = state.tracer.classify(value);
   if (kind != ObjectClass::kPlain || PyTuple_Check(value)) {
     SourceArena& sources = state.guards.sources();
-    const Source* base =
-        sources.constant(reinterpret_cast<PyObject*>(type));
+    const Source* base = sources.constant(reinterpret_cast<PyObject*>(type));
     return state.wrap(value, sources.make(SourceKind::kTypeAttr, base, name));
   }
   state.pin(value);
@@ -94,8 +93,7 @@ Result<Ref> unset_slot(PyObject* object, PyObject* name) {
 }
 
 Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
-                        PyObject* object, PyTypeObject* type,
-                        PyObject* name) {
+                        PyObject* object, PyTypeObject* type, PyObject* name) {
   auto written = state.tables().slots.find({object, descriptor});
   if (written != state.tables().slots.end()) {
     if (written->second.get() == deleted_marker()) {
@@ -115,8 +113,8 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
   static auto* const partial =
       reinterpret_cast<PyTypeObject*>(library_object("functools", "partial"));
   if (partial && PyObject_TypeCheck(object, partial)) {
-    int part = name_is(name, "func")   ? 0
-               : name_is(name, "args") ? 1
+    int part = name_is(name, "func")       ? 0
+               : name_is(name, "args")     ? 1
                : name_is(name, "keywords") ? 2
                                            : -1;
     if (part >= 0) {
@@ -152,10 +150,9 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
 
 // C attributes of pinned objects that can be guarded by reading them again.
 bool is_guardable_getset(PyObject* object, PyObject* name) {
-  static const char* const kNames[] = {"__name__",     "__qualname__",
-                                       "__module__",   "__doc__",
-                                       "__defaults__", "__kwdefaults__",
-                                       "__bases__",    "__mro__"};
+  static const char* const kNames[] = {
+      "__name__",     "__qualname__",   "__module__", "__doc__",
+      "__defaults__", "__kwdefaults__", "__bases__",  "__mro__"};
   if (!PyFunction_Check(object) && !PyType_Check(object)) return false;
   for (const char* known : kNames) {
     if (name_is(name, known)) return true;
@@ -175,8 +172,7 @@ bool is_frozen(PyObject* object) {
 }
 
 Result<Ref> bind_getset(CaptureState& state, PyObject* descriptor,
-                        PyObject* object, PyTypeObject* type,
-                        PyObject* name) {
+                        PyObject* object, PyTypeObject* type, PyObject* name) {
   if (name_is(name, "__class__")) return state.type_of(object);
   if (name_is(name, "__dict__") && !PyType_Check(object)) {
     FJ_TRY(Ref dict, state.instance_dict(object));
@@ -184,6 +180,15 @@ Result<Ref> bind_getset(CaptureState& state, PyObject* descriptor,
   }
   descrgetfunc get = Py_TYPE(descriptor)->tp_descr_get;
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
+  if (name_is(name, "__dict__") && PyType_Check(object)) {
+    // A view of the class's dict: only key reads are modelled.
+    FJ_TRY(Ref view, from_api(get(descriptor, object, type_object)));
+    state.register_input(view.get(),
+                         state.guards.sources().constant(view.get()));
+    state.tables().class_dicts[view.get()] =
+        reinterpret_cast<PyTypeObject*>(object);
+    return view;
+  }
   const Source* source = state.source_of(object);
   bool heap_class = PyType_Check(object) &&
                     is_heap_type(reinterpret_cast<PyTypeObject*>(object));
@@ -235,6 +240,21 @@ Result<Ref> bind_native(CaptureState& state, PyObject* descriptor,
 
 }  // namespace
 
+Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
+                           PyObject* name) {
+  if (!PyUnicode_CheckExact(name)) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "a key of a class dict");
+  }
+  FJ_CHECK_OK(state.type_lookup(type, name));
+  Ref dict = own_dict(type);
+  if (!dict) return Result<Ref>::raised();
+  PyObject* own = PyDict_GetItemWithError(dict.get(), name);
+  if (!own && PyErr_Occurred()) return Result<Ref>::raised();
+  if (!own) return Ref();
+  return class_value(state, own, type, name);
+}
+
 Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
                             PyObject* object, PyTypeObject* type,
                             PyObject* name) {
@@ -269,9 +289,9 @@ Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
   if (is_heap_type(kind)) {
     FJ_TRY(Ref python, state.type_lookup(kind, interned("__get__")));
     if (python && PyFunction_Check(python.get())) {
-      return state.caller.call(
-          python.get(), {descriptor, object ? object : Py_None,
-                         reinterpret_cast<PyObject*>(type)});
+      return state.caller.call(python.get(),
+                               {descriptor, object ? object : Py_None,
+                                reinterpret_cast<PyObject*>(type)});
     }
   }
   return bind_native(state, descriptor, object, type);

@@ -25,10 +25,10 @@ Status native_set(CaptureState& state, PyObject* object, PyObject* name,
   return ok_status();
 }
 
-Status set_property(CaptureState& state, PyObject* descriptor,
-                    PyObject* object, PyObject* name, PyObject* value) {
-  Ref function = Ref::steal(PyObject_GenericGetAttr(
-      descriptor, interned(value ? "fset" : "fdel")));
+Status set_property(CaptureState& state, PyObject* descriptor, PyObject* object,
+                    PyObject* name, PyObject* value) {
+  Ref function = Ref::steal(
+      PyObject_GenericGetAttr(descriptor, interned(value ? "fset" : "fdel")));
   if (!function) return Status::raised();
   if (function.get() == Py_None) {
     PyErr_Format(PyExc_AttributeError,
@@ -76,8 +76,7 @@ Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
   }
   if (is_heap_type(kind)) {
     FJ_TRY(Ref python,
-           state.type_lookup(kind,
-                             interned(value ? "__set__" : "__delete__")));
+           state.type_lookup(kind, interned(value ? "__set__" : "__delete__")));
     if (python && PyFunction_Check(python.get())) {
       std::vector<PyObject*> args{descriptor, object};
       if (value) args.push_back(value);
@@ -137,11 +136,10 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
     return state.tracer.set_attribute(object, name, value);
   }
   if (PyType_Check(object)) {
-    return state.make_break(BreakReason::kUnsupportedWrite,
-                            "attribute of a class: " +
-                                attribute_text(
-                                    reinterpret_cast<PyTypeObject*>(object),
-                                    name));
+    return state.make_break(
+        BreakReason::kUnsupportedWrite,
+        "attribute of a class: " +
+            attribute_text(reinterpret_cast<PyTypeObject*>(object), name));
   }
   const char* hook = value ? "__setattr__" : "__delattr__";
   FJ_TRY(Ref raw, state.type_lookup(type, interned(hook)));

@@ -35,8 +35,8 @@ Ref resolve(const char* module, std::string_view path) {
   std::string first(path.substr(0, dot));
   // Types that `builtins` does not name.
   if (std::strcmp(module, "builtins") == 0 && first == "module") {
-    return Ref::borrow(_PyType_Lookup(
-        &PyModule_Type, interned("__getattribute__")));
+    return Ref::borrow(
+        _PyType_Lookup(&PyModule_Type, interned("__getattribute__")));
   }
   Ref imported = Ref::steal(PyImport_ImportModule(module));
   if (!imported) return Ref();
@@ -72,8 +72,8 @@ const RowTable& row_table() {
 // Every method of these types is pure: their objects are constants.
 bool is_immutable_builtin(PyTypeObject* type) {
   static PyTypeObject* const kTypes[] = {
-      &PyUnicode_Type, &PyBytes_Type, &PyLong_Type,  &PyFloat_Type,
-      &PyComplex_Type, &PyBool_Type,  &PyRange_Type, &PySlice_Type,
+      &PyUnicode_Type, &PyBytes_Type,    &PyLong_Type,  &PyFloat_Type,
+      &PyComplex_Type, &PyBool_Type,     &PyRange_Type, &PySlice_Type,
       &PyTuple_Type,   &PyFrozenSet_Type};
   for (PyTypeObject* known : kTypes) {
     if (type == known) return true;
@@ -126,7 +126,8 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(owner_mro); ++i) {
     auto* base =
         reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(owner_mro, i));
-    raw = base->tp_dict ? PyDict_GetItem(base->tp_dict, text.get()) : nullptr;
+    Ref dict = own_dict(base);
+    raw = dict ? PyDict_GetItem(dict.get(), text.get()) : nullptr;
     if (!raw) continue;
     bool match;
     if (PyCFunction_Check(callable)) {
@@ -139,8 +140,8 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
                       : Ref();
       if (PyErr_Occurred()) PyErr_Clear();
       // Equal wrappers have the same descriptor and the same self.
-      match = again && PyObject_RichCompareBool(again.get(), callable,
-                                                Py_EQ) == 1;
+      match =
+          again && PyObject_RichCompareBool(again.get(), callable, Py_EQ) == 1;
     }
     if (!match) continue;
     args->insert(args->begin(), self);
@@ -152,8 +153,7 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
 // Whole families of pure callees.
 const char* module_of(PyObject* function) {
   if (!PyCFunction_Check(function)) return nullptr;
-  PyObject* module =
-      reinterpret_cast<PyCFunctionObject*>(function)->m_module;
+  PyObject* module = reinterpret_cast<PyCFunctionObject*>(function)->m_module;
   if (!module || !PyUnicode_Check(module)) return nullptr;
   return PyUnicode_AsUTF8(module);
 }
@@ -233,11 +233,9 @@ Result<Ref> CaptureState::call_builtin(PyObject* callable,
   if (const char* module = module_of(raw.get())) {
     if (std::strcmp(module, "_operator") == 0) {
       return call_operator(
-          call,
-          reinterpret_cast<PyCFunctionObject*>(raw.get())->m_ml->ml_name);
+          call, reinterpret_cast<PyCFunctionObject*>(raw.get())->m_ml->ml_name);
     }
-    if (std::strcmp(module, "math") == 0 ||
-        std::strcmp(module, "cmath") == 0) {
+    if (std::strcmp(module, "math") == 0 || std::strcmp(module, "cmath") == 0) {
       return call.native(Reads::kDeep);
     }
   }

@@ -41,7 +41,8 @@ struct BuiltinCall {
 using BuiltinFunction = Result<Ref> (*)(BuiltinCall&);
 
 #define FJ_PURE(module, path, reads)
-#define FJ_MODEL(module, path, function) Result<Ref> function(BuiltinCall& call);
+#define FJ_MODEL(module, path, function) \
+  Result<Ref> function(BuiltinCall& call);
 #include "bytecode/builtins.def"
 #undef FJ_PURE
 #undef FJ_MODEL

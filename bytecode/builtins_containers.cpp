@@ -10,8 +10,8 @@ namespace {
 
 const char* method_name(PyObject* descriptor) {
   if (Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) {
-    return reinterpret_cast<PyMethodDescrObject*>(descriptor)->d_method
-        ->ml_name;
+    return reinterpret_cast<PyMethodDescrObject*>(descriptor)
+        ->d_method->ml_name;
   }
   return reinterpret_cast<PyWrapperDescrObject*>(descriptor)->d_base->name;
 }
@@ -47,6 +47,16 @@ Result<Ref> model_dict_get(BuiltinCall& call) {
     return call.native(Reads::kNothing);
   }
   FJ_TRY(Ref value, call.state.dict_get(call.args[0], call.args[1]));
+  if (value) return value;
+  return Ref::borrow(call.args.size() > 2 ? call.args[2] : Py_None);
+}
+
+Result<Ref> model_mappingproxy_get(BuiltinCall& call) {
+  if (!call.plain(2, 3)) return call.native(Reads::kNothing);
+  auto& class_dicts = call.state.tables().class_dicts;
+  auto found = class_dicts.find(call.args[0]);
+  if (found == class_dicts.end()) return call.unknown();
+  FJ_TRY(Ref value, class_dict_get(call.state, found->second, call.args[1]));
   if (value) return value;
   return Ref::borrow(call.args.size() > 2 ? call.args[2] : Py_None);
 }
@@ -87,8 +97,7 @@ Result<Ref> model_dict_delitem(BuiltinCall& call) {
 
 Result<Ref> model_dict_contains(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.native(Reads::kNothing);
-  FJ_TRY(Ref special,
-         call.state.python_special(call.args[0], "__contains__"));
+  FJ_TRY(Ref special, call.state.python_special(call.args[0], "__contains__"));
   if (special) {
     FJ_TRY(Ref value, call.state.dict_get(call.args[0], call.args[1]));
     return boolean(static_cast<bool>(value));
@@ -287,8 +296,7 @@ Result<Ref> model_setitem(BuiltinCall& call) {
   if (!call.plain(3, 3)) return call.native(Reads::kNothing);
   FJ_TRY(Ref special, call.state.python_special(call.args[0], "__setitem__"));
   if (special) return call.unknown();
-  FJ_CHECK_OK(
-      call.state.set_item(call.args[0], call.args[1], call.args[2]));
+  FJ_CHECK_OK(call.state.set_item(call.args[0], call.args[1], call.args[2]));
   return none();
 }
 
@@ -302,8 +310,7 @@ Result<Ref> model_delitem(BuiltinCall& call) {
 
 Result<Ref> model_contains(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.native(Reads::kNothing);
-  FJ_TRY(Ref special,
-         call.state.python_special(call.args[0], "__contains__"));
+  FJ_TRY(Ref special, call.state.python_special(call.args[0], "__contains__"));
   if (special) return call.unknown();
   FJ_TRY(bool found, call.state.contains(call.args[0], call.args[1]));
   return boolean(found);
@@ -345,8 +352,8 @@ Result<Ref> model_set_operation(BuiltinCall& call) {
   if (std::strcmp(name, "pop") == 0 && state.is_input(call.args[0])) {
     return call.unknown();
   }
-  bool element = std::strcmp(name, "remove") == 0 ||
-                 std::strcmp(name, "discard") == 0;
+  bool element =
+      std::strcmp(name, "remove") == 0 || std::strcmp(name, "discard") == 0;
   std::vector<Ref> keep;
   std::vector<PyObject*> rest;
   for (PyObject* arg : rest_of(call)) {

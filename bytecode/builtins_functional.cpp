@@ -55,8 +55,8 @@ Result<Ref> model_pow(BuiltinCall& call) {
 Result<Ref> model_divmod(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.native(Reads::kDeep);
   CaptureState& state = call.state;
-  bool foreign = is_foreign(state, call.args[0]) ||
-                 is_foreign(state, call.args[1]);
+  bool foreign =
+      is_foreign(state, call.args[0]) || is_foreign(state, call.args[1]);
   if (!foreign) {
     for (PyObject* arg : call.args) {
       for (const char* name : {"__divmod__", "__rdivmod__"}) {
@@ -74,10 +74,10 @@ Result<Ref> model_divmod(BuiltinCall& call) {
 // ---- the operator module
 Result<Ref> call_operator(BuiltinCall& call, const char* name) {
   static const char* const kBinary[] = {
-      "add", "and_", "floordiv", "lshift", "matmul", "mul", "mod",
+      "add", "and_", "floordiv", "lshift", "matmul",  "mul", "mod",
       "or_", "pow",  "rshift",   "sub",    "truediv", "xor"};
   static const char* const kInPlace[] = {
-      "iadd", "iand", "ifloordiv", "ilshift", "imatmul", "imul", "imod",
+      "iadd", "iand", "ifloordiv", "ilshift", "imatmul",  "imul", "imod",
       "ior",  "ipow", "irshift",   "isub",    "itruediv", "ixor"};
   static const char* const kCompare[] = {"lt", "le", "eq", "ne", "gt", "ge"};
   CaptureState& state = call.state;
@@ -146,9 +146,9 @@ Result<Ref> part_of(CaptureState& state, PyObject* partial, const char* name,
   if (!part) return Result<Ref>::raised();
   const Source* source = state.source_of(partial);
   if (!source) return part;
-  return state.wrap(part.get(),
-                    state.guards.sources().make(SourceKind::kPartialPart,
-                                                source, nullptr, index));
+  return state.wrap(
+      part.get(), state.guards.sources().make(SourceKind::kPartialPart, source,
+                                              nullptr, index));
 }
 
 Result<Ref> call_partial(BuiltinCall& call, PyObject* partial) {
@@ -183,11 +183,11 @@ Result<Ref> call_partial(BuiltinCall& call, PyObject* partial) {
 }
 
 // itemgetter, attrgetter, methodcaller: described by their own __reduce__.
-Result<Ref> call_getter(BuiltinCall& call, PyObject* getter,
-                        const char* kind) {
+Result<Ref> call_getter(BuiltinCall& call, PyObject* getter, const char* kind) {
   CaptureState& state = call.state;
   if (!call.plain(1, 1)) return call.unknown();
-  Ref reduction = Ref::steal(PyObject_CallMethod(getter, "__reduce__", nullptr));
+  Ref reduction =
+      Ref::steal(PyObject_CallMethod(getter, "__reduce__", nullptr));
   if (!reduction) return Result<Ref>::raised();
   PyObject* parts = PyTuple_GET_ITEM(reduction.get(), 1);
   if (!PyTuple_CheckExact(parts)) return call.unknown();
@@ -260,8 +260,7 @@ Result<Ref> call_cached(BuiltinCall& call, PyObject* wrapper) {
   PyObject* known = PyDict_GetItemWithError(memo.get(), key.get());
   if (known) return Ref::borrow(known);
   if (PyErr_Occurred()) return Result<Ref>::raised();
-  FJ_TRY(Ref value,
-         state.caller.call(function.get(), call.args, call.kwnames));
+  FJ_TRY(Ref value, state.caller.call(function.get(), call.args, call.kwnames));
   // A mutable result is shared with every other call in the program.
   if (!state.is_constant(value.get()) && !state.is_input(value.get()) &&
       !PyType_Check(value.get())) {

@@ -73,9 +73,8 @@ Result<Ref> model_native_iter(BuiltinCall& call) {
 // Types whose positional arguments are iterated: enumerate (the first), deque
 // (the first), chain, product, zip_longest (all).
 Result<Ref> model_iterating_type(BuiltinCall& call) {
-  bool first_only =
-      call.callable == as_object(&PyEnum_Type) ||
-      call.callable == library_object("collections", "deque");
+  bool first_only = call.callable == as_object(&PyEnum_Type) ||
+                    call.callable == library_object("collections", "deque");
   return native_over_iterables(call, 0, first_only ? 1 : SIZE_MAX);
 }
 
@@ -98,8 +97,8 @@ Result<Ref> model_chain_from_iterable(BuiltinCall& call) {
     values.push_back(iterable.get());
     keep.push_back(std::move(iterable));
   }
-  return from_api(PyObject_Vectorcall(call.args[0], values.data(),
-                                      values.size(), nullptr));
+  return from_api(
+      PyObject_Vectorcall(call.args[0], values.data(), values.size(), nullptr));
 }
 
 namespace {
@@ -187,8 +186,8 @@ Result<Ref> sort_order(CaptureState& state, const std::vector<Ref>& items,
                            reverse ? Py_True : Py_False) < 0) {
     return Result<Ref>::raised();
   }
-  FJ_TRY(Ref done, state.after_native(PyObject_Call(
-                       sort.get(), none_args.get(), options.get())));
+  FJ_TRY(Ref done, state.after_native(PyObject_Call(sort.get(), none_args.get(),
+                                                    options.get())));
   return indices;
 }
 
@@ -222,9 +221,8 @@ Result<Ref> model_list_sort(BuiltinCall& call) {
   CaptureState& state = call.state;
   PyObject* list = call.args[0];
   FJ_TRY(Ref target, state.shadow(list));
-  FJ_TRY(Ref sorted,
-         sorted_list(state, target.get(), call.argument(1, "key"),
-                     call.argument(2, "reverse")));
+  FJ_TRY(Ref sorted, sorted_list(state, target.get(), call.argument(1, "key"),
+                                 call.argument(2, "reverse")));
   if (PyList_SetSlice(target.get(), 0, PY_SSIZE_T_MAX, sorted.get()) < 0) {
     return Result<Ref>::raised();
   }
@@ -365,8 +363,7 @@ Result<Ref> model_reduce(BuiltinCall& call) {
   while (true) {
     FJ_TRY(Ref item, state.next(iterator.get()));
     if (!item) return total;
-    FJ_TRY(total,
-           state.caller.call(call.args[0], {total.get(), item.get()}));
+    FJ_TRY(total, state.caller.call(call.args[0], {total.get(), item.get()}));
   }
 }
 

@@ -113,7 +113,8 @@ Result<Ref> model_getattr(BuiltinCall& call) {
     return call.native(Reads::kDeep);
   }
   Ref name = attribute_name(call.args[1]);
-  if (call.args.size() == 2) return call.state.get_attr(call.args[0], name.get());
+  if (call.args.size() == 2)
+    return call.state.get_attr(call.args[0], name.get());
   FJ_TRY(Ref found, maybe_attr(call.state, call.args[0], name.get()));
   if (found) return found;
   return Ref::borrow(call.args[2]);
@@ -189,9 +190,8 @@ Result<Ref> model_super(BuiltinCall& call) {
       return call.unknown();
     }
   }
-  return call.state.after_native(
-      PyObject_CallFunctionObjArgs(as_object(&PySuper_Type), call.args[0],
-                                   call.args[1], nullptr));
+  return call.state.after_native(PyObject_CallFunctionObjArgs(
+      as_object(&PySuper_Type), call.args[0], call.args[1], nullptr));
 }
 
 // ---- text
@@ -242,8 +242,7 @@ Result<Ref> model_object_getattribute(BuiltinCall& call) {
   if (found) return found;
   if (PyModule_Check(object)) {
     FJ_TRY(Ref dict, call.state.instance_dict(object));
-    FJ_TRY(Ref hook,
-           call.state.dict_get(dict.get(), interned("__getattr__")));
+    FJ_TRY(Ref hook, call.state.dict_get(dict.get(), interned("__getattr__")));
     if (hook) return call.state.caller.call(hook.get(), {name.get()});
   }
   raise_no_attribute(call.state, object, name.get());
@@ -269,8 +268,8 @@ Result<Ref> model_object_setattr(BuiltinCall& call) {
     return call.unknown();
   }
   Ref name = attribute_name(call.args[1]);
-  FJ_CHECK_OK(generic_set_attr(call.state, call.args[0], name.get(),
-                               call.args[2]));
+  FJ_CHECK_OK(
+      generic_set_attr(call.state, call.args[0], name.get(), call.args[2]));
   return none();
 }
 
@@ -280,17 +279,17 @@ Result<Ref> model_object_delattr(BuiltinCall& call) {
     return call.unknown();
   }
   Ref name = attribute_name(call.args[1]);
-  FJ_CHECK_OK(
-      generic_set_attr(call.state, call.args[0], name.get(), nullptr));
+  FJ_CHECK_OK(generic_set_attr(call.state, call.args[0], name.get(), nullptr));
   return none();
 }
 
 Result<Ref> model_object_eq(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.unknown();
   FJ_TRY(bool same, call.state.is_same(call.args[0], call.args[1]));
-  bool wants_equal = std::strcmp(
-      reinterpret_cast<PyWrapperDescrObject*>(call.callable)->d_base->name,
-      "__eq__") == 0;
+  bool wants_equal =
+      std::strcmp(
+          reinterpret_cast<PyWrapperDescrObject*>(call.callable)->d_base->name,
+          "__eq__") == 0;
   if (!same) {
     if (wants_equal) return Ref::borrow(Py_NotImplemented);
     // __ne__ inverts what __eq__ says.
@@ -348,69 +347,66 @@ PyTypeObject* exception_root() {
   return reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
 }
 
-// tp_new of C for a class, with arguments that it does not look into, or that
-// were prepared for it.
-Result<Ref> native_new(CaptureState& state, PyTypeObject* type,
-                       const std::vector<PyObject*>& args,
-                       PyObject* kwnames) {
+// `maker` is the C __new__ that the class finds: object's, list's, ... It gets
+// arguments that it does not look into, or that were prepared for it, and makes
+// its own check that the class's layout is its own.
+Result<Ref> native_new(CaptureState& state, PyObject* maker, PyTypeObject* type,
+                       const std::vector<PyObject*>& args, PyObject* kwnames) {
   if (raw_lookup(type, "__del__")) {
     return state.make_break(BreakReason::kFinalizerObject, type->tp_name);
   }
-  // The tp_new of a heap type that inherits it from C.
-  PyTypeObject* base = type;
-  while (base->tp_base && (base->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    base = base->tp_base;
+  PyObject* self =
+      maker && PyCFunction_Check(maker) ? PyCFunction_GET_SELF(maker) : nullptr;
+  if (!self || !PyType_Check(self)) {
+    return state.make_break(BreakReason::kUnknownCallee,
+                            std::string("__new__ of ") + type->tp_name);
   }
-  newfunc make = base->tp_new;
-  std::vector<PyObject*> values = args;
+  auto* owner = reinterpret_cast<PyTypeObject*>(self);
+  std::vector<PyObject*> values{as_object(type)};
   std::vector<Ref> keep;
-  bool ignores = base == &PyList_Type || base == &PyDict_Type ||
-                 base == &PyODict_Type || base == &PySet_Type;
+  bool ignores = owner == &PyList_Type || owner == &PyDict_Type ||
+                 owner == &PyODict_Type || owner == &PySet_Type;
+  bool stores =
+      owner == &PyBaseObject_Type || owner->tp_new == exception_root()->tp_new;
+  bool scalar = owner == &PyLong_Type || owner == &PyFloat_Type ||
+                owner == &PyUnicode_Type || owner == &PyBytes_Type ||
+                PyType_IsSubtype(owner, exception_root());
   if (ignores) {
-    values.clear();
     kwnames = nullptr;
-  } else if (base == &PyTuple_Type) {
-    for (PyObject*& value : values) {
-      FJ_TRY(Ref iterable, native_iterable(state, value));
-      value = iterable.get();
-      keep.push_back(std::move(iterable));
-    }
-  } else if (make != PyBaseObject_Type.tp_new &&
-             make != exception_root()->tp_new) {
-    bool scalar = base == &PyLong_Type || base == &PyFloat_Type ||
-                  base == &PyUnicode_Type || base == &PyBytes_Type ||
-                  PyType_IsSubtype(base, exception_root());
-    if (!scalar) {
-      return state.make_break(BreakReason::kUnknownCallee,
-                              std::string("C class ") + base->tp_name);
-    }
-    for (PyObject*& value : values) {
-      FJ_TRY(Ref plain, prepare(state, value, Reads::kDeep));
-      value = plain.get();
+  } else if (stores) {
+    values.insert(values.end(), args.begin(), args.end());
+  } else if (owner == &PyTuple_Type || scalar) {
+    for (PyObject* arg : args) {
+      FJ_TRY(Ref plain, scalar ? prepare(state, arg, Reads::kDeep)
+                               : native_iterable(state, arg));
+      values.push_back(plain.get());
       keep.push_back(std::move(plain));
     }
+  } else {
+    return state.make_break(BreakReason::kUnknownCallee,
+                            std::string("C class ") + owner->tp_name);
   }
-  FJ_TRY(CallArguments packed, pack(values, kwnames));
-  // `base->tp_new` with object's checks of excess arguments uses type's own
-  // slots, which are those of the class called.
-  return state.after_native(
-      make(type, packed.tuple.get(), packed.keywords.get()));
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  return state.after_native(PyObject_Vectorcall(
+      maker, values.data(), values.size() - keywords, kwnames));
 }
 
 // __init__ of C on a fresh object.
 Result<Ref> native_init(CaptureState& state, PyObject* object,
-                        const std::vector<PyObject*>& args,
-                        PyObject* kwnames) {
+                        const std::vector<PyObject*>& args, PyObject* kwnames) {
   if (state.is_input(object)) {
     return state.make_break(BreakReason::kUnsupportedWrite,
                             "C __init__ of an input object");
   }
-  PyTypeObject* base = Py_TYPE(object);
-  while (base->tp_base && (base->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
-    base = base->tp_base;
-  }
+  PyTypeObject* base = solid_base(Py_TYPE(object));
   initproc init = base->tp_init;
   if (!init || init == PyBaseObject_Type.tp_init) return none();
+  bool known = PyList_Check(object) || PyDict_Check(object) ||
+               PySet_Check(object) || PyType_IsSubtype(base, exception_root());
+  if (!known) {
+    return state.make_break(BreakReason::kUnknownCallee,
+                            std::string("C __init__ of ") + base->tp_name);
+  }
   std::vector<Ref> keep;
   std::vector<PyObject*> values = args;
   bool exception = PyType_IsSubtype(base, exception_root());
@@ -451,15 +447,15 @@ Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
     FJ_TRY(object, state.caller.call(
                        function, with_first(as_object(type), args), kwnames));
   } else {
-    FJ_TRY(object, native_new(state, type, args, kwnames));
+    FJ_TRY(object, native_new(state, function, type, args, kwnames));
   }
   if (!PyObject_TypeCheck(object.get(), type)) return object;
-  FJ_TRY(Ref init, state.type_lookup(Py_TYPE(object.get()),
-                                     interned("__init__")));
+  FJ_TRY(Ref init,
+         state.type_lookup(Py_TYPE(object.get()), interned("__init__")));
   if (init && PyFunction_Check(init.get())) {
-    FJ_TRY(Ref result,
-           state.caller.call(init.get(), with_first(object.get(), args),
-                             kwnames));
+    FJ_TRY(
+        Ref result,
+        state.caller.call(init.get(), with_first(object.get(), args), kwnames));
     if (result.get() != Py_None) {
       PyErr_Format(PyExc_TypeError,
                    "__init__() should return None, not '%.200s'",
@@ -511,13 +507,8 @@ Result<Ref> model_new(BuiltinCall& call) {
     return call.native(Reads::kNothing);
   }
   auto* type = reinterpret_cast<PyTypeObject*>(call.args[0]);
-  PyObject* self = PyCFunction_GET_SELF(call.callable);
-  if (!self || !PyType_Check(self) ||
-      !PyType_IsSubtype(type, reinterpret_cast<PyTypeObject*>(self))) {
-    return call.native(Reads::kNothing);  // TypeError
-  }
   std::vector<PyObject*> rest(call.args.begin() + 1, call.args.end());
-  return native_new(call.state, type, rest, call.kwnames);
+  return native_new(call.state, call.callable, type, rest, call.kwnames);
 }
 
 Result<Ref> model_native_init(BuiltinCall& call) {
@@ -548,7 +539,8 @@ Result<Ref> convert(BuiltinCall& call, const char* method) {
     if (PyLong_CheckExact(value.get()) || PyFloat_CheckExact(value.get()) ||
         is_symbolic(state, value.get())) {
       call.args[0] = value.get();
-      if (is_symbolic(state, value.get()) && std::strcmp(name, "__int__") == 0) {
+      if (is_symbolic(state, value.get()) &&
+          std::strcmp(name, "__int__") == 0) {
         return value;
       }
       return call.native(Reads::kDeep);
@@ -569,7 +561,9 @@ Result<Ref> model_int(BuiltinCall& call) {
   return convert(call, "__int__");
 }
 
-Result<Ref> model_float(BuiltinCall& call) { return convert(call, "__float__"); }
+Result<Ref> model_float(BuiltinCall& call) {
+  return convert(call, "__float__");
+}
 
 Result<Ref> model_bool(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.native(Reads::kDeep);

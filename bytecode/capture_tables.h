@@ -18,9 +18,9 @@
 namespace framejit::bytecode {
 
 struct ContainerState {
-  Ref shadow;   // copy with wrapped contents; all later reads and writes go here
-  Ref overlay;  // dict without a shadow: key -> value, or deleted_marker()
-  Ref key_iterator;    // the last iterator over the key list
+  Ref shadow;  // copy with wrapped contents; all later reads and writes go here
+  Ref overlay;       // dict without a shadow: key -> value, or deleted_marker()
+  Ref key_iterator;  // the last iterator over the key list
   bool replaced = false;  // whole content is written back at the end
   bool written = false;
 };
@@ -43,8 +43,10 @@ struct CaptureState::Tables {
   std::unordered_map<PyObject*, PyObject*> stand_ins;  // real -> stand-in
   std::unordered_map<PyObject*, ContainerState> containers;
   std::unordered_map<PyObject*, Ref> cells;  // written cells: value or marker
-  std::unordered_map<ObjectPair, Ref, PairHash> slots;  // object, descriptor
+  std::unordered_map<ObjectPair, Ref, PairHash> slots;   // object, descriptor
   std::unordered_map<PyObject*, PyObject*> dict_owners;  // dict -> instance
+  // mappingproxy of a class's dict -> the class
+  std::unordered_map<PyObject*, PyTypeObject*> class_dicts;
   std::unordered_map<ObjectPair, Ref, PairHash> type_lookups;
   Ref cached_calls;  // dict: results of lru_cache functions in this capture
   std::vector<Ref> trampolines;
@@ -76,6 +78,11 @@ bool is_stand_in(CaptureState& state, PyObject* object);
 bool is_safe_key(CaptureState& state, PyObject* key);
 // The class attribute as CPython finds it, with no guard. Borrowed or null.
 PyObject* raw_lookup(PyTypeObject* type, const char* name);
+// The C type that an instance's layout starts with. It may be a heap type:
+// extension modules make those, and they are not built by object.__new__.
+PyTypeObject* solid_base(PyTypeObject* type);
+// The class's own dict (static types keep it per interpreter from 3.12 on).
+Ref own_dict(PyTypeObject* type);
 // A unicode object that lives forever.
 PyObject* interned(const char* text);
 // An attribute of an importable module, looked up once ("collections.deque").
@@ -84,9 +91,9 @@ PyObject* library_object(const char* module, const char* name);
 
 // ---- what C code may see (containers.cpp)
 enum class Reads : uint8_t {
-  kNothing,    // the callee keeps or compares the identity only
-  kElements,   // looks at the elements (one level), not into them
-  kDeep,       // looks at values: compares, formats, hashes them
+  kNothing,   // the callee keeps or compares the identity only
+  kElements,  // looks at the elements (one level), not into them
+  kDeep,      // looks at values: compares, formats, hashes them
 };
 // `object` as C code may have it: shadows for input containers, concrete
 // values for symbolic ones; Break UnguardableInput for what no guard covers.
@@ -128,6 +135,10 @@ Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
                             PyObject* object, PyTypeObject* type,
                             PyObject* name);
 Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name);
+// type.__dict__[name] of a class dict that was read as an object; guarded by
+// what the class finds. Empty: absent.
+Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
+                           PyObject* name);
 // object.__getattribute__: empty when absent.
 Result<Ref> generic_attr(CaptureState& state, PyObject* object, PyObject* name);
 Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,

@@ -1,8 +1,8 @@
 // Items, membership, length, truth: reads of containers with narrow guards.
 //
 // One key read guards that key, an index guards that item, a length the length.
-// A whole use makes a shadow: a fresh copy with wrapped contents on which C code
-// may work; `originals` maps it back to the program's object.
+// A whole use makes a shadow: a fresh copy with wrapped contents on which C
+// code may work; `originals` maps it back to the program's object.
 #include "bytecode/capture_tables.h"
 
 namespace framejit::bytecode {
@@ -32,8 +32,8 @@ Result<Ref> concrete_index(CaptureState& state, PyObject* index) {
     }
   }
   if (!changed) return Ref::borrow(index);
-  return from_api(PySlice_New(concrete[0].get(), concrete[1].get(),
-                              concrete[2].get()));
+  return from_api(
+      PySlice_New(concrete[0].get(), concrete[1].get(), concrete[2].get()));
 }
 
 namespace {
@@ -69,8 +69,7 @@ Result<Ref> new_dict_like(CaptureState& state, PyObject* dict) {
   if (type == &PyODict_Type) return from_api(PyODict_New());
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
   if (type_object == library_object("collections", "defaultdict")) {
-    FJ_TRY(Ref factory,
-           state.get_attr(dict, interned("default_factory")));
+    FJ_TRY(Ref factory, state.get_attr(dict, interned("default_factory")));
     return from_api(PyObject_CallOneArg(type_object, factory.get()));
   }
   FJ_TRY(Ref iterates, state.python_special(dict, "__iter__"));
@@ -120,8 +119,8 @@ Result<Ref> shadow_list(CaptureState& state, PyObject* list,
   FJ_TRY(Ref copy,
          from_api(PyList_Type.tp_new(Py_TYPE(list), args.get(), nullptr)));
   for (Py_ssize_t i = 0; i < size; ++i) {
-    const Source* item = state.guards.sources().make(SourceKind::kListItem,
-                                                     source, nullptr, i);
+    const Source* item =
+        state.guards.sources().make(SourceKind::kListItem, source, nullptr, i);
     FJ_TRY(Ref wrapped, state.wrap(PyList_GET_ITEM(list, i), item));
     if (PyList_Append(copy.get(), wrapped.get()) < 0) {
       return Result<Ref>::raised();
@@ -141,8 +140,8 @@ Result<Ref> shadow_deque(CaptureState& state, PyObject* deque,
   Py_ssize_t size = PyList_GET_SIZE(items.get());
   state.guard(GuardKind::kLength, source, nullptr, size);
   for (Py_ssize_t i = 0; i < size; ++i) {
-    const Source* item = state.guards.sources().make(SourceKind::kDequeItem,
-                                                     source, nullptr, i);
+    const Source* item =
+        state.guards.sources().make(SourceKind::kDequeItem, source, nullptr, i);
     FJ_TRY(Ref wrapped, state.wrap(PyList_GET_ITEM(items.get(), i), item));
     PyList_SetItem(items.get(), i, wrapped.release());
   }
@@ -257,8 +256,7 @@ Result<Ref> dict_missing(CaptureState& state, PyObject* dict, PyObject* key) {
       return state.caller.call(hook.get(), {dict, key});
     }
     if (hook) {  // collections.defaultdict
-      FJ_TRY(Ref factory,
-             state.get_attr(dict, interned("default_factory")));
+      FJ_TRY(Ref factory, state.get_attr(dict, interned("default_factory")));
       if (factory.get() != Py_None) {
         FJ_TRY(Ref value, state.caller.call(factory.get(), {}));
         FJ_CHECK_OK(state.dict_set(dict, key, value.get()));
@@ -323,6 +321,13 @@ Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
     FJ_TRY(Ref value, dict_get(object, index.get()));
     if (value) return value;
     return dict_missing(*this, object, index.get());
+  }
+  auto class_dict = tables_->class_dicts.find(object);
+  if (class_dict != tables_->class_dicts.end()) {
+    FJ_TRY(Ref value, class_dict_get(*this, class_dict->second, key));
+    if (value) return value;
+    raise_key_error(key);
+    return Result<Ref>::raised();
   }
   FJ_CHECK_OK(check_fresh_key(*this, object, index.get()));
   if (!is_input(object) || PyTuple_Check(object) || is_constant(object)) {
@@ -429,6 +434,11 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
   if (special) {
     FJ_TRY(Ref answer, caller.call(special.get(), {container, item}));
     return truth(answer.get());
+  }
+  auto class_dict = tables_->class_dicts.find(container);
+  if (class_dict != tables_->class_dicts.end()) {
+    FJ_TRY(Ref value, class_dict_get(*this, class_dict->second, item));
+    return static_cast<bool>(value);
   }
   if (PyDict_Check(container)) {
     FJ_TRY(Ref key, is_symbolic(*this, item) ? tracer.concretise(item)

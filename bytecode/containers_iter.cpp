@@ -10,8 +10,7 @@ namespace framejit::bytecode {
 
 // ---- objects of ours that C code holds
 struct ModelIterator {
-  PyObject_HEAD
-  CaptureState* state;  // null once the capture has ended
+  PyObject_HEAD CaptureState* state;  // null once the capture has ended
   IteratorKind kind;
   Ref function;
   std::vector<Ref> sources;
@@ -20,8 +19,7 @@ struct ModelIterator {
 namespace {
 
 struct Trampoline {
-  PyObject_HEAD
-  CaptureState* state;
+  PyObject_HEAD CaptureState* state;
   Ref callable;
 };
 
@@ -42,8 +40,7 @@ PyObject* under_c(CaptureState* state, bool iterator, Body body) {
     if (result.is_raised()) return nullptr;
     state->set_native_break(result.take_break());
   } catch (const InternalError& error) {
-    state->set_native_break(
-        Break{BreakReason::kInternal, error.message(), {}});
+    state->set_native_break(Break{BreakReason::kInternal, error.message(), {}});
   } catch (const std::exception& error) {
     state->set_native_break(Break{BreakReason::kInternal, error.what(), {}});
   }
@@ -116,11 +113,11 @@ PyTypeObject* trampoline_type() {
         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc<Trampoline>)},
         {Py_tp_call, reinterpret_cast<void*>(trampoline_call)},
         {0, nullptr}};
-    static PyType_Spec spec = {
-        "framejit._Trampoline", sizeof(Trampoline), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-            Py_TPFLAGS_IMMUTABLETYPE,
-        slots};
+    static PyType_Spec spec = {"framejit._Trampoline", sizeof(Trampoline), 0,
+                               Py_TPFLAGS_DEFAULT |
+                                   Py_TPFLAGS_DISALLOW_INSTANTIATION |
+                                   Py_TPFLAGS_IMMUTABLETYPE,
+                               slots};
     return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
   }();
   return type;
@@ -256,8 +253,7 @@ Result<Ref> key_iterator(CaptureState& state, PyObject* dict) {
 
 Result<Ref> tensor_rows(CaptureState& state, PyObject* tensor) {
   Ref zero = Ref::steal(PyLong_FromLong(0));
-  FJ_TRY(Ref unbind,
-         state.tracer.get_attribute(tensor, interned("unbind")));
+  FJ_TRY(Ref unbind, state.tracer.get_attribute(tensor, interned("unbind")));
   return state.tracer.call(unbind.get(), {zero.get()}, nullptr);
 }
 
@@ -265,9 +261,9 @@ Result<Ref> tensor_rows(CaptureState& state, PyObject* tensor) {
 
 Result<Ref> CaptureState::iter(PyObject* object) {
   if (is_symbolic(*this, object)) {
-    PyErr_Format(PyExc_TypeError, "'%.200s' object is not iterable",
-                 reinterpret_cast<PyTypeObject*>(type_of(object).get())
-                     ->tp_name);
+    PyErr_Format(
+        PyExc_TypeError, "'%.200s' object is not iterable",
+        reinterpret_cast<PyTypeObject*>(type_of(object).get())->tp_name);
     return Result<Ref>::raised();
   }
   if (is_stand_in(*this, object)) {
@@ -369,8 +365,7 @@ Result<Ref> native_iterable(CaptureState& state, PyObject* object) {
     return iterator;
   }
   std::vector<Ref> sources{iterator};
-  return make_iterator(state, IteratorKind::kUser, nullptr,
-                       std::move(sources));
+  return make_iterator(state, IteratorKind::kUser, nullptr, std::move(sources));
 }
 
 // ---- arguments of C code
@@ -424,8 +419,8 @@ Result<Ref> prepare_fresh(CaptureState& state, PyObject* object) {
     return prepare_items(state, object);
   }
   static PyTypeObject* const kPlain[] = {
-      &PyRange_Type,      &PySlice_Type,         &PyMemoryView_Type,
-      &PyByteArray_Type,  &PyMethodDescr_Type,   &PyWrapperDescr_Type,
+      &PyRange_Type,       &PySlice_Type,       &PyMemoryView_Type,
+      &PyByteArray_Type,   &PyMethodDescr_Type, &PyWrapperDescr_Type,
       &PyGetSetDescr_Type, &PyMemberDescr_Type};
   for (PyTypeObject* type : kPlain) {
     if (Py_IS_TYPE(object, type)) return Ref::borrow(object);

@@ -11,7 +11,7 @@ namespace framejit::bytecode {
 namespace {
 
 struct BinaryRow {
-  const char* name;       // in the operator module
+  const char* name;  // in the operator module
   const char* in_place;
   const char* method;
   const char* reflected;
@@ -29,28 +29,32 @@ PyObject* power_in_place(PyObject* a, PyObject* b) {
 }
 
 // Indexed by NB_ADD ... NB_XOR.
-#define ROW(name, iname, dunder, native, inplace, symbol)             \
-  {name, iname, "__" dunder "__", "__r" dunder "__", "__i" dunder "__", \
-   native, inplace, symbol}
+#define ROW(name, iname, dunder, native, inplace, symbol) \
+  {name,                                                  \
+   iname,                                                 \
+   "__" dunder "__",                                      \
+   "__r" dunder "__",                                     \
+   "__i" dunder "__",                                     \
+   native,                                                \
+   inplace,                                               \
+   symbol}
 const BinaryRow kBinary[] = {
     ROW("add", "iadd", "add", PyNumber_Add, PyNumber_InPlaceAdd, "+"),
     ROW("and_", "iand", "and", PyNumber_And, PyNumber_InPlaceAnd, "&"),
     ROW("floordiv", "ifloordiv", "floordiv", PyNumber_FloorDivide,
         PyNumber_InPlaceFloorDivide, "//"),
-    ROW("lshift", "ilshift", "lshift", PyNumber_Lshift,
-        PyNumber_InPlaceLshift, "<<"),
+    ROW("lshift", "ilshift", "lshift", PyNumber_Lshift, PyNumber_InPlaceLshift,
+        "<<"),
     ROW("matmul", "imatmul", "matmul", PyNumber_MatrixMultiply,
         PyNumber_InPlaceMatrixMultiply, "@"),
-    ROW("mul", "imul", "mul", PyNumber_Multiply, PyNumber_InPlaceMultiply,
-        "*"),
+    ROW("mul", "imul", "mul", PyNumber_Multiply, PyNumber_InPlaceMultiply, "*"),
     ROW("mod", "imod", "mod", PyNumber_Remainder, PyNumber_InPlaceRemainder,
         "%"),
     ROW("or_", "ior", "or", PyNumber_Or, PyNumber_InPlaceOr, "|"),
     ROW("pow", "ipow", "pow", power, power_in_place, "** or pow()"),
-    ROW("rshift", "irshift", "rshift", PyNumber_Rshift,
-        PyNumber_InPlaceRshift, ">>"),
-    ROW("sub", "isub", "sub", PyNumber_Subtract, PyNumber_InPlaceSubtract,
-        "-"),
+    ROW("rshift", "irshift", "rshift", PyNumber_Rshift, PyNumber_InPlaceRshift,
+        ">>"),
+    ROW("sub", "isub", "sub", PyNumber_Subtract, PyNumber_InPlaceSubtract, "-"),
     ROW("truediv", "itruediv", "truediv", PyNumber_TrueDivide,
         PyNumber_InPlaceTrueDivide, "/"),
     ROW("xor", "ixor", "xor", PyNumber_Xor, PyNumber_InPlaceXor, "^"),
@@ -65,12 +69,10 @@ struct CompareRow {
   const char* symbol;
 };
 // Indexed by Py_LT ... Py_GE.
-const CompareRow kCompare[] = {{"lt", "__lt__", "__gt__", "<"},
-                               {"le", "__le__", "__ge__", "<="},
-                               {"eq", "__eq__", "__eq__", "=="},
-                               {"ne", "__ne__", "__ne__", "!="},
-                               {"gt", "__gt__", "__lt__", ">"},
-                               {"ge", "__ge__", "__le__", ">="}};
+const CompareRow kCompare[] = {
+    {"lt", "__lt__", "__gt__", "<"},  {"le", "__le__", "__ge__", "<="},
+    {"eq", "__eq__", "__eq__", "=="}, {"ne", "__ne__", "__ne__", "!="},
+    {"gt", "__gt__", "__lt__", ">"},  {"ge", "__ge__", "__le__", ">="}};
 
 bool is_number(PyObject* object) {
   return PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
@@ -142,18 +144,16 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
     // C code of a's type may look into b.
     PyObject* slot = raw_lookup(Py_TYPE(a), row.method);
     if (slot) {
-      return state.make_break(
-          BreakReason::kUnguardableInput,
-          std::string(Py_TYPE(a)->tp_name) + " " + row.symbol + " " +
-              Py_TYPE(b)->tp_name);
+      return state.make_break(BreakReason::kUnguardableInput,
+                              std::string(Py_TYPE(a)->tp_name) + " " +
+                                  row.symbol + " " + Py_TYPE(b)->tp_name);
     }
   }
   if (special.right) {
     FJ_TRY(Ref result, attempt(state, special.right.get(), b, a));
     if (result) return result;
   } else if (!is_builtin_constant(b) &&
-             (is_foreign(state, b) ||
-              raw_lookup(Py_TYPE(b), row.reflected))) {
+             (is_foreign(state, b) || raw_lookup(Py_TYPE(b), row.reflected))) {
     return state.make_break(BreakReason::kUnguardableInput,
                             std::string(Py_TYPE(a)->tp_name) + " " +
                                 row.symbol + " " + Py_TYPE(b)->tp_name);
@@ -202,9 +202,8 @@ Result<Ref> in_place_container(CaptureState& state, const BinaryRow& row,
       }
     }
     ContainerState& entry = state.tables().containers[a];
-    if (entry.shadow &&
-        PyList_SetSlice(entry.shadow.get(), PY_SSIZE_T_MAX, PY_SSIZE_T_MAX,
-                        list.get()) < 0) {
+    if (entry.shadow && PyList_SetSlice(entry.shadow.get(), PY_SSIZE_T_MAX,
+                                        PY_SSIZE_T_MAX, list.get()) < 0) {
       return Result<Ref>::raised();
     }
     entry.written = true;
@@ -304,8 +303,8 @@ Result<Ref> identity_answer(CaptureState& state, int op, PyObject* a,
   return Ref::borrow(same == (op == Py_EQ) ? Py_True : Py_False);
 }
 
-// object's own comparison: no look at the contents. A class with some methods in
-// Python has object's for the others.
+// object's own comparison: no look at the contents. A class with some methods
+// in Python has object's for the others.
 bool has_default_compare(PyObject* object, const char* method) {
   richcmpfunc compare = Py_TYPE(object)->tp_richcompare;
   if (!compare || compare == PyBaseObject_Type.tp_richcompare) return true;
@@ -344,8 +343,8 @@ Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
                          PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a)) &&
                          right.first;
   if (reflected_first) {
-    FJ_TRY(Ref result, python_attempt(state, op, right.first.get(),
-                                      right.second, b, a));
+    FJ_TRY(Ref result,
+           python_attempt(state, op, right.first.get(), right.second, b, a));
     if (result) return result;
   }
   for (int side = 0; side < 2; ++side) {
@@ -357,10 +356,9 @@ Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
       FJ_TRY(Ref result, python_attempt(state, op, method.first.get(),
                                         method.second, self, other));
       if (result) return result;
-    } else if (const char* name = side == 0 ? kCompare[op].method
-                                            : kCompare[op].reflected;
-               !has_default_compare(self, name) &&
-               !is_builtin_constant(self)) {
+    } else if (const char* name =
+                   side == 0 ? kCompare[op].method : kCompare[op].reflected;
+               !has_default_compare(self, name) && !is_builtin_constant(self)) {
       return state.make_break(BreakReason::kUnguardableInput,
                               std::string("comparison of ") +
                                   Py_TYPE(self)->tp_name + " and " +
@@ -399,12 +397,24 @@ Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
   Py_ssize_t size_a = left.size(), size_b = right.size();
   bool answer = false;
   switch (op) {
-    case Py_LT: answer = size_a < size_b; break;
-    case Py_LE: answer = size_a <= size_b; break;
-    case Py_EQ: answer = size_a == size_b; break;
-    case Py_NE: answer = size_a != size_b; break;
-    case Py_GT: answer = size_a > size_b; break;
-    case Py_GE: answer = size_a >= size_b; break;
+    case Py_LT:
+      answer = size_a < size_b;
+      break;
+    case Py_LE:
+      answer = size_a <= size_b;
+      break;
+    case Py_EQ:
+      answer = size_a == size_b;
+      break;
+    case Py_NE:
+      answer = size_a != size_b;
+      break;
+    case Py_GT:
+      answer = size_a > size_b;
+      break;
+    case Py_GE:
+      answer = size_a >= size_b;
+      break;
   }
   return Ref::borrow(answer ? Py_True : Py_False);
 }
@@ -445,8 +455,7 @@ Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
     if (op == Py_EQ || op == Py_NE) return identity_answer(*this, op, a, b);
     return from_api(PyObject_RichCompare(a, b, op));  // TypeError
   }
-  if ((op == Py_EQ || op == Py_NE) && unshadow(a) == unshadow(b) &&
-      default_a) {
+  if ((op == Py_EQ || op == Py_NE) && unshadow(a) == unshadow(b) && default_a) {
     return Ref::borrow(op == Py_EQ ? Py_True : Py_False);
   }
   bool lists = PyList_Check(a) && PyList_Check(b);
@@ -484,9 +493,9 @@ Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
   }
   if (PyExceptionInstance_Check(value) && !state.is_input(value)) {
     // str(e) looks at e.args.
-    FJ_CHECK_OK(prepare(
-        state, reinterpret_cast<PyBaseExceptionObject*>(value)->args,
-        Reads::kDeep));
+    FJ_CHECK_OK(prepare(state,
+                        reinterpret_cast<PyBaseExceptionObject*>(value)->args,
+                        Reads::kDeep));
     return state.after_native(repr ? PyObject_Repr(value)
                                    : PyObject_Str(value));
   }

@@ -2,6 +2,7 @@
 #include <cstring>
 
 #include "bytecode/capture_tables.h"
+#include "bytecode/interpreter.h"
 
 namespace framejit::bytecode {
 
@@ -35,6 +36,14 @@ bool is_enum_class(PyTypeObject* type) {
     }
   }
   return false;
+}
+
+// Made by a class statement (or type()), not by C code.
+bool is_python_class(PyTypeObject* type) {
+  static const destructor python_dealloc =
+      reinterpret_cast<PyTypeObject*>(capture_break_type())->tp_dealloc;
+  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+         type->tp_dealloc == python_dealloc;
 }
 
 }  // namespace
@@ -81,9 +90,10 @@ bool is_guarded_by_identity(PyObject* object) {
   }
   // Subclasses of the scalar types: C code reads the value behind our back, so
   // only identity covers it.
-  if (PyLong_Check(object) || PyUnicode_Check(object) || PyFloat_Check(object) ||
-      PyBytes_Check(object) || PyComplex_Check(object) ||
-      PyFrozenSet_Check(object) || PySlice_Check(object)) {
+  if (PyLong_Check(object) || PyUnicode_Check(object) ||
+      PyFloat_Check(object) || PyBytes_Check(object) ||
+      PyComplex_Check(object) || PyFrozenSet_Check(object) ||
+      PySlice_Check(object)) {
     return true;
   }
   if (std::strcmp(type->tp_name, "method-wrapper") == 0 ||
@@ -148,6 +158,19 @@ bool is_stand_in(CaptureState& state, PyObject* object) {
 PyObject* raw_lookup(PyTypeObject* type, const char* name) {
   PyObject* text = interned(name);
   return text ? _PyType_Lookup(type, text) : nullptr;
+}
+
+PyTypeObject* solid_base(PyTypeObject* type) {
+  while (type->tp_base && is_python_class(type)) type = type->tp_base;
+  return type;
+}
+
+Ref own_dict(PyTypeObject* type) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return Ref::steal(PyType_GetDict(type));
+#else
+  return Ref::borrow(type->tp_dict);
+#endif
 }
 
 bool is_safe_key(CaptureState& state, PyObject* key) {
@@ -357,8 +380,8 @@ Result<Ref> wrap_tuple(CaptureState& state, PyObject* value,
   bool changed = false;
   for (Py_ssize_t i = 0; i < size; ++i) {
     PyObject* item = PyTuple_GET_ITEM(value, i);
-    const Source* item_source = state.guards.sources().make(
-        SourceKind::kTupleItem, source, nullptr, i);
+    const Source* item_source =
+        state.guards.sources().make(SourceKind::kTupleItem, source, nullptr, i);
     FJ_TRY(Ref wrapped, state.wrap(item, item_source));
     changed |= wrapped.get() != item;
     PyTuple_SET_ITEM(items.get(), i, wrapped.release());
@@ -433,8 +456,7 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     if (!text) return Result<Ref>::raised();
     guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
     guard(GuardKind::kEquals,
-          guards.sources().make(SourceKind::kGetSet, source, name),
-          text.get());
+          guards.sources().make(SourceKind::kGetSet, source, name), text.get());
     register_input(value, source);
     return Ref::borrow(value);
   }

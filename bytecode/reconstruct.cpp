@@ -9,27 +9,12 @@ namespace framejit::bytecode {
 namespace {
 
 PyObject* object_new(PyTypeObject* type) {
-  return PyDict_GetItemString(type->tp_dict, "__new__");
-}
-
-// Made by a class statement (or type()), not by C code.
-bool is_python_class(PyTypeObject* type) {
-  static const destructor python_dealloc =
-      reinterpret_cast<PyTypeObject*>(capture_break_type())->tp_dealloc;
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
-         type->tp_dealloc == python_dealloc;
-}
-
-// The C type that an instance's layout starts with. It may be a heap type:
-// extension modules make those, and they are not built by object.__new__.
-PyTypeObject* solid_base(PyTypeObject* type) {
-  while (type->tp_base && is_python_class(type)) type = type->tp_base;
-  return type;
+  Ref dict = own_dict(type);
+  return dict ? PyDict_GetItemString(dict.get(), "__new__") : nullptr;
 }
 
 bool is_c_callable(PyObject* object) {
-  return PyCFunction_Check(object) ||
-         Py_IS_TYPE(object, &PyMethodDescr_Type) ||
+  return PyCFunction_Check(object) || Py_IS_TYPE(object, &PyMethodDescr_Type) ||
          Py_IS_TYPE(object, &PyWrapperDescr_Type) ||
          Py_IS_TYPE(object, &PyClassMethodDescr_Type) ||
          Py_IS_TYPE(object, &PyGetSetDescr_Type) ||
@@ -233,9 +218,8 @@ Status Planner::fill_dict(PyObject* object, int step) {
   PyTypeObject* base = PyODict_Check(object) ? &PyODict_Type : &PyDict_Type;
   PyObject* set_item = raw_lookup(base, "__setitem__");
   // OrderedDict has an order of its own.
-  Ref keys = Ref::steal(PyODict_Check(object)
-                            ? PySequence_List(object)
-                            : PyDict_Keys(object));
+  Ref keys = Ref::steal(PyODict_Check(object) ? PySequence_List(object)
+                                              : PyDict_Keys(object));
   if (!keys) return Status::raised();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
@@ -352,8 +336,8 @@ Status Planner::fill_slots(PyObject* object, int step) {
 
 Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
   auto* error = reinterpret_cast<PyBaseExceptionObject*>(object);
-  if (base->tp_basicsize != sizeof(PyBaseExceptionObject) ||
-      error->context || error->cause || error->notes) {
+  if (base->tp_basicsize != sizeof(PyBaseExceptionObject) || error->context ||
+      error->cause || error->notes) {
     return escaping(object);
   }
   FJ_TRY(std::vector<int> operands, items_of(error->args));

@@ -1,11 +1,11 @@
 // Planner: the steps that make values again after the graph and replay the
 // write log.
 //
-// Every object is made once (identity is kept by a memo). Inputs are gathered by
-// their source, stand-ins are graph outputs, fresh objects have a rebuild rule
-// by type: rules for containers and instances are in reconstruct.cpp, those for
-// iterators and functions in reconstruct_parts.cpp. An object without a rule is
-// a break: it may not outlive the capture.
+// Every object is made once (identity is kept by a memo). Inputs are gathered
+// by their source, stand-ins are graph outputs, fresh objects have a rebuild
+// rule by type: rules for containers and instances are in reconstruct.cpp,
+// those for iterators and functions in reconstruct_parts.cpp. An object without
+// a rule is a break: it may not outlive the capture.
 #pragma once
 
 #include <string>
@@ -78,10 +78,10 @@ class Planner {
 };
 
 // C callables that steps name.
-PyObject* set_instance_attribute_function();  // (object, name, value)
+PyObject* set_instance_attribute_function();     // (object, name, value)
 PyObject* delete_instance_attribute_function();  // (object, name)
-PyObject* set_cell_function();                // (cell, value)
-PyObject* clear_cell_function();              // (cell)
-PyObject* replace_content_function();         // (container, content)
+PyObject* set_cell_function();                   // (cell, value)
+PyObject* clear_cell_function();                 // (cell)
+PyObject* replace_content_function();            // (container, content)
 
 }  // namespace framejit::bytecode

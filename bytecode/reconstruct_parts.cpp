@@ -17,8 +17,8 @@ PyObject* set_instance_attribute(PyObject*, PyObject* const* args,
   int failed;
   if (PyModule_Check(object)) {
     PyObject* dict = PyModule_GetDict(object);
-    failed = value ? PyDict_SetItem(dict, name, value)
-                   : PyDict_DelItem(dict, name);
+    failed =
+        value ? PyDict_SetItem(dict, name, value) : PyDict_DelItem(dict, name);
   } else if (raw && !Py_IS_TYPE(raw, &PyMemberDescr_Type) &&
              Py_TYPE(raw)->tp_descr_set) {
     // A property hides the instance dict from setattr.
@@ -46,9 +46,8 @@ PyObject* replace_content(PyObject*, PyObject* const* args, Py_ssize_t) {
   } else {
     Ref done = Ref::steal(PyObject_CallMethod(container, "clear", nullptr));
     if (!done) return nullptr;
-    const char* method = PyDict_Check(container) || PySet_Check(container)
-                             ? "update"
-                             : "extend";
+    const char* method =
+        PyDict_Check(container) || PySet_Check(container) ? "update" : "extend";
     done = Ref::steal(PyObject_CallMethod(container, method, "O", content));
     failed = done ? 0 : -1;
   }
@@ -141,8 +140,7 @@ Result<int> Planner::bound(PyObject* object) {
   if (PyMethod_Check(object)) {
     FJ_TRY(int function, value(PyMethod_GET_FUNCTION(object)));
     FJ_TRY(int self, value(PyMethod_GET_SELF(object)));
-    return call(reinterpret_cast<PyObject*>(&PyMethod_Type),
-                {function, self});
+    return call(reinterpret_cast<PyObject*>(&PyMethod_Type), {function, self});
   }
   if (Py_IS_TYPE(object, &PySuper_Type)) {
     int parts[2];
@@ -162,10 +160,9 @@ Result<int> Planner::bound(PyObject* object) {
   const char* name =
       reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
   // A tensor's methods too: attributes set on input tensors are guarded.
-  bool stand_in =
-      self && state_.tracer.classify(self) == ObjectClass::kStandIn;
-  if (!self || (!stand_in && (is_heap_type(Py_TYPE(self)) ||
-                              is_foreign(state_, self)))) {
+  bool stand_in = self && state_.tracer.classify(self) == ObjectClass::kStandIn;
+  if (!self || (!stand_in &&
+                (is_heap_type(Py_TYPE(self)) || is_foreign(state_, self)))) {
     return escaping(object);
   }
   Ref text = Ref::steal(PyUnicode_InternFromString(name));
@@ -259,10 +256,9 @@ Result<std::optional<int>> Planner::iterator(PyObject* object) {
     PyTypeObject* type;
     const char* view;
   };
-  static const DictKind kIterators[] = {
-      {&PyDictIterKey_Type, nullptr},
-      {&PyDictIterValue_Type, "values"},
-      {&PyDictIterItem_Type, "items"}};
+  static const DictKind kIterators[] = {{&PyDictIterKey_Type, nullptr},
+                                        {&PyDictIterValue_Type, "values"},
+                                        {&PyDictIterItem_Type, "items"}};
   for (const DictKind& kind : kIterators) {
     if (type != kind.type) continue;
     FJ_TRY(int step, dict_iterator(object, kind.view));
@@ -280,9 +276,9 @@ Result<std::optional<int>> Planner::iterator(PyObject* object) {
         call(raw_lookup(&PyDict_Type, kind.view), {subject}));
   }
   static PyTypeObject* const kReducible[] = {
-      &PyListIter_Type,  &PyTupleIter_Type, &PyRangeIter_Type,
+      &PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
       &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyEnum_Type,
-      &PyZip_Type, &PyListRevIter_Type, &PyReversed_Type};
+      &PyZip_Type,           &PyListRevIter_Type, &PyReversed_Type};
   bool is_text = std::strcmp(type->tp_name, "str_ascii_iterator") == 0;
   for (PyTypeObject* reducible : kReducible) {
     if (type != reducible && !is_text) continue;
@@ -326,10 +322,14 @@ namespace {
 
 PyObject* method_of(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
-  if (PyODict_Check(object)) type = &PyODict_Type;
-  else if (PyDict_Check(object)) type = &PyDict_Type;
-  else if (PyList_Check(object)) type = &PyList_Type;
-  else if (PySet_Check(object)) type = &PySet_Type;
+  if (PyODict_Check(object))
+    type = &PyODict_Type;
+  else if (PyDict_Check(object))
+    type = &PyDict_Type;
+  else if (PyList_Check(object))
+    type = &PyList_Type;
+  else if (PySet_Check(object))
+    type = &PySet_Type;
   return raw_lookup(type, name);
 }
 

@@ -42,11 +42,11 @@ Result<Ref> native_get(PyObject* dict, PyObject* key) {
 Status native_set(PyObject* dict, PyObject* key, PyObject* value) {
   int failed;
   if (PyODict_Check(dict)) {
-    failed = value ? PyODict_SetItem(dict, key, value)
-                   : PyODict_DelItem(dict, key);
+    failed =
+        value ? PyODict_SetItem(dict, key, value) : PyODict_DelItem(dict, key);
   } else {
-    failed = value ? PyDict_SetItem(dict, key, value)
-                   : PyDict_DelItem(dict, key);
+    failed =
+        value ? PyDict_SetItem(dict, key, value) : PyDict_DelItem(dict, key);
   }
   return failed < 0 ? Status::raised() : ok_status();
 }
@@ -117,10 +117,8 @@ namespace {
 void log_dict_write(CaptureState& state, PyObject* dict, PyObject* key,
                     PyObject* value) {
   auto owner = state.tables().dict_owners.find(dict);
-  if (owner != state.tables().dict_owners.end() &&
-      PyUnicode_CheckExact(key)) {
-    WriteLog::add(state,
-                  value ? Write::Kind::kSetAttr : Write::Kind::kDelAttr,
+  if (owner != state.tables().dict_owners.end() && PyUnicode_CheckExact(key)) {
+    WriteLog::add(state, value ? Write::Kind::kSetAttr : Write::Kind::kDelAttr,
                   owner->second, key, value);
     return;
   }
