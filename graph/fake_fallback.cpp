@@ -165,7 +165,8 @@ class Operation {
                       !symbolic_wrapped_number(tensor);
     if (suspicious) {
       stop(&session_, {BreakReason::kNoMetaKernel,
-                       "a symbolic size was copied into a tensor", {}});
+                       "a symbolic size was copied into a tensor",
+                       {}});
     }
     return true;
   }
@@ -174,8 +175,8 @@ class Operation {
     TraceTensorImpl* trace = as_trace(tensor);
     if (!trace) return false;
     if (trace->session() != session_.id()) {
-      stop(&session_, {BreakReason::kUnknownTensor,
-                       "a stand-in of another capture", {}});
+      stop(&session_,
+           {BreakReason::kUnknownTensor, "a stand-in of another capture", {}});
     }
     trace_arguments_ = true;
     note_device(tensor);
@@ -369,11 +370,10 @@ bool register_fake_fallback(std::string* error) {
     return false;
   }
   // Kept for the life of the process: trace tensors may outlive any capture.
-  static auto* handle = new c10::RegistrationHandleRAII(
-      dispatcher.registerFallback(
+  static auto* handle =
+      new c10::RegistrationHandleRAII(dispatcher.registerFallback(
           c10::DispatchKey::Fake,
-          c10::KernelFunction::makeFromBoxedFunction<&fallback>(),
-          "FrameJIT"));
+          c10::KernelFunction::makeFromBoxedFunction<&fallback>(), "FrameJIT"));
   (void)handle;
   registered = true;
   return true;

@@ -206,8 +206,8 @@ Arg JointTracer::to_arg(const c10::IValue& value,
     for (bool bit : value.toBoolList()) result.items.push_back(Arg(bit));
     return Arg(std::move(result));
   }
-  unsupported(*this, "argument " + argument.name() + " of type " +
-                         value.tagKind());
+  unsupported(*this,
+              "argument " + argument.name() + " of type " + value.tagKind());
 }
 
 void JointTracer::add_results(Node* node, const c10::IValue& result) {

@@ -37,7 +37,7 @@ bool from_python(const c10::impl::AnnotatedKernel& kernel) {
 
 // offsetof for a member pointer of a class that is not standard layout.
 template <class Class, class Field>
-int offset_of(Field Class::*field) {
+int offset_of(Field Class::* field) {
   alignas(Class) static char memory[sizeof(Class)];
   const Class* object = reinterpret_cast<const Class*>(memory);
   return static_cast<int>(reinterpret_cast<const char*>(&(object->*field)) -
@@ -90,7 +90,8 @@ TensorLayout native_tensor_offsets() {
   layout.data_type = offset_of(member(ImplType{}));
   layout.device = offset_of(member(ImplDevice{}));
   layout.key_set = offset_of(member(ImplKeys{}));
-  layout.requires_grad = offset_of(&torch::autograd::AutogradMeta::requires_grad_);
+  layout.requires_grad =
+      offset_of(&torch::autograd::AutogradMeta::requires_grad_);
   layout.grad_fn = offset_of(&torch::autograd::AutogradMeta::grad_fn_);
   layout.storage_inline_dims = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
   return layout;
@@ -113,8 +114,10 @@ c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor) {
     auto sym = handle.cast<c10::SymInt>();
     return sym.is_symbolic() ? sym.toSymNode() : c10::SymNode();
   }
-  if (torch::is_symfloat(handle)) return handle.cast<c10::SymFloat>().toSymNodeImpl();
-  if (torch::is_symbool(handle)) return handle.cast<c10::SymBool>().toSymNodeImpl();
+  if (torch::is_symfloat(handle))
+    return handle.cast<c10::SymFloat>().toSymNodeImpl();
+  if (torch::is_symbool(handle))
+    return handle.cast<c10::SymBool>().toSymNodeImpl();
   return {};
 }
 

@@ -67,9 +67,8 @@ bool try_composite_kernel(OpFacts& facts, Stack* stack) {
     facts.kernel.kernel.callBoxed(facts.op, kMetaKeys, stack);
     counts.by_kernel++;
     return true;
-  } catch (const c10::NotImplementedError&) {
-    // It wants data: never again for this operator.
-    facts.kernel_unusable = true;
+  } catch (const c10::Error&) {
+    // It wants data, or the call is wrong: the Python function will tell.
     stack->resize(base);
     put_back(stack, std::move(arguments));
     return false;
@@ -86,7 +85,9 @@ void route(OpFacts& facts, Stack* stack) {
       return;
     case Kind::kCompositeExplicit:
       if (try_composite_kernel(facts, stack)) return;
-      break;
+      call_python_meta(facts, stack);
+      facts.kernel_unusable = true;  // not tried again: Python could do it
+      return;
     case Kind::kCompositeImplicit:
       counts.by_kernel++;
       facts.op.redispatchBoxed(kMetaKeys, stack);
@@ -201,8 +202,8 @@ void infer_nested(OpFacts& facts, Stack* stack) {
       return;
     }
   } else if (facts.device_argument >= 0) {
-    c10::IValue& device = (*stack)[stack->size() - facts.num_arguments +
-                                   facts.device_argument];
+    c10::IValue& device =
+        (*stack)[stack->size() - facts.num_arguments + facts.device_argument];
     if (device.isNone()) device = c10::IValue(c10::Device(c10::kMeta));
     if (!device.toDevice().is_meta()) {
       c10::impl::ExcludeDispatchKeyGuard exclude(c10::DispatchKey::Fake);

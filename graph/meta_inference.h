@@ -40,9 +40,9 @@ struct OpFacts {
   bool changes_metadata = false;  // tag inplace_view
   enum class Special : uint8_t {
     kNone,
-    kReadsData,          // the answer is tensor data: item(), equal()
-    kDataDependentShape, // nonzero, unique...
-    kLiftFresh,          // makes a tensor of torch.tensor()
+    kReadsData,           // the answer is tensor data: item(), equal()
+    kDataDependentShape,  // nonzero, unique...
+    kLiftFresh,           // makes a tensor of torch.tensor()
   } special = Special::kNone;
   MetaKernel kernel;
   bool kernel_unusable = false;  // found to be unsafe on meta tensors

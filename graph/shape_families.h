@@ -54,6 +54,7 @@ bool shape_adaptive_pool(ShapeCall& call);
 bool shape_embedding(ShapeCall& call);
 bool shape_embedding_backward(ShapeCall& call);
 bool shape_nll_loss(ShapeCall& call);
+bool shape_loss(ShapeCall& call);
 bool shape_cat(ShapeCall& call);
 bool shape_stack(ShapeCall& call);
 bool shape_index_select(ShapeCall& call);

@@ -82,8 +82,7 @@ void specialise_value(const c10::IValue& value) {
 
 // ---- arguments
 
-ShapeCall::ShapeCall(const OpFacts& op_facts,
-                     c10::ArrayRef<c10::IValue> args,
+ShapeCall::ShapeCall(const OpFacts& op_facts, c10::ArrayRef<c10::IValue> args,
                      std::vector<at::Tensor> results)
     : facts(op_facts),
       arguments(args),
@@ -202,8 +201,10 @@ bool ShapeCall::fresh(size_t result, std::vector<Expr> sizes) {
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (meta.stride(a) != meta.stride(b)) return meta.stride(a) < meta.stride(b);
-    return meta.size(a) < meta.size(b) || (meta.size(a) == meta.size(b) && a > b);
+    if (meta.stride(a) != meta.stride(b))
+      return meta.stride(a) < meta.stride(b);
+    return meta.size(a) < meta.size(b) ||
+           (meta.size(a) == meta.size(b) && a > b);
   });
   SymbolicShape& shape = shapes.at(result);
   shape.strides.assign(sizes.size(), Expr(1));
@@ -252,8 +253,7 @@ void specialise_arguments(c10::ArrayRef<c10::IValue> arguments) {
 }
 
 void infer_shapes(ShapeCall& call) {
-  bool covered =
-      call.facts.shape_rule && call.facts.shape_rule->function(call);
+  bool covered = call.facts.shape_rule && call.facts.shape_rule->function(call);
   if (covered) {
     for (size_t i = 0; i < call.metas.size(); ++i) {
       if (agrees(call.shapes[i], call.metas[i])) continue;

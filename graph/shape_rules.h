@@ -31,9 +31,9 @@ class ShapeCall {
   bool is_tensor(size_t i) const;  // a defined tensor
   SymbolicShape tensor(size_t i) const;
   std::vector<SymbolicShape> tensors(size_t i) const;  // a tensor list
-  Expr integer(size_t i) const;                // int, SymInt, integral Scalar
+  Expr integer(size_t i) const;  // int, SymInt, integral Scalar
   Expr integer_or(size_t i, int64_t value) const;
-  int64_t constant(size_t i) const;            // specialises
+  int64_t constant(size_t i) const;  // specialises
   int64_t constant_or(size_t i, int64_t value) const;
   bool boolean(size_t i, bool otherwise = false) const;
   std::vector<Expr> integers(size_t i) const;  // a list, or one int

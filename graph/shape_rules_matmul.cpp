@@ -65,7 +65,7 @@ bool shape_attention_cpu(ShapeCall& call) {
       !decide(expr_eq(key[2], value[2]))) {
     return false;
   }
-  heads_inside(call, 0, query);
+  if (!call.fresh(0, query)) return false;
   call.view(1, {{query[0], query[1], query[2]},
                 {query[2] * query[1], Expr(1), query[1]},
                 Expr(0)});

@@ -99,9 +99,9 @@ bool shape_convolution(ShapeCall& call) {
   if (!decide(expr_eq(input[1], weight[1] * groups))) return false;
   std::vector<Expr> sizes = {input[0], weight[0]};
   for (size_t i = 2; i < input.size(); ++i) {
-    Expr count = window_count(input[i], specialise(weight[i]),
-                              item(stride, i - 2, 1), item(padding, i - 2, 0),
-                              item(dilation, i - 2, 1));
+    Expr count =
+        window_count(input[i], specialise(weight[i]), item(stride, i - 2, 1),
+                     item(padding, i - 2, 0), item(dilation, i - 2, 1));
     if (!decide(expr_lt(0, count))) return false;
     sizes.push_back(count);
   }
@@ -174,6 +174,20 @@ bool shape_nll_loss(ShapeCall& call) {
   std::vector<Expr> sizes;
   if (none) sizes = {self[0]};
   return call.fresh_contiguous(0, sizes) && call.fresh_contiguous(1, {});
+}
+
+// Elementwise, then reduced as the argument `reduction` says.
+bool shape_loss(ShapeCall& call) {
+  const auto& schema = call.facts.op.schema().arguments();
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  bool reduced = false;
+  for (size_t i = 1; i < call.arguments.size(); ++i) {
+    if (call.is_tensor(i) && !broadcast(sizes, call.tensor(i).sizes, &sizes)) {
+      return false;
+    }
+    if (schema[i].name() == "reduction") reduced = call.constant(i) != 0;
+  }
+  return reduced ? call.fresh_contiguous(0, {}) : call.fresh(0, sizes);
 }
 
 bool shape_cat(ShapeCall& call) {

@@ -53,20 +53,20 @@ bool shape_view(ShapeCall& call) {
   at::SymDimVector sizes = to_sym_ints(input.sizes);
   at::SymDimVector strides = to_sym_ints(input.strides);
   at::SymDimVector wanted = to_sym_ints(call.integers(1));
-  at::SymDimVector result = at::infer_size_dv(
-      c10::SymIntArrayRef(wanted), to_sym_int(product(input.sizes)));
+  at::SymDimVector result = at::infer_size_dv(c10::SymIntArrayRef(wanted),
+                                              to_sym_int(product(input.sizes)));
   auto new_strides = at::detail::computeStride(c10::SymIntArrayRef(sizes),
                                                c10::SymIntArrayRef(strides),
                                                c10::SymIntArrayRef(result));
   if (!new_strides) return false;
-  call.view(0, {to_exprs(result), to_exprs(*new_strides),
-                input.storage_offset});
+  call.view(0,
+            {to_exprs(result), to_exprs(*new_strides), input.storage_offset});
   return true;
 }
 
 bool shape_reshape_alias(ShapeCall& call) {
-  call.view(0, {call.integers(1), call.integers(2),
-                call.tensor(0).storage_offset});
+  call.view(
+      0, {call.integers(1), call.integers(2), call.tensor(0).storage_offset});
   return true;
 }
 
@@ -152,8 +152,7 @@ bool shape_select(ShapeCall& call) {
   if (shape.sizes.empty()) return false;
   size_t dim = wrap_dim(call.constant(1), shape.sizes.size());
   Expr index = normalised_dim(call.integer(2), shape.sizes[dim]);
-  if (decide(expr_lt(index, 0)) ||
-      !decide(expr_lt(index, shape.sizes[dim]))) {
+  if (decide(expr_lt(index, 0)) || !decide(expr_lt(index, shape.sizes[dim]))) {
     return false;
   }
   shape.storage_offset = shape.storage_offset + index * shape.strides[dim];
@@ -164,9 +163,8 @@ bool shape_select(ShapeCall& call) {
 bool shape_unsqueeze(ShapeCall& call) {
   SymbolicShape shape = call.tensor(0);
   size_t dim = wrap_dim(call.constant(1), shape.sizes.size() + 1);
-  Expr stride = dim < shape.sizes.size()
-                    ? shape.sizes[dim] * shape.strides[dim]
-                    : Expr(1);
+  Expr stride = dim < shape.sizes.size() ? shape.sizes[dim] * shape.strides[dim]
+                                         : Expr(1);
   shape.sizes.insert(shape.sizes.begin() + dim, Expr(1));
   shape.strides.insert(shape.strides.begin() + dim, stride);
   return all_views(call, shape);

@@ -177,9 +177,8 @@ c10::SymNode ExprSymNode::floordiv(const c10::SymNode& other) {
   if (!any_float(*this, divisor)) {
     TORCH_CHECK(!decide(expr_eq(divisor.expr(), 0)), "division by zero");
   }
-  return arithmetic(*this, other, floor_div, [](double a, double b) {
-    return std::floor(a / b);
-  });
+  return arithmetic(*this, other, floor_div,
+                    [](double a, double b) { return std::floor(a / b); });
 }
 c10::SymNode ExprSymNode::mod(const c10::SymNode& other) {
   const ExprSymNode& divisor = ours(other);
@@ -187,9 +186,8 @@ c10::SymNode ExprSymNode::mod(const c10::SymNode& other) {
     TORCH_CHECK(!decide(expr_eq(divisor.expr(), 0)), "modulo by zero");
   }
   return arithmetic(
-      *this, other, [](const Expr& a, const Expr& b) {
-        return framejit::mod(a, b);
-      },
+      *this, other,
+      [](const Expr& a, const Expr& b) { return framejit::mod(a, b); },
       python_mod);
 }
 c10::SymNode ExprSymNode::sym_min(const c10::SymNode& other) {
@@ -240,14 +238,12 @@ c10::SymNode ExprSymNode::le(const c10::SymNode& other) {
 }
 c10::SymNode ExprSymNode::gt(const c10::SymNode& other) {
   return comparison(
-      *this, other,
-      [](const Expr& a, const Expr& b) { return expr_lt(b, a); },
+      *this, other, [](const Expr& a, const Expr& b) { return expr_lt(b, a); },
       std::greater<>());
 }
 c10::SymNode ExprSymNode::ge(const c10::SymNode& other) {
   return comparison(
-      *this, other,
-      [](const Expr& a, const Expr& b) { return expr_le(b, a); },
+      *this, other, [](const Expr& a, const Expr& b) { return expr_le(b, a); },
       std::greater_equal<>());
 }
 c10::SymNode ExprSymNode::sym_or(const c10::SymNode& other) {
@@ -343,8 +339,9 @@ std::optional<bool> ExprSymNode::constant_bool() {
   return expr_.constant() != 0;
 }
 std::optional<int64_t> ExprSymNode::maybe_as_int() { return constant_int(); }
+// torch unwraps constants itself, but knows only integers and booleans.
 bool ExprSymNode::is_constant() {
-  return kind_ == Kind::kFloat || expr_.is_const();
+  return kind_ != Kind::kFloat && expr_.is_const();
 }
 
 // ---- free functions
@@ -407,8 +404,7 @@ std::vector<Expr> contiguous_strides(c10::ArrayRef<Expr> sizes) {
   return strides;
 }
 
-bool decide_contiguous(c10::ArrayRef<Expr> sizes,
-                       c10::ArrayRef<Expr> strides) {
+bool decide_contiguous(c10::ArrayRef<Expr> sizes, c10::ArrayRef<Expr> strides) {
   Expr expected(1);
   for (size_t i = sizes.size(); i-- > 0;) {
     bool nested = strides[i] == expected || decide(expr_eq(sizes[i], 1)) ||

@@ -115,8 +115,8 @@ int64_t hint_of(const Expr& expr);  // in the active session
 
 // ---- decisions on expressions, each recorded as a guard of the active
 // session. Constants record nothing.
-bool decide(const Expr& condition);      // the truth at the hints
-int64_t specialise(const Expr& integer); // every symbol in it: == its hint
+bool decide(const Expr& condition);       // the truth at the hints
+int64_t specialise(const Expr& integer);  // every symbol in it: == its hint
 // Layout queries as path conditions over sizes and strides.
 bool decide_contiguous(c10::ArrayRef<Expr> sizes, c10::ArrayRef<Expr> strides);
 std::vector<Expr> contiguous_strides(c10::ArrayRef<Expr> sizes);

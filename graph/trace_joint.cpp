@@ -72,8 +72,8 @@ class Replay {
   Result<JointGraph> run() {
     TracingScope scope(tracer_, /*functionalize=*/true);
     if (!scope.ok()) {
-      return Break{BreakReason::kThreadState,
-                   "another thread is capturing", {}};
+      return Break{
+          BreakReason::kThreadState, "another thread is capturing", {}};
     }
     AmbientState ambient(source_.grad_enabled_at_entry);
     add_inputs();
@@ -105,8 +105,8 @@ class Replay {
         object = sym_int_object(input->expr);
         inputs_.emplace_back();
       } else {
-        at::Tensor tensor = tracer_.add_tensor_input(
-            input->name, input->meta, input->meta.requires_grad);
+        at::Tensor tensor = tracer_.add_tensor_input(input->name, input->meta,
+                                                     input->meta.requires_grad);
         initial_.push_back(tracer_.value_of(tensor));
         inputs_.push_back(tensor);
         object = Ref::steal(THPVariable_Wrap(tensor));
@@ -274,7 +274,8 @@ class Replay {
       auto* wrapper = functional::unsafeGetFunctionalWrapper(input);
       if (wrapper->has_metadata_mutation() || wrapper->was_storage_changed()) {
         return Break{BreakReason::kAliasedMutation,
-                     "an input gets other sizes or another storage", {}};
+                     "an input gets other sizes or another storage",
+                     {}};
       }
       if (now == initial_[i]) continue;
       if (!now) {
@@ -343,8 +344,8 @@ class Replay {
     find_alias(tensor, &info);
     bool external = output->node->op != Opcode::kCallFunction;
     if (external && info.alias == OutputInfo::Alias::kNone) {
-      return Break{BackendFailed(), "an output that is an input or constant",
-                   {}};
+      return Break{
+          BackendFailed(), "an output that is an input or constant", {}};
     }
     joint_.outputs.push_back(info);
     tensors_.push_back(tensor);
@@ -426,8 +427,8 @@ class Replay {
       if (!gradients[i].defined()) continue;
       Value* value = tracer_.value_of(gradients[i]);
       if (!value) {
-        return Break{BackendFailed(), "a gradient that is not in the graph",
-                     {}};
+        return Break{
+            BackendFailed(), "a gradient that is not in the graph", {}};
       }
       gradients_[primal_index[i]] = Arg(value);
     }

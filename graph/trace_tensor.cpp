@@ -250,8 +250,8 @@ at::Tensor make_trace_input(TraceSession& session, const at::Tensor& real,
   {
     // The stand-in of a normal tensor is normal, also in inference mode.
     c10::InferenceMode mode(real.is_inference());
-    tensor = make_trace_tensor(session, make_companion(real), real.device(),
-                               shape);
+    tensor =
+        make_trace_tensor(session, make_companion(real), real.device(), shape);
   }
   if (real.requires_grad()) tensor.set_requires_grad(true);
   return tensor;

@@ -57,8 +57,8 @@ class Joint : public ::testing::Test {
     all.insert(all.end(), tangents.begin(), tangents.end());
     JointResult result = run_graph(*joint.graph, all, symbols);
     for (size_t i = 0; i < eager.size(); ++i) {
-      EXPECT_TRUE(same(result.outputs[i], eager[i]))
-          << "output " << i << "\n" << joint.graph->str();
+      EXPECT_TRUE(same(result.outputs[i], eager[i])) << "output " << i << "\n"
+                                                     << joint.graph->str();
       EXPECT_EQ(joint.outputs[i].requires_grad, eager[i].requires_grad());
     }
     for (size_t i = 0; i < result.mutated.size(); ++i) {
@@ -83,7 +83,8 @@ class Joint : public ::testing::Test {
           result.outputs[joint.num_user_outputs + positions[i]];
       EXPECT_TRUE(ours.defined() == gradients[i].defined() &&
                   (!ours.defined() || ours.equal(gradients[i])))
-          << "gradient of " << positions[i] << "\n" << joint.graph->str();
+          << "gradient of " << positions[i] << "\n"
+          << joint.graph->str();
     }
   }
 
@@ -121,13 +122,15 @@ TEST_F(Joint, Cosines) {
 }
 
 TEST_F(Joint, Networks) {
-  check("(x, w1, b1, w2):\n"
-        "  return (F.linear(F.relu(F.linear(x, w1, b1)), w2),)",
-        {at::randn({4, 5}), parameter({7, 5}), parameter({7}),
-         parameter({3, 7})});
-  check("(x, w, b):\n"
-        "  return (F.dropout(F.gelu(F.layer_norm(x, (5,), w, b)), 0.0),)",
-        {parameter({4, 5}), parameter({5}), parameter({5})});
+  check(
+      "(x, w1, b1, w2):\n"
+      "  return (F.linear(F.relu(F.linear(x, w1, b1)), w2),)",
+      {at::randn({4, 5}), parameter({7, 5}), parameter({7}),
+       parameter({3, 7})});
+  check(
+      "(x, w, b):\n"
+      "  return (F.dropout(F.gelu(F.layer_norm(x, (5,), w, b)), 0.0),)",
+      {parameter({4, 5}), parameter({5}), parameter({5})});
   check("(x, w): return (F.gelu(F.linear(x, w), approximate='tanh').sum(),)",
         {parameter({4, 5}), parameter({3, 5})});
   check("(x, t): return (F.cross_entropy(x, t),)",
@@ -142,9 +145,10 @@ TEST_F(Joint, Networks) {
 }
 
 TEST_F(Joint, ConvolutionAndBatchNorm) {
-  exec("def function(x, w, g, b, m, v):\n"
-       "  y = F.batch_norm(F.conv2d(x, w), m, v, g, b, training=True)\n"
-       "  return (F.max_pool2d(F.relu(y, inplace=True), 2),)");
+  exec(
+      "def function(x, w, g, b, m, v):\n"
+      "  y = F.batch_norm(F.conv2d(x, w), m, v, g, b, training=True)\n"
+      "  return (F.max_pool2d(F.relu(y, inplace=True), 2),)");
   Tensors inputs = {at::randn({2, 3, 8, 8}), parameter({4, 3, 3, 3}),
                     parameter({4}),          parameter({4}),
                     at::zeros({4}),          at::ones({4})};
@@ -168,19 +172,21 @@ TEST_F(Joint, MutationAndViews) {
 }
 
 TEST_F(Joint, GradModeAndConstants) {
-  check("(x, w):\n"
-        "  with torch.no_grad(): y = w * 2\n"
-        "  return (x * y + torch.tensor([1., 2.]), y)",
-        {parameter({3, 2}), parameter({2})}, 2);
+  check(
+      "(x, w):\n"
+      "  with torch.no_grad(): y = w * 2\n"
+      "  return (x * y + torch.tensor([1., 2.]), y)",
+      {parameter({3, 2}), parameter({2})}, 2);
   check("(x,): return (x + torch.arange(4) * torch.full((4,), 2.),)",
         {parameter({3, 4})});
 }
 
 TEST_F(Joint, OutputAliases) {
   using Alias = OutputInfo::Alias;
-  exec("def function(x):\n"
-       "  y = x * 2\n"
-       "  return x, x[0], y, y.t(), y.clone()");
+  exec(
+      "def function(x):\n"
+      "  y = x * 2\n"
+      "  return x, x[0], y, y.t(), y.clone()");
   auto joint = trace({at::randn({3, 4})}, 5);
   ASSERT_TRUE(joint.ok()) << format_break(joint.brk());
   const auto& outputs = joint.value().outputs;
@@ -217,7 +223,8 @@ TEST_F(Joint, FunctionalWrappersCannotBeRead) {
     made->callable = eval("torch.cos");
     made->args = {Arg(graph.inputs[0])};
     Node* reader = std::prev(graph.block().nodes.end(), 2)->get();
-    Value* cosine = graph.add_output(graph.insert_before(reader, std::move(made)));
+    Value* cosine =
+        graph.add_output(graph.insert_before(reader, std::move(made)));
     reader->args = {Arg(cosine)};
     graph.rebuild_uses();
     EXPECT_FALSE(trace_joint(source_graph.graph, &guards_).ok()) << source;
@@ -225,8 +232,9 @@ TEST_F(Joint, FunctionalWrappersCannotBeRead) {
 }
 
 TEST_F(Joint, FailuresLeaveNoTrace) {
-  exec("def function(x):\n  y = torch._C._set_grad_enabled(False)\n"
-       "  x.cos()\n  raise ValueError('no')");
+  exec(
+      "def function(x):\n  y = torch._C._set_grad_enabled(False)\n"
+      "  x.cos()\n  raise ValueError('no')");
   auto before = c10::impl::tls_local_dispatch_key_set();
   at::Tensor x = parameter({3});
   auto joint = trace({x}, 1);
@@ -246,11 +254,10 @@ TEST_F(Joint, InputsThatCannotBeReplayed) {
     const char* body;
     BreakReason reason;
   };
-  for (Case item :
-       {Case{"x.t_()", BreakReason::kAliasedMutation},
-        Case{"x.add_(w)", BreakReason::kAliasedMutation},
-        Case{"x.sum().item()", BreakReason::kDataDependentValue},
-        Case{"x.nonzero()", BreakReason::kDataDependentShape}}) {
+  for (Case item : {Case{"x.t_()", BreakReason::kAliasedMutation},
+                    Case{"x.add_(w)", BreakReason::kAliasedMutation},
+                    Case{"x.sum().item()", BreakReason::kDataDependentValue},
+                    Case{"x.nonzero()", BreakReason::kDataDependentShape}}) {
     exec(std::string("def function(x, w):\n  ") + item.body +
          "\n  return (x * 1,)");
     auto joint = trace({at::randn({3, 3}), parameter({3})}, 1);
@@ -297,8 +304,8 @@ class SymbolicJoint : public Joint {
     for (int64_t size : sizes) {
       std::string texts;
       for (const auto& text : symbols.guard_texts()) texts += text + "; ";
-      EXPECT_TRUE(symbols.hold({size})) << source << " at " << size << ": "
-                                        << texts;
+      EXPECT_TRUE(symbols.hold({size}))
+          << source << " at " << size << ": " << texts;
       compare(joint.value(), make(size), {size});
     }
   }
@@ -326,28 +333,29 @@ TEST_F(SymbolicJoint, OneGraphForAllSizes) {
                                at::randint(5, {n}, at::kLong)};
               },
               {true, true});
-  check_sizes("(x,): return (x.view(-1, 2).sum(0), x.t().reshape(-1), x[2:5])",
-              [](int64_t n) { return Tensors{parameter({n, 4})}; }, {true}, 3);
-  check_sizes("(x, w):\n"
-              "  return (F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2),)",
-              [](int64_t n) {
-                return Tensors{parameter({n, 3, 8, 8}),
-                               parameter({4, 3, 3, 3})};
-              },
-              {true, false});
+  check_sizes(
+      "(x,): return (x.view(-1, 2).sum(0), x.t().reshape(-1), x[2:5])",
+      [](int64_t n) { return Tensors{parameter({n, 4})}; }, {true}, 3);
+  check_sizes(
+      "(x, w):\n"
+      "  return (F.max_pool2d(F.relu(F.conv2d(x, w, padding=1)), 2),)",
+      [](int64_t n) {
+        return Tensors{parameter({n, 3, 8, 8}), parameter({4, 3, 3, 3})};
+      },
+      {true, false});
 }
 
 TEST_F(SymbolicJoint, SymbolicNumbersInArithmetic) {
   // A SymInt operand arrives as a wrapped number with the value 7777777.
-  check_sizes("(x,): return (x * x.shape[0], x / x.shape[0] + x.shape[0])",
-              [](int64_t n) { return Tensors{parameter({n, 2})}; }, {true}, 2);
+  check_sizes(
+      "(x,): return (x * x.shape[0], x / x.shape[0] + x.shape[0])",
+      [](int64_t n) { return Tensors{parameter({n, 2})}; }, {true}, 2);
 }
 
 TEST_F(SymbolicJoint, ClampedSlicesAreGuarded) {
   exec("def function(x): return (x[:64] * 2,)");
   Symbols symbols({8});
-  auto joint = trace({parameter({8})}, 1, &symbols.guards,
-                     {{Expr::symbol(0)}});
+  auto joint = trace({parameter({8})}, 1, &symbols.guards, {{Expr::symbol(0)}});
   ASSERT_TRUE(joint.ok()) << format_break(joint.brk());
   EXPECT_TRUE(symbols.hold({11}));
   EXPECT_FALSE(symbols.hold({65}));
@@ -356,9 +364,8 @@ TEST_F(SymbolicJoint, ClampedSlicesAreGuarded) {
 TEST_F(SymbolicJoint, BroadcastingIsGuarded) {
   exec("def function(x, y): return (x + y,)");
   Symbols symbols({8, 8});
-  auto joint =
-      trace({parameter({8, 2}), parameter({8, 2})}, 1, &symbols.guards,
-            {{Expr::symbol(0), Expr(2)}, {Expr::symbol(1), Expr(2)}});
+  auto joint = trace({parameter({8, 2}), parameter({8, 2})}, 1, &symbols.guards,
+                     {{Expr::symbol(0), Expr(2)}, {Expr::symbol(1), Expr(2)}});
   ASSERT_TRUE(joint.ok()) << format_break(joint.brk());
   EXPECT_TRUE(symbols.hold({11, 11}));
   EXPECT_FALSE(symbols.hold({11, 1}));

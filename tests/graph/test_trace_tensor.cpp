@@ -15,13 +15,13 @@ class TraceTensor : public ::testing::Test {
 
   // Traces `function` on stand-ins of the inputs, replays what was recorded on
   // the inputs, and compares with eager.
-  void check(const std::string& source,
-             const std::vector<at::Tensor>& inputs) {
+  void check(const std::string& source, const std::vector<at::Tensor>& inputs) {
     exec("def function" + source);
     RecordingSession session(nullptr);
     std::map<int, at::Tensor> values;
     std::vector<at::Tensor> traced, copies;
-    for (const at::Tensor& input : inputs) copies.push_back(input.detach().clone());
+    for (const at::Tensor& input : inputs)
+      copies.push_back(input.detach().clone());
     {
       TracingScope scope(session);
       std::vector<at::Tensor> stand_ins;
@@ -44,7 +44,8 @@ class TraceTensor : public ::testing::Test {
       EXPECT_EQ(traced[i].device(), eager[i].device());
       EXPECT_EQ(traced[i].requires_grad(), eager[i].requires_grad());
       EXPECT_TRUE(same(values.at(as_trace(traced[i])->value_id()), eager[i]))
-          << source << "\n" << session.text();
+          << source << "\n"
+          << session.text();
     }
   }
 };
@@ -60,7 +61,8 @@ TEST_F(TraceTensor, LooksLikeATensor) {
   EXPECT_TRUE(stand_in.is_leaf());
   set_global("x", wrap(stand_in).get());
   EXPECT_EQ(eval("isinstance(x, torch.Tensor) and x.shape == (4, 3) and "
-                 "x.device.type == 'cpu' and x.is_cpu").get(),
+                 "x.device.type == 'cpu' and x.is_cpu")
+                .get(),
             Py_True);
 }
 
@@ -184,8 +186,8 @@ TEST_F(TraceTensor, NativeOffsetsMatchAccessors) {
   auto at_offset = [](void* base, int offset) {
     return reinterpret_cast<char*>(base) + offset;
   };
-  void* impl = *reinterpret_cast<void**>(
-      at_offset(object.get(), layout.tensor_impl));
+  void* impl =
+      *reinterpret_cast<void**>(at_offset(object.get(), layout.tensor_impl));
   EXPECT_EQ(impl, x.unsafeGetTensorImpl());
   EXPECT_EQ(*reinterpret_cast<uint64_t*>(at_offset(impl, layout.key_set)),
             x.key_set().raw_repr());

@@ -18,8 +18,7 @@ PyObject* names() {
 }
 
 Ref run_source(const std::string& source, int start) {
-  return Ref::steal(
-      PyRun_String(source.c_str(), start, names(), names()));
+  return Ref::steal(PyRun_String(source.c_str(), start, names(), names()));
 }
 
 int id_of(const at::Tensor& value) { return as_trace(value)->value_id(); }
@@ -116,8 +115,8 @@ bool RecordingSession::called(const std::string& name) const {
 std::string RecordingSession::text() const {
   std::string result;
   for (const Step& step : steps) {
-    result += step.op.schema().name() + "." +
-              step.op.schema().overload_name() + "\n";
+    result +=
+        step.op.schema().name() + "." + step.op.schema().overload_name() + "\n";
   }
   return result;
 }
