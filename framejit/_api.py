@@ -52,7 +52,9 @@ def _options(
         backend if isinstance(backend, str) else id(backend),
         fullgraph,
         dynamic,
-        None if options is None else tuple(sorted((k, repr(v)) for k, v in options.items())),
+        None
+        if options is None
+        else tuple(sorted((k, repr(v)) for k, v in options.items())),
     )
     found = _interned_options.get(key)
     if found is None:
@@ -71,15 +73,18 @@ def _check_backend(backend: Any) -> str | Callable[..., Any]:
             if backend not in known(exclude_tags=()):
                 raise ValueError(
                     f"framejit.compile: unknown backend {backend!r}; "
-                    f"known: {', '.join(list_backends())}, or any callable (gm, example_inputs)"
+                    f"known: {', '.join(list_backends())}, "
+                    "or any callable (gm, example_inputs)"
                 )
-        return backend
+        name: str = backend
+        return name
     if not callable(backend):
         raise TypeError(
-            "framejit.compile: backend must be a name or a callable (gm, example_inputs) -> "
-            f"callable, not {type(backend).__name__}"
+            "framejit.compile: backend must be a name or a callable "
+            f"(gm, example_inputs) -> callable, not {type(backend).__name__}"
         )
-    return backend
+    result: Callable[..., Any] = backend
+    return result
 
 
 @overload
@@ -141,7 +146,9 @@ def compile(
         TypeError: ``model`` is neither callable nor a module.
     """
     if mode is not None and mode not in _MODES:
-        raise ValueError(f"framejit.compile: unknown mode {mode!r}; known: {', '.join(_MODES)}")
+        raise ValueError(
+            f"framejit.compile: unknown mode {mode!r}; known: {', '.join(_MODES)}"
+        )
     if mode is not None and options is not None:
         raise ValueError("framejit.compile: give either mode or options, not both")
     if model is None:
@@ -177,7 +184,8 @@ def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
         return type(model)(_compile_with(model.__func__, key))
     if isinstance(model, type):
         raise TypeError(
-            "framejit.compile: got a class; compile an instance of it, or its forward method"
+            "framejit.compile: got a class; compile an instance of it, "
+            "or its forward method"
         )
     if callable(model):
 
@@ -186,7 +194,9 @@ def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
             return model(*args, **kwargs)
 
         return _C.compile_function(call, key)
-    raise TypeError(f"framejit.compile: cannot compile an object of type {type(model).__name__}")
+    raise TypeError(
+        f"framejit.compile: cannot compile an object of type {type(model).__name__}"
+    )
 
 
 class _Suspended:
@@ -200,10 +210,14 @@ class _Suspended:
 
 
 @overload
-def disable(fn: _F) -> _F: ...
+def disable(fn: _F, *, recursive: bool = ..., reason: str | None = ...) -> _F: ...
 @overload
-def disable(fn: None = None, *, recursive: bool = ..., reason: str | None = ...) -> Any: ...
-def disable(fn: Any = None, *, recursive: bool = True, reason: str | None = None) -> Any:
+def disable(
+    fn: None = None, *, recursive: bool = ..., reason: str | None = ...
+) -> Any: ...
+def disable(
+    fn: Any = None, *, recursive: bool = True, reason: str | None = None
+) -> Any:
     """Marks a function (or module) so that FrameJIT leaves it, and all it calls, alone.
 
     A compiled function that calls it breaks there (FJ205). Usable as a
@@ -269,7 +283,10 @@ def reset() -> None:
 
 
 def counters() -> dict[str, int]:
-    """Counts since the last `reset`: compiles, recompiles, breaks, fallbacks, failures."""
+    """Counts since the last `reset`.
+
+    Keys: compiles, recompiles, breaks, fallbacks, failures.
+    """
     return _C.counters()
 
 
@@ -293,9 +310,11 @@ def _key_and_function(fn: Any) -> tuple[_C.CompileOptions, types.FunctionType]:
         fn = fn.__func__
     if not isinstance(fn, _C.CompiledFunction):
         raise TypeError(
-            f"expected the result of framejit.compile, got {getattr(fn, '__name__', fn)!r}"
+            "expected the result of framejit.compile, "
+            f"got {getattr(fn, '__name__', fn)!r}"
         )
-    return _C.compile_options(fn), fn.__wrapped__
+    function: types.FunctionType = fn.__wrapped__  # type: ignore[assignment]
+    return _C.compile_options(fn), function
 
 
 def inspect(fn: Any) -> list[EntryInfo]:

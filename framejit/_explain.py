@@ -95,7 +95,9 @@ class EntryInfo:
 
 
 def entry_info(
-    raw: dict[str, Any], key: _C.CompileOptions, seen: frozenset[types.CodeType] = frozenset()
+    raw: dict[str, Any],
+    key: _C.CompileOptions,
+    seen: frozenset[types.CodeType] = frozenset(),
 ) -> EntryInfo:
     """Converts what the C++ side says; follows resume functions once each."""
     data = dict(raw)
@@ -105,7 +107,9 @@ def entry_info(
         # A break in a loop comes back to the same resume code.
         if code not in seen:
             entries = _C.entries(code, key)
-            resume[code] = [entry_info(item, key, seen | set(codes)) for item in entries]
+            resume[code] = [
+                entry_info(item, key, seen | set(codes)) for item in entries
+            ]
     data["breaks"] = [BreakInfo(**item) for item in data["breaks"]]
     return EntryInfo(resume=resume, **data)
 
@@ -156,7 +160,8 @@ class Explanation:
 
     def __str__(self) -> str:
         lines = [
-            f"{self.graph_count} graphs, {self.op_count} operations, {len(self.breaks)} breaks, "
+            f"{self.graph_count} graphs, {self.op_count} operations, "
+            + f"{len(self.breaks)} breaks, "
             + f"{len(self.guards)} guards"
         ]
         for number, entry in enumerate(self._all()):
@@ -166,5 +171,7 @@ class Explanation:
                 lines += [f"  break: {line}" for line in str(item).splitlines()]
             lines += [f"  guard: {guard}" for guard in entry.guards]
         if not self.entries:
-            lines += [text for channel, text in self.events if channel == "graph_breaks"]
+            lines += [
+                text for channel, text in self.events if channel == "graph_breaks"
+            ]
         return "\n".join(lines)

@@ -26,8 +26,8 @@ def set_channels(channels: str) -> None:
     """
     if not _C.set_enabled_channels(channels):
         raise ValueError(
-            f"FRAMEJIT_LOG: unknown channel in {channels!r}; known: guards, recompiles, "
-            "graph_breaks, graphs, bytecode, kernels, fallbacks, all"
+            f"FRAMEJIT_LOG: unknown channel in {channels!r}; known: guards, "
+            "recompiles, graph_breaks, graphs, bytecode, kernels, fallbacks, all"
         )
     if channels and not _root.handlers and not logging.getLogger().handlers:
         # Asked for by environment or call, and nobody configured logging: the

@@ -9,6 +9,8 @@ forwards.
 
 from __future__ import annotations
 
+import copy
+import copyreg
 import weakref
 from typing import Any
 
@@ -18,13 +20,13 @@ from framejit import _C
 
 # Equal modules compiled with equal options share a subclass, so the guards on
 # its type, and with them their cache entries, are shared.
-_subclasses: weakref.WeakKeyDictionary[_C.CompileOptions, weakref.WeakKeyDictionary[type, type]] = (
-    weakref.WeakKeyDictionary()
-)
+_subclasses: weakref.WeakKeyDictionary[
+    _C.CompileOptions, weakref.WeakKeyDictionary[type, type]
+] = weakref.WeakKeyDictionary()
 
 
-def _plain(module: torch.nn.Module, plain_class: type) -> torch.nn.Module:
-    plain = plain_class.__new__(plain_class)
+def _plain(module: torch.nn.Module, plain_class: Any) -> torch.nn.Module:
+    plain: torch.nn.Module = plain_class.__new__(plain_class)
     plain.__dict__ = module.__dict__
     return plain
 
@@ -42,15 +44,19 @@ def _subclass(cls: type, key: _C.CompileOptions) -> type:
         return call(self, *args, **kwargs)
 
     def __reduce_ex__(self: Any, protocol: int) -> Any:
-        return _plain(self, cls).__reduce_ex__(protocol)
+        reduced = _plain(self, cls).__reduce_ex__(protocol)
+        if reduced[0] is copyreg.__newobj__ and reduced[1] == (cls,):  # type: ignore[attr-defined]
+            # pickle insists that __newobj__ makes the class of the object at
+            # hand, which is the subclass; this makes the same object.
+            reconstruct = copyreg._reconstructor  # type: ignore[attr-defined]
+            return (reconstruct, (cls, object, None), *reduced[2:])
+        return reduced
 
     def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
-        import copy
-
         return copy.deepcopy(_plain(self, cls), memo)
 
     compiled = _C.compile_function(__call__, key)
-    namespace = {
+    namespace: dict[str, Any] = {
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
@@ -74,7 +80,9 @@ def _needs_forwarding(module: torch.nn.Module) -> bool:
     cls = type(module)
     # Slots hold state outside the shared __dict__.
     if any(
-        slot not in ("__dict__", "__weakref__") for base in cls.__mro__ for slot in _slots(base)
+        slot not in ("__dict__", "__weakref__")
+        for base in cls.__mro__
+        for slot in _slots(base)
     ):
         return True
     # A metaclass or __init_subclass__ may refuse or register subclasses.
@@ -131,6 +139,6 @@ def compile_module(module: torch.nn.Module, key: _C.CompileOptions) -> torch.nn.
         cls = type(module)
     if _needs_forwarding(module):
         return CompiledModule(module, key)
-    compiled = object.__new__(_subclass(cls, key))
+    compiled: torch.nn.Module = object.__new__(_subclass(cls, key))
     compiled.__dict__ = module.__dict__
     return compiled

@@ -94,6 +94,17 @@ const char* const kLeafModules[] = {"torch._C._nn",      "torch._C._fft",
                                     "torch._C._linalg",  "torch._C._special",
                                     "torch._C._VariableFunctions"};
 
+// A method every class has from `type` (mro, __instancecheck__), bound to one.
+bool is_type_method(PyCFunctionObject* function) {
+  if (!function->m_self || !PyType_Check(function->m_self)) return false;
+  PyObject* own = PyDict_GetItemString(PyType_Type.tp_dict,
+                                       function->m_ml->ml_name);
+  return own && is_descriptor(own) &&
+         Py_TYPE(own) == &PyMethodDescr_Type &&
+         reinterpret_cast<PyMethodDescrObject*>(own)->d_method ==
+             function->m_ml;
+}
+
 std::string builtin_name(PyCFunctionObject* function) {
   const char* name = function->m_ml->ml_name;
   PyObject* self = function->m_self;
@@ -114,7 +125,11 @@ std::string builtin_name(PyCFunctionObject* function) {
       text_attribute(reinterpret_cast<PyObject*>(function), "__qualname__");
   if (!self && qualified.starts_with("_VariableFunctionsClass."))
     return std::string("torch.") + name;
-  if (!self) {
+  // A function bound with pybind11 has its record for a self.
+  bool pybind = self && std::string_view(Py_TYPE(self)->tp_name)
+                                .find("pybind11_detail_function_record") !=
+                            std::string_view::npos;
+  if (!self || pybind) {
     std::string module =
         text_attribute(reinterpret_cast<PyObject*>(function), "__module__");
     return module.empty() ? name : module + "." + name;
@@ -127,6 +142,7 @@ CalleeRow find_builtin(PyCFunctionObject* function) {
   const char* name = function->m_ml->ml_name;
   if (self && THPVariable_Check(self))
     return method_row(name, CalleeClass::kLeaf);
+  if (is_type_method(function)) return {CalleeClass::kNotForeign};
   std::string full =
       canonical_name(reinterpret_cast<PyObject*>(function));
   auto found = table().callees.find(full);
@@ -167,7 +183,10 @@ CalleeRow find_type(PyObject* type) {
     return from(*row);
   }
   // A class written in C++ has no Python body to interpret.
-  if (module == "torch._C" || module.starts_with("torch._C."))
+  bool native = !(reinterpret_cast<PyTypeObject*>(type)->tp_flags &
+                  Py_TPFLAGS_HEAPTYPE) ||
+                std::string_view(Py_TYPE(type)->tp_name) == "pybind11_type";
+  if (native || module == "torch._C" || module.starts_with("torch._C."))
     return {CalleeClass::kUnknown};
   return {CalleeClass::kNotForeign};
 }

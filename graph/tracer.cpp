@@ -6,11 +6,14 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include <algorithm>
+
 #include "frame_hook/frame_eval.h"
 #include "graph/callees.h"
 #include "graph/input_guards.h"
 #include "graph/recorder.h"
 #include "graph/sym_node.h"
+#include "graph/sym_objects.h"
 #include "graph/tensor_attributes.h"
 #include "graph/thread_state.h"
 
@@ -22,38 +25,15 @@ namespace {
 // (InternalError, caught by the dispatcher).
 template <class F>
 auto guarded(const F& f) -> decltype(f()) {
+  PauseHook pause;  // Python of torch's own (SymInt.__init__) is not captured
   try {
     return f();
   } catch (py::error_already_set& error) {
-    error.restore();
-    PyErr_Clear();
-    return Break{BreakReason::kInternal, "a torch binding raised", {}};
+    return Break{BreakReason::kInternal,
+                 std::string("a torch binding raised ") + error.what(), {}};
   } catch (const std::exception& error) {
     return Break{BreakReason::kInternal, error.what(), {}};
   }
-}
-
-bool is_symbolic_object(PyObject* object) {
-  py::handle handle(object);
-  return torch::is_symint(handle) || torch::is_symbool(handle) ||
-         torch::is_symfloat(handle);
-}
-
-c10::SymNode node_of(PyObject* symbolic) {
-  py::handle handle(symbolic);
-  if (torch::is_symint(handle)) {
-    auto value = handle.cast<c10::SymInt>();
-    return value.is_symbolic() ? value.toSymNode() : c10::SymNode();
-  }
-  if (torch::is_symbool(handle)) {
-    auto value = handle.cast<c10::SymBool>();
-    return value.is_heap_allocated() ? value.toSymNodeImpl() : c10::SymNode();
-  }
-  if (torch::is_symfloat(handle)) {
-    auto value = handle.cast<c10::SymFloat>();
-    return value.is_symbolic() ? value.toSymNodeImpl() : c10::SymNode();
-  }
-  return {};
 }
 
 class LibTorchTracer final : public TensorTracer {
@@ -189,10 +169,7 @@ ObjectClass LibTorchTracer::classify(PyObject* object) {
   const TensorLayout* layout = tensor_layout();
   if (layout && layout->is_foreign_constant(object))
     return ObjectClass::kConstant;
-  // Cheap first: symbolic values are instances of Python classes of torch.
-  PyTypeObject* type = Py_TYPE(object);
-  if ((type->tp_flags & Py_TPFLAGS_HEAPTYPE) && is_symbolic_object(object))
-    return ObjectClass::kSymbolic;
+  if (is_symbolic_object(object)) return ObjectClass::kSymbolic;
   return ObjectClass::kPlain;
 }
 
@@ -316,7 +293,14 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
 Result<Ref> LibTorchTracer::operate(PyObject* function,
                                     const std::vector<PyObject*>& operands) {
   FJ_CHECK(recorder_, "operate outside a capture");
+  // Arithmetic on sizes alone makes expressions, no node.
+  bool numbers = std::none_of(
+      operands.begin(), operands.end(), [](PyObject* operand) {
+        return THPVariable_Check(operand) || PyList_Check(operand) ||
+               PyTuple_Check(operand);
+      });
   return guarded([&]() -> Result<Ref> {
+    if (numbers) return recorder_->run_unrecorded(function, operands, nullptr);
     return recorder_->record_call(function, operands, nullptr);
   });
 }
@@ -484,23 +468,7 @@ PyObject* LibTorchTracer::symbolic_type(PyObject* symbolic) {
 }
 
 Result<Ref> LibTorchTracer::concretise(PyObject* symbolic) {
-  return guarded([&]() -> Result<Ref> {
-    c10::SymNode node = node_of(symbolic);
-    py::handle handle(symbolic);
-    if (torch::is_symint(handle)) {
-      int64_t value = node ? node->guard_int(__FILE__, __LINE__)
-                           : handle.cast<c10::SymInt>().expect_int();
-      return from_api(PyLong_FromLongLong(value));
-    }
-    if (torch::is_symbool(handle)) {
-      bool value = node ? node->guard_bool(__FILE__, __LINE__)
-                        : handle.cast<c10::SymBool>().expect_bool();
-      return from_api(PyBool_FromLong(value));
-    }
-    double value = node ? node->guard_float(__FILE__, __LINE__)
-                        : handle.cast<c10::SymFloat>().expect_float();
-    return from_api(PyFloat_FromDouble(value));
-  });
+  return guarded([&] { return concrete_value(symbolic); });
 }
 
 // ---- breaks

@@ -60,9 +60,13 @@ void set_sink(py::object sink) {
   Ref callback = Ref::borrow(sink.ptr());
   set_event_sink([callback](const Event& event) {
     ErrorGuard error;
-    Ref done = Ref::steal(PyObject_CallFunction(
-        callback.get(), "ss#", channel_name(event.channel), event.text.data(),
-        Py_ssize_t(event.text.size())));
+    Ref channel = Ref::steal(PyUnicode_FromString(channel_name(event.channel)));
+    Ref text = Ref::steal(PyUnicode_DecodeUTF8(
+        event.text.data(), Py_ssize_t(event.text.size()), "replace"));
+    Ref done = channel && text
+                   ? Ref::steal(PyObject_CallFunctionObjArgs(
+                         callback.get(), channel.get(), text.get(), nullptr))
+                   : Ref();
     if (!done) PyErr_Clear();
   });
 }

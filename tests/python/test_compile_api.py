@@ -288,7 +288,11 @@ def test_original_stays_eager():
 
 def test_copies_and_pickles_as_plain_module():
     compiled = framejit.compile(Net())
-    for other in (copy.copy(compiled), copy.deepcopy(compiled), pickle.loads(pickle.dumps(compiled))):
+    for other in (
+        copy.copy(compiled),
+        copy.deepcopy(compiled),
+        pickle.loads(pickle.dumps(compiled)),
+    ):
         assert type(other) is Net
         for a, b in zip(other.parameters(), compiled.parameters()):
             assert torch.equal(a, b)
@@ -318,7 +322,7 @@ def test_hooks_and_attribute_writes():
 
 
 class Slotted(nn.Module):
-    __slots__ = ("__dict__", "extra")
+    __slots__ = ("extra",)
 
     def forward(self, x):
         return x + 1
