@@ -146,10 +146,11 @@ prepare_environment() {
   install_packages && make_environment && install_python_packages && link_programs
 }
 
-# The extension, in place, and the GoogleTests.
+# build_release [TARGET ...]: the targets of the release build, or all of it: the
+# extension (framejit_C), in place, and the GoogleTests.
 build_release() {
   mkdir -p build/logs
   cmake --preset release "${CMAKE_ARGUMENTS[@]}" -DPython3_EXECUTABLE="$BIN/python" \
     > build/logs/configure.log || { cat build/logs/configure.log; return 1; }
-  cmake --build build/release -j "$JOBS"
+  cmake --build build/release -j "$JOBS" ${1:+--target "$@"}
 }

@@ -10,6 +10,7 @@ printed numbers are the best for the arithmetic that uses them. References are
 computed with 40 digits. Needs numpy and mpmath; run by hand, its output is
 checked in.
 """
+
 import mpmath as mp
 import numpy as np
 
@@ -21,7 +22,8 @@ ROUNDS = 80
 def fit(function, low, high, count, weight):
     """float32 c[0..count) for sum c[i] s**i ~ function(s) on [low, high]."""
     nodes = (low + high) / 2 + (high - low) / 2 * np.cos(
-        np.pi * (np.arange(NODES) + 0.5) / NODES)
+        np.pi * (np.arange(NODES) + 0.5) / NODES
+    )
     target = np.array([float(function(mp.mpf(s))) for s in nodes])
     weights = np.array([float(weight(mp.mpf(s))) for s in nodes])
     fixed = []
@@ -32,8 +34,9 @@ def fit(function, low, high, count, weight):
         lawson = np.ones(NODES)
         for _ in range(ROUNDS):
             scale = weights * np.sqrt(lawson)
-            solution = np.linalg.lstsq(basis * scale[:, None], rest * scale,
-                                       rcond=None)[0]
+            solution = np.linalg.lstsq(
+                basis * scale[:, None], rest * scale, rcond=None
+            )[0]
             error = np.abs((basis @ solution - rest) * weights)
             lawson = lawson * (error + 1e-30)
             lawson /= lawson.sum()
@@ -77,38 +80,89 @@ def odd_weight(function):
 
 
 def main():
-    print("// Polynomials of kernel_math.cpp, lowest order first. Printed by\n"
-          "// scripts/fit_coefficients.py; do not edit by hand.\n"
-          "#pragma once\n\nnamespace framejit::backend::coefficients {\n")
+    print(
+        "// Polynomials of kernel_math.cpp, lowest order first. Printed by\n"
+        "// scripts/fit_coefficients.py; do not edit by hand.\n"
+        "#pragma once\n\nnamespace framejit::backend::coefficients {\n"
+    )
     show("kLn2", "ln 2 in two parts.", split(mp.log(2), 2))
     show("kPi", "pi in three parts.", split(mp.pi, 3))
-    show("kInverses", "1 / ln 2, 1 / pi, 1 / sqrt 2, sqrt(2 / pi), "
-         "1 / sqrt(2 pi).",
-         [1 / mp.log(2), 1 / mp.pi, 1 / mp.sqrt(2), mp.sqrt(2 / mp.pi),
-          1 / mp.sqrt(2 * mp.pi)])
+    show(
+        "kInverses",
+        "1 / ln 2, 1 / pi, 1 / sqrt 2, sqrt(2 / pi), 1 / sqrt(2 pi).",
+        [
+            1 / mp.log(2),
+            1 / mp.pi,
+            1 / mp.sqrt(2),
+            mp.sqrt(2 / mp.pi),
+            1 / mp.sqrt(2 * mp.pi),
+        ],
+    )
 
     half = float(mp.log(2) / 2) * 1.01
     # The nodes avoid 0, where the quotient has no digits.
-    show("kExp", "exp(r) = 1 + r + r^2 p(r), |r| <= ln 2 / 2.",
-         *fit(lambda r: (mp.expm1(r) - r) / r**2, -half, half, 5,
-              lambda r: r**2 / mp.exp(r)))
-    show("kLog", "log(1 + f) = f - f^2 / 2 + f^3 p(f), -1/3 <= f <= 1/3.",
-         *fit(lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3, -0.3335, 0.3335,
-              9, lambda f: abs(f**3 / mp.log1p(f))))
-    show("kTanh", "tanh(x) = x + x s p(s), s = x^2, |x| <= 0.625.",
-         *fit(odd_series(mp.tanh), 1e-6, 0.6251**2, 5, odd_weight(mp.tanh)))
-    show("kSin", "sin(x) = x + x s p(s), s = x^2, |x| <= pi / 2.",
-         *fit(odd_series(mp.sin), 1e-6, float((mp.pi / 2)**2) * 1.001, 4,
-              odd_weight(mp.sin)))
+    show(
+        "kExp",
+        "exp(r) = 1 + r + r^2 p(r), |r| <= ln 2 / 2.",
+        *fit(
+            lambda r: (mp.expm1(r) - r) / r**2,
+            -half,
+            half,
+            5,
+            lambda r: r**2 / mp.exp(r),
+        ),
+    )
+    show(
+        "kLog",
+        "log(1 + f) = f - f^2 / 2 + f^3 p(f), -1/3 <= f <= 1/3.",
+        *fit(
+            lambda f: (mp.log1p(f) - f + f**2 / 2) / f**3,
+            -0.3335,
+            0.3335,
+            9,
+            lambda f: abs(f**3 / mp.log1p(f)),
+        ),
+    )
+    show(
+        "kTanh",
+        "tanh(x) = x + x s p(s), s = x^2, |x| <= 0.625.",
+        *fit(odd_series(mp.tanh), 1e-6, 0.6251**2, 5, odd_weight(mp.tanh)),
+    )
+    show(
+        "kSin",
+        "sin(x) = x + x s p(s), s = x^2, |x| <= pi / 2.",
+        *fit(
+            odd_series(mp.sin),
+            1e-6,
+            float((mp.pi / 2) ** 2) * 1.001,
+            4,
+            odd_weight(mp.sin),
+        ),
+    )
 
     limit = 0.928
-    show("kErfSmall", "erf(x) = x + x p(s), s = x^2, |x| < 0.928.",
-         *fit(lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1, 1e-6, limit**2, 6,
-              lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s))))
-    show("kErfLarge",
-         "erf(t) = 1 - exp(-(t + t p(t))), 0.928 <= t <= 4.",
-         *fit(lambda t: -mp.log(mp.erfc(t)) / t - 1, limit - 0.001, 4.0, 8,
-              lambda t: t * mp.erfc(t) / mp.erf(t)))
+    show(
+        "kErfSmall",
+        "erf(x) = x + x p(s), s = x^2, |x| < 0.928.",
+        *fit(
+            lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1,
+            1e-6,
+            limit**2,
+            6,
+            lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
+        ),
+    )
+    show(
+        "kErfLarge",
+        "erf(t) = 1 - exp(-(t + t p(t))), 0.928 <= t <= 4.",
+        *fit(
+            lambda t: -mp.log(mp.erfc(t)) / t - 1,
+            limit - 0.001,
+            4.0,
+            8,
+            lambda t: t * mp.erfc(t) / mp.erf(t),
+        ),
+    )
     print("}  // namespace framejit::backend::coefficients")
 
 
