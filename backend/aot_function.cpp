@@ -27,6 +27,11 @@ Break fall_back(std::string why) {
   return Break{BreakReason::kBackendFailed, std::move(why), {}};
 }
 
+// The output is the input object itself.
+bool is_input(const AotGraphs& graphs, size_t output) {
+  return graphs.outputs[output].alias == OutputInfo::Alias::kInput;
+}
+
 const Value* tensor_of(const Arg& arg) {
   if (!arg.is<Value*>()) return nullptr;
   const Value* value = arg.get<Value*>();
@@ -66,6 +71,14 @@ size_t count_symbols(const Graph& graph) {
   return count;
 }
 
+// What the caller gets.
+struct UserOutput {
+  enum class Kind : uint8_t { kTensor, kInt, kInputObject };
+  Kind kind = Kind::kTensor;
+  Expr expr;       // kInt
+  int object = 0;  // kInputObject: gathered object
+};
+
 // One value the forward keeps for the backward.
 struct SavedSlot {
   enum class Kind : uint8_t { kInput, kUserOutput, kIntermediate };
@@ -90,6 +103,8 @@ class AotExecutor final : public Executor {
   using Tensors = c10::SmallVector<at::Tensor, 8>;
   using Inputs = c10::SmallVector<const at::Tensor*, 16>;
 
+  Result<UserOutput> user_output(const Arg& arg, const AotGraphs& graphs,
+                                 size_t index) const;
   Status check_outputs(const Graph& forward, const AliasAnalysis& aliases,
                        const AotGraphs& graphs) const;
   Status check_mutations(const Graph& forward, bool has_backward) const;
@@ -99,15 +114,14 @@ class AotExecutor final : public Executor {
                Tensors* mutations) const;
   void attach_node(const Inputs& tensors, const int64_t* symbols,
                    Tensors& outputs) const;
-  bool wrap_outputs(const Tensors& results, const int64_t* symbols,
-                    PyObject** outputs) const;
+  bool wrap_outputs(const Tensors& results, PyObject* const* inputs,
+                    const int64_t* symbols, PyObject** outputs) const;
 
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const BackwardCode> backward_;  // null: no gradient
   std::vector<int> input_objects_;
   size_t num_user_outputs_ = 0;
-  std::vector<Expr> int_outputs_;  // per user output, when it is an int
-  std::vector<bool> output_is_int_;
+  std::vector<UserOutput> user_outputs_;
   std::vector<int> mutated_inputs_;
   // Training only.
   size_t num_symbols_ = 0;
@@ -132,19 +146,8 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   FJ_CHECK_OK(check_outputs(forward, aliases, graphs));
   FJ_CHECK_OK(check_mutations(forward, graphs.backward != nullptr));
   for (size_t i = 0; i < num_user_outputs_; ++i) {
-    const Arg& output = forward.outputs[i];
-    bool is_tensor = tensor_of(output) != nullptr;
-    output_is_int_.push_back(!is_tensor);
-    Expr expr;
-    if (output.is<Expr>()) {
-      expr = output.get<Expr>();
-    } else if (output.is<int64_t>()) {
-      expr = output.get<int64_t>();
-    } else if (!is_tensor) {
-      if (!output.is<Value*>()) return fall_back("constant graph output");
-      expr = output.get<Value*>()->expr;
-    }
-    int_outputs_.push_back(expr);
+    FJ_TRY(UserOutput output, user_output(forward.outputs[i], graphs, i));
+    user_outputs_.push_back(output);
   }
   for (const auto& mutation : forward.mutations) {
     mutated_inputs_.push_back(mutation.input);
@@ -160,18 +163,43 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   return ok_status();
 }
 
+Result<UserOutput> AotExecutor::user_output(const Arg& arg,
+                                            const AotGraphs& graphs,
+                                            size_t index) const {
+  UserOutput output;
+  if (is_input(graphs, index)) {
+    output.kind = UserOutput::Kind::kInputObject;
+    output.object = input_objects_.at(graphs.outputs[index].base);
+    FJ_CHECK(output.object >= 0);
+    return output;
+  }
+  if (tensor_of(arg)) return output;
+  output.kind = UserOutput::Kind::kInt;
+  if (arg.is<Expr>()) {
+    output.expr = arg.get<Expr>();
+  } else if (arg.is<int64_t>()) {
+    output.expr = arg.get<int64_t>();
+  } else if (arg.is<Value*>()) {
+    output.expr = arg.get<Value*>()->expr;
+  } else {
+    return fall_back("constant graph output");
+  }
+  return output;
+}
+
 // Aliasing between outputs and anything else is the torch level's business.
 Status AotExecutor::check_outputs(const Graph& forward,
                                   const AliasAnalysis& aliases,
                                   const AotGraphs& graphs) const {
   for (const OutputInfo& info : graphs.outputs) {
-    if (info.alias != OutputInfo::Alias::kNone) {
+    if (info.alias == OutputInfo::Alias::kViewOfInput ||
+        info.alias == OutputInfo::Alias::kOutput) {
       return fall_back("an output shares memory with an input or an output");
     }
   }
   for (size_t i = 0; i < num_user_outputs_; ++i) {
     const Value* output = tensor_of(forward.outputs[i]);
-    if (!output) continue;
+    if (!output || is_input(graphs, i)) continue;
     for (const Value* root : aliases.roots(output)) {
       if (root->node->op == graph::Opcode::kPlaceholder ||
           root->node->op == graph::Opcode::kGetAttr) {
@@ -180,7 +208,7 @@ Status AotExecutor::check_outputs(const Graph& forward,
     }
     for (size_t j = 0; j < i; ++j) {
       const Value* other = tensor_of(forward.outputs[j]);
-      if (other && aliases.may_alias(output, other)) {
+      if (other && !is_input(graphs, j) && aliases.may_alias(output, other)) {
         return fall_back("two outputs may share memory");
       }
     }
@@ -215,7 +243,7 @@ Status AotExecutor::build_saved(const Graph& forward,
     slot.index = static_cast<int>(i);
     for (size_t j = 0; j < num_user_outputs_; ++j) {
       const Value* output = tensor_of(forward.outputs[j]);
-      if (!output) continue;
+      if (user_outputs_[j].kind != UserOutput::Kind::kTensor) continue;
       if (output == value) {
         slot = {SavedSlot::Kind::kUserOutput, static_cast<int>(j)};
       } else if (aliases.may_alias(output, value)) {
@@ -328,12 +356,22 @@ void AotExecutor::attach_node(const Inputs& tensors, const int64_t* symbols,
   }
 }
 
-bool AotExecutor::wrap_outputs(const Tensors& results, const int64_t* symbols,
+bool AotExecutor::wrap_outputs(const Tensors& results, PyObject* const* inputs,
+                               const int64_t* symbols,
                                PyObject** outputs) const {
   for (size_t i = 0; i < num_user_outputs_; ++i) {
-    outputs[i] = output_is_int_[i]
-                     ? PyLong_FromLongLong(int_outputs_[i].evaluate(symbols))
-                     : THPVariable_Wrap(results[i]);
+    const UserOutput& output = user_outputs_[i];
+    switch (output.kind) {
+      case UserOutput::Kind::kTensor:
+        outputs[i] = THPVariable_Wrap(results[i]);
+        break;
+      case UserOutput::Kind::kInt:
+        outputs[i] = PyLong_FromLongLong(output.expr.evaluate(symbols));
+        break;
+      case UserOutput::Kind::kInputObject:
+        outputs[i] = Py_NewRef(inputs[output.object]);
+        break;
+    }
     if (outputs[i]) continue;
     while (i > 0) Py_CLEAR(outputs[--i]);
     return false;
@@ -356,7 +394,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     Tensors results, mutations;
     forward(tensors, symbols, &results, &mutations);
     if (backward_) attach_node(tensors, symbols, results);
-    if (wrap_outputs(results, symbols, outputs)) {
+    if (wrap_outputs(results, inputs, symbols, outputs)) {
       wrapped = num_user_outputs_;
       c10::AutoGradMode no_grad(false);
       for (size_t i = 0; i < mutated_inputs_.size(); ++i) {

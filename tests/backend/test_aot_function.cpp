@@ -327,6 +327,29 @@ TEST(AotFunctionGraphs, MutationsAreCommittedLast) {
   EXPECT_NE(make(torch_graph(2), graphs).broke, "");
 }
 
+// x.add_(1); return x, x.size(0): the input object itself comes back.
+TEST(AotFunctionGraphs, AnInputIsReturnedAsItself) {
+  AotGraphs graphs;
+  graphs.forward = std::make_unique<Graph>();
+  Graph& f = *graphs.forward;
+  auto* x = f.add_input("x", meta({3}));
+  auto* next = aten(f, "add", "Tensor", {x, Arg(1.0)}, meta({3}));
+  f.set_outputs({next});
+  f.mutations.push_back({0, next, false});
+  graphs.num_user_outputs = 1;
+  graphs.outputs.resize(1);
+  graphs.outputs[0].alias = OutputInfo::Alias::kInput;
+  graphs.outputs[0].base = 0;
+  auto built = make(torch_graph(1), graphs, true);
+  ASSERT_EQ(built.broke, "");
+  exec("x = torch.randn(3); old = x.clone()");
+  Ref input = eval("x");
+  auto result = run(*built.executor, {input}, 1);
+  ASSERT_EQ(result.status, RunStatus::kOk) << take_error();
+  EXPECT_EQ(result.outputs[0].get(), input.get());
+  EXPECT_TRUE(equal(input, "old + 1"));
+}
+
 TEST(AotFunctionGraphs, AliasedOutputsFallBack) {
   auto try_outputs = [](auto outputs) {
     AotGraphs graphs;

@@ -125,6 +125,11 @@ RowCall make_call(const LoweringRow& row, int64_t size, double number,
       case 'f':
         args.push_back(g.add_input("x", meta({n})));
         call.inputs.push_back(random_floats(size));
+        // Its cube overflows in float and not in the reference.
+        if (row.name == std::string("gelu_backward")) {
+          call.inputs.back() =
+              call.inputs.back().nan_to_num(1, 2, 3).clamp(-20, 20);
+        }
         break;
       case 'm':
         args.push_back(
