@@ -323,6 +323,12 @@ Result<Ref> model_set_add(BuiltinCall& call) {
   PyObject* set = call.args[0];
   FJ_TRY(Ref key, concrete_index(state, call.args[1]));
   PyObject* element = key.get();
+  if (!state.is_input(set) && is_identity_key(state, element)) {
+    // Whether it is one of those already there is asked, and guarded.
+    FJ_CHECK_OK(state.contains(set, element));
+    if (PySet_Add(set, element) < 0) return Result<Ref>::raised();
+    return none();
+  }
   FJ_CHECK_OK(check_keys(state, &element, 1));
   if (!state.is_input(set)) {
     if (PySet_Add(set, element) < 0) return Result<Ref>::raised();

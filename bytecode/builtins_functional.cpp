@@ -284,6 +284,15 @@ Result<Ref> call_by_type(BuiltinCall& call) {
   if (type == library_object("functools", "_lru_cache_wrapper")) {
     return call_cached(call, callable);
   }
+  if (PyWeakref_CheckRef(callable) && call.args.empty()) {
+    const Source* source = call.state.source_of(callable);
+    FJ_TRY(Ref referent, from_api(PyObject_CallNoArgs(callable)));
+    // A dead reference stays dead, but no guard says so.
+    if (!source || referent.get() == Py_None) return call.unknown();
+    SourceArena& sources = call.state.guards.sources();
+    return call.state.wrap(referent.get(),
+                           sources.make(SourceKind::kWeakReferent, source));
+  }
   for (const char* kind : {"itemgetter", "attrgetter", "methodcaller"}) {
     if (type == library_object("operator", kind)) {
       return call_getter(call, callable, kind);

@@ -485,6 +485,16 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
       if (found) return true;
     }
   }
+  if (PyAnySet_Check(container) && !is_input(container) &&
+      is_identity_key(*this, item)) {
+    Ref items = Ref::steal(PySequence_List(container));
+    if (!items) return Result<bool>::raised();
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+      FJ_TRY(bool same, is_same(PyList_GET_ITEM(items.get(), i), item));
+      if (same) return true;
+    }
+    return false;
+  }
   FJ_TRY(Ref whole, prepare(*this, container, Reads::kElements));
   FJ_TRY(Ref needle, prepare(*this, item, Reads::kDeep));
   FJ_CHECK_OK(check_fresh_key(*this, whole.get(), needle.get()));

@@ -279,6 +279,17 @@ Result<Ref> CaptureState::iter(PyObject* object) {
                         "iteration through __getitem__");
     }
   }
+  if (PyAnySet_CheckExact(object) && !is_input(object)) {
+    // The order follows addresses when elements are hashed by identity.
+    Ref items = Ref::steal(PySequence_List(object));
+    if (!items) return Result<Ref>::raised();
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
+      if (!is_safe_key(*this, PyList_GET_ITEM(items.get(), i))) {
+        return unguardable(*this, PyList_GET_ITEM(items.get(), i),
+                           "the place in a set");
+      }
+    }
+  }
   if (!is_input(object) || PyTuple_Check(object) || is_constant(object)) {
     return after_native(PyObject_GetIter(object));
   }

@@ -198,6 +198,17 @@ bool is_safe_key(CaptureState& state, PyObject* key) {
   return !source || source->kind == SourceKind::kConst;
 }
 
+bool is_identity_key(CaptureState& state, PyObject* key) {
+  if (state.tracer.classify(key) != ObjectClass::kPlain) return false;
+  for (const char* name : {"__hash__", "__eq__"}) {
+    PyObject* raw = raw_lookup(Py_TYPE(key), name);
+    bool of_object = raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
+                     PyDescr_TYPE(raw) == &PyBaseObject_Type;
+    if (!of_object) return false;
+  }
+  return true;
+}
+
 PyObject* interned(const char* text) {
   // One object per literal: the address of the literal is the key.
   static std::unordered_map<const char*, PyObject*> cache;
@@ -506,6 +517,9 @@ Result<bool> CaptureState::is_same(PyObject* a, PyObject* b) {
   if (constant_a && constant_b) {
     if (Py_TYPE(a) != Py_TYPE(b)) return false;
     if (is_small_int(a) && is_small_int(b)) return same;
+    // Equal by identity (torch.dtype): what the value guard compared.
+    richcmpfunc compare = Py_TYPE(a)->tp_richcompare;
+    if (!compare || compare == PyBaseObject_Type.tp_richcompare) return same;
     int equal = PyObject_RichCompareBool(a, b, Py_EQ);
     if (equal < 0) return Result<bool>::raised();
     if (!equal) return false;

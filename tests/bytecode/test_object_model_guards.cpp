@@ -190,6 +190,15 @@ TEST(ObjectModelGuardTest, IdentityAndAliases) {
         {"max = 1"}}});
 }
 
+TEST(ObjectModelGuardTest, FreshSetOfObjects) {
+  check_cases(
+      "class C: pass\na = C()\nb = C()\n",
+      {{"def f(x):\n  seen = set()\n  seen.add(a)\n  return x, b in seen\n",
+        "(fake.tensor([1], [1.]),)",
+        {"b = a"},
+        {"b.other = 1"}}});
+}
+
 TEST(ObjectModelGuardTest, Constants) {
   check_cases("k = 1\nn = 2.0\nt = (1, ('a', None))\nnan = float('nan')\n",
               {{"def f(x): return x * k\n",
