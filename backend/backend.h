@@ -27,7 +27,8 @@ struct BackendRequest {
   Ref callable;  // custom backend, or empty
   Ref options;   // dict or None
   // The real input tensors of this call, in graph-input order (borrowed), for
-  // example_inputs of custom backends; symbols' hints as ints.
+  // example_inputs of custom backends; null for symbols (their hints are
+  // used).
   std::vector<PyObject*> example_inputs;
 };
 

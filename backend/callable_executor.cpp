@@ -192,8 +192,19 @@ Result<std::unique_ptr<Executor>> make_callable_executor(
            request.graph->input_objects.size());
   // Compiled now, so that a backend that fails is known before the first run.
   std::vector<Ref> examples;
-  for (PyObject* input : request.example_inputs) {
-    examples.push_back(Ref::borrow(input));
+  for (size_t i = 0; i < request.example_inputs.size(); ++i) {
+    Ref example = Ref::borrow(request.example_inputs[i]);
+    // Symbols may come as null: their values are the hints.
+    if (request.graph->input_objects[i] < 0) {
+      const Expr& expr = request.graph->graph->inputs[i]->expr;
+      example = Ref::steal(PyLong_FromLongLong(
+          expr.evaluate(request.graph->symbol_hints.data())));
+    }
+    if (!example) {
+      PyErr_Clear();
+      return Break{BreakReason::kBackendFailed, "no example input", {}};
+    }
+    examples.push_back(std::move(example));
   }
   Ref callable = executor->compile(examples);
   if (!callable) {

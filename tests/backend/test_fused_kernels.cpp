@@ -175,7 +175,11 @@ TEST(Lowerings, EveryRowEqualsAten) {
         RowCall call = make_call(row, size, number, size % 2 == 1);
         // ATen's own float gelu is coarse, and NaN for some large arguments.
         bool in_double = std::string(row.name).rfind("gelu", 0) == 0;
-        compare(*call.graph, call.inputs, what, lowered, {size}, 5e-6,
+        // gelu's slope cancels where it is small: the error is that of the
+        // gradient (up to 20) it is multiplied with.
+        double tolerance =
+            row.name == std::string("gelu_backward") ? 1e-4 : 5e-6;
+        compare(*call.graph, call.inputs, what, lowered, {size}, tolerance,
                 in_double);
       }
       if (!has_number) break;
