@@ -2,6 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/autograd/python_variable.h>
+#include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
@@ -9,7 +10,7 @@
 
 #include "frame_hook/frame_eval.h"
 #include "graph/python_args.h"
-#include "graph/sym_node.h"
+#include "graph/sym_objects.h"
 
 namespace framejit::graph {
 
@@ -121,15 +122,24 @@ void Recorder::record(const c10::OperatorHandle& op,
                       c10::ArrayRef<c10::IValue> results) {
   ++operations_;
   if (op.hasTag(at::Tag::nondeterministic_seeded)) result_->uses_random = true;
+  auto note = [&](const at::Tensor& tensor) {
+    writes_ = true;
+    auto found = input_storages_.find(companion_storage(tensor));
+    if (found != input_storages_.end()) mutated_.insert(found->second);
+  };
+  // These write the running statistics, which their schemas do not say.
+  const std::string& name = op.schema().name();
+  if ((name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" ||
+       name == "aten::miopen_batch_norm") &&
+      arguments.size() > 5 && arguments[5].isBool() && arguments[5].toBool()) {
+    for (size_t i : {3, 4})
+      if (arguments[i].isTensor() && arguments[i].toTensor().defined())
+        note(arguments[i].toTensor());
+  }
   const auto& schema = op.schema().arguments();
   for (size_t i = 0; i < schema.size() && i < arguments.size(); ++i) {
     const auto* alias = schema[i].alias_info();
     if (!alias || !alias->isWrite()) continue;
-    writes_ = true;
-    auto note = [&](const at::Tensor& tensor) {
-      auto found = input_storages_.find(companion_storage(tensor));
-      if (found != input_storages_.end()) mutated_.insert(found->second);
-    };
     if (arguments[i].isTensor()) {
       note(arguments[i].toTensor());
     } else if (arguments[i].isTensorList()) {
@@ -186,10 +196,19 @@ Result<Arg> Recorder::argument(PyObject* object) {
 }
 
 Result<Ref> Recorder::record_call(PyObject* callable,
-                                  const std::vector<PyObject*>& args,
+                                  const std::vector<PyObject*>& given,
                                   PyObject* kwnames, const char* method) {
   // A callback of C code beneath a leaf: the leaf's node covers it.
-  if (depth_ > 0) return call_natively(callable, args, kwnames);
+  if (depth_ > 0) return call_natively(callable, given, kwnames);
+  // Only integers can be symbolic in a graph.
+  std::vector<PyObject*> args = given;
+  std::vector<Ref> concrete;
+  for (PyObject*& arg : args) {
+    if (!is_symbolic_object(arg) || torch::is_symint(arg)) continue;
+    FJ_TRY(Ref value, concrete_value(arg));
+    concrete.push_back(value);
+    arg = value.get();
+  }
   auto node = std::make_unique<Node>();
   node->op = method ? Opcode::kCallMethod : Opcode::kCallFunction;
   node->callable = Ref::borrow(callable);

@@ -40,7 +40,7 @@ class Recorder final : public TraceSession {
   // as a method call by this name (the descriptor is `callable`, self the first
   // argument).
   Result<Ref> record_call(PyObject* callable,
-                          const std::vector<PyObject*>& args,
+                          const std::vector<PyObject*>& given,
                           PyObject* kwnames, const char* method = nullptr);
   // Runs it with tracing on but makes no node.
   Result<Ref> run_unrecorded(PyObject* callable,

@@ -246,7 +246,8 @@ TEST_F(TracerTest, BreaksHaveTheirReasons) {
   // The leaf raises: never believed.
   EXPECT_FALSE(call("torch.cat", {x}));
   EXPECT_EQ(last_break_->reason, BreakReason::kLeafRaised);
-  EXPECT_FALSE(operate("operator.truth", {x}));
+  Ref one = call("torch.sum", {x});
+  EXPECT_FALSE(operate("operator.truth", {one}));
   EXPECT_EQ(last_break_->reason, BreakReason::kDataDependentValue);
 }
 
@@ -318,6 +319,19 @@ TEST_F(TracerTest, MutationOfInputsIsReported) {
   for (const Guard& guard : guards_.guards())
     relation |= guard.kind == GuardKind::kStorageRelation;
   EXPECT_TRUE(relation);
+}
+
+TEST_F(TracerTest, RunningStatisticsAreMutations) {
+  Ref x = input("torch.ones(4, 3)", 0);
+  Ref mean = input("torch.zeros(3)", 1);
+  Ref var = input("torch.ones(3)", 2);
+  Ref none = eval("None");
+  Ref y = call("torch.batch_norm",
+               {x, none, none, mean, var, eval("True"), eval("0.1"),
+                eval("1e-5"), eval("False")});
+  ASSERT_TRUE(y) << last_break_->detail;
+  auto graph = finish({y});
+  EXPECT_EQ(graph->mutated_inputs, (std::vector<int>{1, 2}));
 }
 
 TEST_F(TracerTest, MutationWithSharedStorageBreaks) {
@@ -413,7 +427,7 @@ TEST_F(TracerTest, SymbolicSizes) {
   Ref sized = call("torch.zeros", {twice});
   ASSERT_TRUE(sized) << last_break_->detail;
   Ref rebuilt = tracer_->make_symbolic(Expr::symbol(0) + Expr(1)).take();
-  EXPECT_EQ(tracer_->expr_of(rebuilt.get())->str(), "s0 + 1");
+  EXPECT_EQ(tracer_->expr_of(rebuilt.get())->str(), "s0+1");
   auto graph = finish({flat, sized, rebuilt});
   ASSERT_TRUE(graph);
   EXPECT_EQ(graph->input_objects, (std::vector<int>{0, -1}));

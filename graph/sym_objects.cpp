@@ -1,0 +1,53 @@
+#include "graph/sym_objects.h"
+
+#include <c10/core/SymBool.h>
+#include <c10/core/SymFloat.h>
+#include <c10/core/SymInt.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
+
+namespace framejit::graph {
+
+bool is_symbolic_object(PyObject* object) {
+  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(object));
+  return type == torch::get_symint_class().ptr() ||
+         type == torch::get_symbool_class().ptr() ||
+         type == torch::get_symfloat_class().ptr();
+}
+
+c10::SymNode node_of(PyObject* symbolic) {
+  py::handle handle(symbolic);
+  if (torch::is_symint(handle)) {
+    auto value = handle.cast<c10::SymInt>();
+    return value.is_symbolic() ? value.toSymNode() : c10::SymNode();
+  }
+  if (torch::is_symbool(handle)) {
+    auto value = handle.cast<c10::SymBool>();
+    return value.is_heap_allocated() ? value.toSymNodeImpl() : c10::SymNode();
+  }
+  if (torch::is_symfloat(handle)) {
+    auto value = handle.cast<c10::SymFloat>();
+    return value.is_symbolic() ? value.toSymNodeImpl() : c10::SymNode();
+  }
+  return {};
+}
+
+Result<Ref> concrete_value(PyObject* symbolic) {
+  c10::SymNode node = node_of(symbolic);
+  py::handle handle(symbolic);
+  if (torch::is_symint(handle)) {
+    int64_t value = node ? node->guard_int(__FILE__, __LINE__)
+                         : handle.cast<c10::SymInt>().expect_int();
+    return from_api(PyLong_FromLongLong(value));
+  }
+  if (torch::is_symbool(handle)) {
+    bool value = node ? node->guard_bool(__FILE__, __LINE__)
+                      : handle.cast<c10::SymBool>().expect_bool();
+    return from_api(PyBool_FromLong(value));
+  }
+  double value = node ? node->guard_float(__FILE__, __LINE__)
+                      : handle.cast<c10::SymFloat>().expect_float();
+  return from_api(PyFloat_FromDouble(value));
+}
+
+}  // namespace framejit::graph
