@@ -289,7 +289,8 @@ class Replay {
                      "an input that is written to takes part in the gradient",
                      {}};
       }
-      mutations_.push_back({static_cast<int>(i), now});
+      // No history: the check above.
+      mutations_.push_back({static_cast<int>(i), now, false});
     }
     if (!mutations_.empty() && guards_ && inputs_share_storage()) {
       return Break{BreakReason::kAliasedMutation, "", {}};
