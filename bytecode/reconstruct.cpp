@@ -21,6 +21,20 @@ bool is_c_callable(PyObject* object) {
          Py_IS_TYPE(object, &PyMemberDescr_Type);
 }
 
+// torch.return_types.max and the like: tuples with named items whose type was
+// made in C. One with items that the sequence hides has no rebuild rule.
+bool is_struct_sequence(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type->tp_base != &PyTuple_Type) return false;
+  Ref dict = own_dict(type);
+  if (!dict) return false;
+  PyObject* shown = PyDict_GetItemString(dict.get(), "n_sequence_fields");
+  PyObject* all = PyDict_GetItemString(dict.get(), "n_fields");
+  return shown && all && PyLong_CheckExact(shown) && PyLong_CheckExact(all) &&
+         PyLong_AsLong(shown) == PyTuple_GET_SIZE(object) &&
+         PyLong_AsLong(all) == PyTuple_GET_SIZE(object);
+}
+
 }  // namespace
 
 int Planner::add(Step step) {
@@ -170,6 +184,10 @@ Result<int> Planner::rebuild(PyObject* object) {
   FJ_TRY(std::optional<int> found, iterator(object));
   if (found) return *found;
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
+  if (is_struct_sequence(object)) {
+    FJ_TRY(int items, tuple(object));
+    return call(type_object, {items});
+  }
   if (type_object == library_object("collections", "deque")) {
     return deque(object);
   }

@@ -82,6 +82,8 @@ bool has_effect(const Node& node) {
   }
   if (node.must_keep) return true;
   if (!node.aten) return node.op != Opcode::kGetAttr;  // Python: who knows
+  // Returns nothing, so it runs for its effect: _linalg_check_errors raises.
+  if (node.aten->schema().returns().empty()) return true;
   return is_random(node) || writes_arguments(node);
 }
 
