@@ -381,6 +381,15 @@ Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
     return Result<Ref>::raised();
   }
   PyObject* mro = search->tp_mro;
+  if (is_heap_type(search)) {
+    // Assigning __bases__ anywhere above makes a new tuple.
+    SourceArena& sources = guards.sources();
+    guard(GuardKind::kIs,
+          sources.make(SourceKind::kGetSet,
+                       sources.constant(reinterpret_cast<PyObject*>(search)),
+                       interned("__mro__")),
+          mro);
+  }
   Py_ssize_t count = PyTuple_GET_SIZE(mro), i = 0;
   while (i < count && PyTuple_GET_ITEM(mro, i) != type) ++i;
   for (++i; i < count; ++i) {

@@ -58,13 +58,20 @@ void Emitter::emit_tensor(const Source* source, const Guard& guard) {
   a_.mov(x86::r8, x86::qword_ptr(x86::r10, layout->autograd_meta));
   a_.test(x86::r8, x86::r8);
   Label grad_done = a_.newLabel();
+  auto no_forward_grad = [&] {
+    if (layout->forward_grad < 0) return;
+    a_.cmp(x86::qword_ptr(x86::r8, layout->forward_grad), 0);
+    a_.jne(fail_);
+  };
   if (spec.requires_grad) {
     a_.jz(fail_);
+    no_forward_grad();
     a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
     a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
     a_.jz(fail_);
   } else {
     a_.jz(grad_done);
+    no_forward_grad();
     a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
     a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
     a_.jnz(fail_);

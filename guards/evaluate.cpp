@@ -263,7 +263,7 @@ bool tensor_matches(const TensorSpec& spec, PyObject* value,
   if (!fields.valid || fields.key_set != spec.key_set ||
       fields.dtype != spec.dtype || fields.device_type != spec.device_type ||
       fields.device_index != spec.device_index ||
-      fields.requires_grad != spec.requires_grad ||
+      fields.requires_grad != spec.requires_grad || fields.has_forward_grad ||
       fields.dim != static_cast<int64_t>(spec.sizes.size()))
     return false;
   if (!numbers_match(spec.sizes, fields.sizes, symbols)) return false;

@@ -77,6 +77,8 @@ class TensorFailure {
       return failed(name_ + ".device",
                     device(spec.device_type, spec.device_index),
                     device(fields.device_type, fields.device_index));
+    if (fields.has_forward_grad)
+      return failed(name_ + " forward-mode gradient", "none", "one");
     if (fields.requires_grad != spec.requires_grad)
       return failed(name_ + ".requires_grad", truth(spec.requires_grad),
                     truth(fields.requires_grad));

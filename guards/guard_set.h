@@ -93,6 +93,9 @@ struct TensorLayout {
       device, key_set;          // within TensorImpl
   int requires_grad, grad_fn;   // within AutogradMeta
   int storage_inline_dims;      // SizesAndStrides: dims kept inline (5)
+  // Pointer within AutogradMeta to forward-mode tangents, which no capture
+  // takes: a tensor that has any matches no spec. -1: there are none.
+  int forward_grad = -1;
   // Is `object` a tensor (exact or subclass)?
   bool (*is_tensor)(PyObject* object);
   // Same torch state (grad mode, inference mode, autocast, function modes,

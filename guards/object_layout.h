@@ -101,6 +101,7 @@ struct TensorFields {
   int8_t device_type = 0;
   int8_t device_index = -1;
   bool requires_grad = false;
+  bool has_forward_grad = false;
   int64_t storage_offset = 0;
   int64_t dim = 0;
   const int64_t* sizes = nullptr;

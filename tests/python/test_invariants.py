@@ -314,3 +314,39 @@ def test_ten_thousand_calls_stay_flat():
     rounds(10000)
     assert sys.getallocatedblocks() - blocks < 500
     assert resident_kb() - memory < 8 * 1024
+
+
+def test_bases_are_guarded():
+    class First:
+        def scale(self):
+            return 2.0
+
+    class Second:
+        def scale(self):
+            return 5.0
+
+    class Base(First):
+        pass
+
+    class Child(Base):
+        def scale(self):
+            return super().scale() * 10
+
+    f = framejit.compile(lambda child, x: x * child.scale())
+    x = torch.ones(1)
+    assert f(Child(), x).item() == 20
+    Base.__bases__ = (Second,)
+    assert f(Child(), x).item() == 50
+
+
+def test_forward_mode_tangents_are_kept():
+    import torch.autograd.forward_ad as fwad
+
+    f = framejit.compile(lambda x: x * x)
+    x = torch.full((3,), 2.0)
+    f(x)
+    with fwad.dual_level():
+        dual = fwad.make_dual(x, torch.ones(3))
+        value, tangent = fwad.unpack_dual(f(dual))
+        assert tangent.tolist() == [4, 4, 4]
+    assert f(x).tolist() == [4, 4, 4]
