@@ -29,9 +29,12 @@ struct Step {
     kConst,     // `object`
     kSymbolic,  // Python int of `expr` over the entry's symbols
     kFunction,  // the function called
-    kTuple, kList, kSet, kDict,  // of operands (dict: key, value, ...)
-    kCall,      // `object` (a C callable) on operands: object.__new__,
-                // dict.__setitem__, list.append, types.CellType, setattr ...
+    kTuple,
+    kList,
+    kSet,
+    kDict,  // of operands (dict: key, value, ...)
+    kCall,  // `object` (a C callable) on operands: object.__new__,
+            // dict.__setitem__, list.append, types.CellType, setattr ...
   };
   Kind kind = Kind::kConst;
   int index = 0;

@@ -32,15 +32,25 @@ class Caller {
 // ---- the write log. Ordered; reads of input objects look here first.
 struct Write {
   enum class Kind : uint8_t {
-    kSetAttr, kDelAttr,        // instance attribute: object, key, value
-    kDictSet, kDictDel,        // dict: object, key, value
-    kSetItem, kDelItem,        // list
-    kAppend, kExtend, kInsert, kPop, kClear,  // list, deque
-    kSetAdd, kSetDiscard,
-    kCellSet, kCellDel,        // closure cell
-    kGlobalSet, kGlobalDel,    // key in the globals dict `object`
-    kReplaceContent,           // a shadowed container: value is the shadow
-    kCall,                     // a deferred effect: callable `object`, args tuple
+    kSetAttr,
+    kDelAttr,  // instance attribute: object, key, value
+    kDictSet,
+    kDictDel,  // dict: object, key, value
+    kSetItem,
+    kDelItem,  // list
+    kAppend,
+    kExtend,
+    kInsert,
+    kPop,
+    kClear,  // list, deque
+    kSetAdd,
+    kSetDiscard,
+    kCellSet,
+    kCellDel,  // closure cell
+    kGlobalSet,
+    kGlobalDel,       // key in the globals dict `object`
+    kReplaceContent,  // a shadowed container: value is the shadow
+    kCall,            // a deferred effect: callable `object`, args tuple
   };
   Kind kind;
   Ref object;
@@ -112,7 +122,8 @@ class CaptureState {
   Result<bool> is_same(PyObject* a, PyObject* b);         // `is`
   Result<Ref> format_value(PyObject* value, int conversion, PyObject* spec);
   // All elements of an iterable, e.g. for unpacking and star-arguments.
-  Result<std::vector<Ref>> elements(PyObject* iterable, size_t limit = SIZE_MAX);
+  Result<std::vector<Ref>> elements(PyObject* iterable,
+                                    size_t limit = SIZE_MAX);
   // The copy of an input container to hand to C code for a whole use; guards
   // its whole content. `unshadow` maps results back.
   Result<Ref> shadow(PyObject* container);
@@ -122,13 +133,14 @@ class CaptureState {
   Result<Ref> dict_get(PyObject* dict, PyObject* key);  // empty Ref: absent
   Status dict_set(PyObject* dict, PyObject* key, PyObject* value);
   Status dict_del(PyObject* dict, PyObject* key);
-  Result<Ref> instance_dict(PyObject* object);  // empty Ref: none
-  Result<Ref> cell_get(PyObject* cell);         // empty Ref: unbound
+  Result<Ref> instance_dict(PyObject* object);       // empty Ref: none
+  Result<Ref> cell_get(PyObject* cell);              // empty Ref: unbound
   Status cell_set(PyObject* cell, PyObject* value);  // null: delete
 
   // ---- C callees (builtins.def rows, builtins_*.cpp). ok + empty Ref: the
   // callable has no row (the interpreter goes on to its own cases).
-  Result<Ref> call_builtin(PyObject* callable, const std::vector<PyObject*>& args,
+  Result<Ref> call_builtin(PyObject* callable,
+                           const std::vector<PyObject*>& args,
                            PyObject* kwnames);
 
   // ---- the end (reconstruct.cpp): steps that replay the write log and make
@@ -136,8 +148,8 @@ class CaptureState {
   // a rebuild rule: Break EscapingObject.
   struct Plan {
     std::vector<Step> steps;
-    std::vector<int> values;          // step index per requested value
-    std::vector<PyObject*> outputs;   // stand-ins the graph must return
+    std::vector<int> values;         // step index per requested value
+    std::vector<PyObject*> outputs;  // stand-ins the graph must return
   };
   Result<Plan> plan(const std::vector<PyObject*>& values);
 

@@ -76,8 +76,8 @@ bool is_stand_in(CaptureState& state, PyObject* object);
 // Hash and equality of this key never run Python code, and its value (or
 // identity) is a guarded fact.
 bool is_safe_key(CaptureState& state, PyObject* key);
-// Hashed and compared by identity, which is no guarded fact: a fresh set of such
-// objects answers `in` element by element.
+// Hashed and compared by identity, which is no guarded fact: a fresh set of
+// such objects answers `in` element by element.
 bool is_identity_key(CaptureState& state, PyObject* key);
 // The class attribute as CPython finds it, with no guard. Borrowed or null.
 PyObject* raw_lookup(PyTypeObject* type, const char* name);

@@ -1,6 +1,7 @@
 // Debian builds libasmjit.a as PIE, not PIC. One member, globals.cpp.o, refers
-// to libc's stderr directly and cannot go into a shared object. It defines three
-// functions; defining them here keeps the linker from pulling that member in.
+// to libc's stderr directly and cannot go into a shared object. It defines
+// three functions; defining them here keeps the linker from pulling that member
+// in.
 #include <asmjit/core.h>
 
 #include <cstdio>

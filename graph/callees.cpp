@@ -90,17 +90,16 @@ CalleeRow method_row(std::string_view name, CalleeClass fallback) {
   return {fallback};
 }
 
-const char* const kLeafModules[] = {"torch._C._nn",      "torch._C._fft",
-                                    "torch._C._linalg",  "torch._C._special",
+const char* const kLeafModules[] = {"torch._C._nn", "torch._C._fft",
+                                    "torch._C._linalg", "torch._C._special",
                                     "torch._C._VariableFunctions"};
 
 // A method every class has from `type` (mro, __instancecheck__), bound to one.
 bool is_type_method(PyCFunctionObject* function) {
   if (!function->m_self || !PyType_Check(function->m_self)) return false;
-  PyObject* own = PyDict_GetItemString(PyType_Type.tp_dict,
-                                       function->m_ml->ml_name);
-  return own && is_descriptor(own) &&
-         Py_TYPE(own) == &PyMethodDescr_Type &&
+  PyObject* own =
+      PyDict_GetItemString(PyType_Type.tp_dict, function->m_ml->ml_name);
+  return own && is_descriptor(own) && Py_TYPE(own) == &PyMethodDescr_Type &&
          reinterpret_cast<PyMethodDescrObject*>(own)->d_method ==
              function->m_ml;
 }
@@ -143,8 +142,7 @@ CalleeRow find_builtin(PyCFunctionObject* function) {
   if (self && THPVariable_Check(self))
     return method_row(name, CalleeClass::kLeaf);
   if (is_type_method(function)) return {CalleeClass::kNotForeign};
-  std::string full =
-      canonical_name(reinterpret_cast<PyObject*>(function));
+  std::string full = canonical_name(reinterpret_cast<PyObject*>(function));
   auto found = table().callees.find(full);
   if (found != table().callees.end()) return from(*found->second);
   if (!is_torch(full)) return {CalleeClass::kNotForeign};

@@ -45,8 +45,8 @@ std::string text_of(const Ref& object) {
 }
 
 Break cannot(const std::string& what) {
-  return Break{BreakReason::kBackendFailed, "torch.fx cannot express " + what,
-               {}};
+  return Break{
+      BreakReason::kBackendFailed, "torch.fx cannot express " + what, {}};
 }
 
 // ---- our graph -> fx
@@ -59,7 +59,8 @@ class ToFx {
     fx_ = checked(PyObject_CallNoArgs(imported("torch.fx", "Graph").get()));
     Ref module = Ref::borrow(root);
     if (!module)
-      module = checked(PyObject_CallNoArgs(imported("torch.nn", "Module").get()));
+      module =
+          checked(PyObject_CallNoArgs(imported("torch.nn", "Module").get()));
     for (Value* input : graph_.inputs) placeholder(input);
     for (const auto& node : graph_.block().nodes) {
       if (node->op == Opcode::kPlaceholder || node->op == Opcode::kOutput)
@@ -84,8 +85,10 @@ class ToFx {
     std::string out;
     for (char c : name) {
       bool word = std::isalnum(static_cast<unsigned char>(c));
-      if (word) out += c;
-      else if (!out.empty() && out.back() != '_') out += '_';
+      if (word)
+        out += c;
+      else if (!out.empty() && out.back() != '_')
+        out += '_';
     }
     while (!out.empty() && out.back() == '_') out.pop_back();
     if (out.empty() || std::isdigit(static_cast<unsigned char>(out[0])))
@@ -99,9 +102,8 @@ class ToFx {
   }
 
   void placeholder(Value* input) {
-    Ref node = checked(
-        PyObject_CallMethod(fx_.get(), "placeholder", "(s)",
-                            identifier(input->name).c_str()));
+    Ref node = checked(PyObject_CallMethod(fx_.get(), "placeholder", "(s)",
+                                           identifier(input->name).c_str()));
     values_[input] = node;
     if (input->kind == Value::Kind::kInt && input->expr.is_symbol())
       symbols_[input->expr.symbol_index()] = node;
@@ -109,15 +111,13 @@ class ToFx {
 
   Ref call_function(PyObject* target, const Ref& args, const Ref& kwargs) {
     Ref method = attribute(fx_, "call_function");
-    return checked(PyObject_CallFunctionObjArgs(method.get(), target,
-                                                args.get(), kwargs.get(),
-                                                nullptr));
+    return checked(PyObject_CallFunctionObjArgs(
+        method.get(), target, args.get(), kwargs.get(), nullptr));
   }
 
   // sizes that depend on symbols are computed by nodes.
   Ref expression(const Expr& expr) {
-    if (expr.is_const())
-      return checked(PyLong_FromLongLong(expr.constant()));
+    if (expr.is_const()) return checked(PyLong_FromLongLong(expr.constant()));
     if (expr.is_symbol()) {
       auto found = symbols_.find(expr.symbol_index());
       if (found == symbols_.end()) throw cannot("a symbol without an input");
@@ -311,8 +311,8 @@ class FromFx {
     } else if (op == "call_module") {
       made->op = Opcode::kCallModule;
       made->method = text_of(target);
-      made->callable = checked(PyObject_CallMethod(module_, "get_submodule",
-                                                   "(O)", target.get()));
+      made->callable = checked(
+          PyObject_CallMethod(module_, "get_submodule", "(O)", target.get()));
     } else {
       made->op = Opcode::kGetAttr;
       made->args = {Arg(followed(text_of(target)))};

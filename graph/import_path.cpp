@@ -63,10 +63,16 @@ std::string import_path(PyObject* object) {
   std::string name = text_attribute(object, "__name__");
   if (name.empty()) return "";
   // The short names people know come first.
-  static const std::array<const char*, 10> homes = {
-      "torch", "torch.Tensor", "_operator", "torch._C._nn", "torch._C._linalg",
-      "torch._C._fft", "torch._C._special", "torch._C", "torch.nn.functional",
-      "builtins"};
+  static const std::array<const char*, 10> homes = {"torch",
+                                                    "torch.Tensor",
+                                                    "_operator",
+                                                    "torch._C._nn",
+                                                    "torch._C._linalg",
+                                                    "torch._C._fft",
+                                                    "torch._C._special",
+                                                    "torch._C",
+                                                    "torch.nn.functional",
+                                                    "builtins"};
   for (const char* home : homes) {
     std::string path = std::string(home) + "." + name;
     if (leads_back(path)) return path;

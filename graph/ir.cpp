@@ -118,8 +118,8 @@ Value* Graph::add_input(std::string name, TensorMeta meta) {
       }
     }
   }
-  Node* placed = before ? insert_before(before, std::move(node))
-                        : append(std::move(node));
+  Node* placed =
+      before ? insert_before(before, std::move(node)) : append(std::move(node));
   Value* value = add_output(placed);
   value->name = std::move(name);
   value->meta = std::move(meta);

@@ -52,8 +52,8 @@ class Value {
   int id = 0;            // %id, unique in the graph
   std::string name;      // optional, for placeholders: "inputs['x']"
   enum class Kind : uint8_t { kTensor, kInt, kOther } kind = Kind::kTensor;
-  TensorMeta meta;  // kTensor
-  Expr expr;        // kInt: symbolic value
+  TensorMeta meta;           // kTensor
+  Expr expr;                 // kInt: symbolic value
   std::vector<Node*> users;  // one item per use
 };
 
@@ -102,16 +102,16 @@ enum class Opcode : uint8_t {
   kCallModule,    // reserved for fx
   kStateEnter,    // torch-level state region: target callable, args
   kStateExit,
-  kOutput,        // args: the outputs; mutations listed in Graph
+  kOutput,  // args: the outputs; mutations listed in Graph
 };
 
 class Node {
  public:
   Opcode op = Opcode::kCallFunction;
-  Ref callable;                                // torch level target
-  std::optional<c10::OperatorHandle> aten;     // ATen level target
-  std::string method;                          // kCallMethod
-  std::vector<Arg> args;                       // positional, schema order (ATen)
+  Ref callable;                             // torch level target
+  std::optional<c10::OperatorHandle> aten;  // ATen level target
+  std::string method;                       // kCallMethod
+  std::vector<Arg> args;                    // positional, schema order (ATen)
   std::vector<std::pair<std::string, Arg>> kwargs;  // torch level only
   std::vector<std::unique_ptr<Value>> outputs;
   // The outputs are one Python/IValue list rather than separate returns.

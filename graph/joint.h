@@ -15,9 +15,9 @@ namespace framejit::graph {
 struct OutputInfo {
   enum class Alias : uint8_t {
     kNone,
-    kInput,       // is input `base` itself
-    kViewOfInput, // a view of input `base`
-    kOutput,      // the same tensor as, or a view of, output `base`
+    kInput,        // is input `base` itself
+    kViewOfInput,  // a view of input `base`
+    kOutput,       // the same tensor as, or a view of, output `base`
   };
   Alias alias = Alias::kNone;
   int base = -1;

@@ -19,19 +19,40 @@ struct Traits {
 // Cheap operators without the pointwise tag: fills, copies, casts.
 const std::unordered_set<std::string_view>& cheap_operators() {
   static const std::unordered_set<std::string_view> names = {
-      "aten::full",       "aten::zeros",       "aten::ones",
-      "aten::arange",     "aten::scalar_tensor", "aten::zeros_like",
-      "aten::ones_like",  "aten::full_like",   "aten::new_zeros",
-      "aten::new_ones",   "aten::new_full",    "aten::eye",
-      "aten::clone",      "aten::_to_copy",    "aten::where",
-      "aten::tril",       "aten::triu",        "aten::gelu",
-      "aten::silu",       "aten::relu",        "aten::sigmoid",
-      "aten::tanh",       "aten::hardtanh",    "aten::leaky_relu",
-      "aten::elu",        "aten::threshold_backward",
-      "aten::gelu_backward", "aten::sigmoid_backward",
-      "aten::tanh_backward", "aten::silu_backward",
-      "aten::constant_pad_nd", "aten::slice_backward",
-      "aten::expand_copy", "aten::select_backward",
+      "aten::full",
+      "aten::zeros",
+      "aten::ones",
+      "aten::arange",
+      "aten::scalar_tensor",
+      "aten::zeros_like",
+      "aten::ones_like",
+      "aten::full_like",
+      "aten::new_zeros",
+      "aten::new_ones",
+      "aten::new_full",
+      "aten::eye",
+      "aten::clone",
+      "aten::_to_copy",
+      "aten::where",
+      "aten::tril",
+      "aten::triu",
+      "aten::gelu",
+      "aten::silu",
+      "aten::relu",
+      "aten::sigmoid",
+      "aten::tanh",
+      "aten::hardtanh",
+      "aten::leaky_relu",
+      "aten::elu",
+      "aten::threshold_backward",
+      "aten::gelu_backward",
+      "aten::sigmoid_backward",
+      "aten::tanh_backward",
+      "aten::silu_backward",
+      "aten::constant_pad_nd",
+      "aten::slice_backward",
+      "aten::expand_copy",
+      "aten::select_backward",
   };
   return names;
 }
@@ -62,9 +83,7 @@ const Traits& traits_of(const Node& node) {
 
 }  // namespace
 
-bool is_random(const Node& node) {
-  return node.aten && traits_of(node).random;
-}
+bool is_random(const Node& node) { return node.aten && traits_of(node).random; }
 
 bool writes_arguments(const Node& node) {
   return node.aten && traits_of(node).writes;
@@ -91,7 +110,8 @@ std::vector<Value*> aliased_arguments(const Node& node) {
   std::vector<Value*> values;
   if (!node.aten) return values;
   for (int i : traits_of(node).aliased)
-    for_each_value(node.args[i], [&](Value* value) { values.push_back(value); });
+    for_each_value(node.args[i],
+                   [&](Value* value) { values.push_back(value); });
   return values;
 }
 

@@ -96,9 +96,9 @@ class Parser {
   std::string word(const char* extra = "") {
     skip_space();
     size_t start = at_;
-    while (at_ < text_.size() &&
-           (is_word(text_[at_]) ||
-            (text_[at_] && std::strchr(extra, text_[at_]))))
+    while (
+        at_ < text_.size() &&
+        (is_word(text_[at_]) || (text_[at_] && std::strchr(extra, text_[at_]))))
       ++at_;
     if (at_ == start) fail("expected a name");
     return text_.substr(start, at_ - start);
@@ -308,11 +308,11 @@ class Parser {
     if (text_[at_] == '-') ++at_;
     if (accept_word("inf"))
       return Arg(-std::numeric_limits<double>::infinity());
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
-            text_[at_] == '.' ||
-            ((text_[at_] == '-' || text_[at_] == '+') &&
-             text_[at_ - 1] == 'e')))
+    while (
+        at_ < text_.size() &&
+        (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
+         text_[at_] == '.' ||
+         ((text_[at_] == '-' || text_[at_] == '+') && text_[at_ - 1] == 'e')))
       ++at_;
     std::string part = text_.substr(start, at_ - start);
     if (part.find_first_of(".e") == std::string::npos)
@@ -421,8 +421,8 @@ class Parser {
     size_t first = path.find('.');
     size_t last = path.rfind('.');
     if (first == std::string::npos || first == last) return std::nullopt;
-    std::string name = path.substr(0, first) + "::" +
-                       path.substr(first + 1, last - first - 1);
+    std::string name =
+        path.substr(0, first) + "::" + path.substr(first + 1, last - first - 1);
     std::string overload = path.substr(last + 1);
     if (overload == "default") overload.clear();
     return c10::Dispatcher::singleton().findSchema({name, overload});

@@ -136,9 +136,8 @@ class Partitioner {
       Node* node = wanted.back();
       wanted.pop_back();
       if (!forward_nodes_.insert(node).second) continue;
-      for_each_argument(*node, [&](Value* value) {
-        wanted.push_back(value->node);
-      });
+      for_each_argument(*node,
+                        [&](Value* value) { wanted.push_back(value->node); });
     }
   }
 
@@ -195,8 +194,8 @@ class Partitioner {
         continue;
       int operation = flow.add_vertex();
       bool input = node->op == Opcode::kPlaceholder;
-      if (input || (forward_nodes_.contains(node.get()) &&
-                    !is_recomputable(*node)))
+      if (input ||
+          (forward_nodes_.contains(node.get()) && !is_recomputable(*node)))
         flow.add_edge(kSource, operation, MinCut::kInfinite);
       for_each_argument(*node, [&](Value* value) {
         if (value->kind != Value::Kind::kInt)
@@ -276,9 +275,8 @@ class Partitioner {
     auto backward = std::make_unique<Graph>();
     std::unordered_map<const Value*, Value*> map;
     for (size_t i = 0; i < saved_.size(); ++i) {
-      std::string name = saved_[i]->name.empty()
-                             ? "saved" + std::to_string(i)
-                             : saved_[i]->name;
+      std::string name = saved_[i]->name.empty() ? "saved" + std::to_string(i)
+                                                 : saved_[i]->name;
       map[saved_[i]] = backward->add_input(name, saved_[i]->meta);
     }
     for (int symbol : symbols_of_backward())

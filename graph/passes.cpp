@@ -37,9 +37,9 @@ void run_passes(Graph& graph) {
     if (verify_after_passes()) {
       std::string wrong = verify(graph);
       if (!wrong.empty())
-        throw InternalError(__FILE__, __LINE__,
-                            std::string("after pass ") + row.name + ": " +
-                                wrong);
+        throw InternalError(
+            __FILE__, __LINE__,
+            std::string("after pass ") + row.name + ": " + wrong);
     }
   }
 }

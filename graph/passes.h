@@ -24,9 +24,9 @@ bool remove_dead_code(Graph& graph);
 bool merge_common_subexpressions(Graph& graph);
 
 // ---- facts about ATen nodes that passes share (op_traits.cpp)
-bool is_random(const Node& node);       // advances a generator
+bool is_random(const Node& node);  // advances a generator
 bool writes_arguments(const Node& node);
-bool has_effect(const Node& node);      // may not be removed
+bool has_effect(const Node& node);  // may not be removed
 // The arguments whose memory the results may share (views).
 std::vector<Value*> aliased_arguments(const Node& node);
 bool is_view(const Node& node);

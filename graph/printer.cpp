@@ -1,7 +1,7 @@
 // Graph -> text. The form is described in graph_text.h.
 #include <cmath>
-#include <cstdlib>
 #include <cstdio>
+#include <cstdlib>
 
 #include "graph/graph_text.h"
 
@@ -14,11 +14,16 @@ struct DtypeRow {
   const char* name;
 };
 constexpr DtypeRow kDtypes[] = {
-    {c10::ScalarType::Float, "f32"},   {c10::ScalarType::Double, "f64"},
-    {c10::ScalarType::Half, "f16"},    {c10::ScalarType::BFloat16, "bf16"},
-    {c10::ScalarType::Long, "i64"},    {c10::ScalarType::Int, "i32"},
-    {c10::ScalarType::Short, "i16"},   {c10::ScalarType::Char, "i8"},
-    {c10::ScalarType::Byte, "u8"},     {c10::ScalarType::Bool, "bool"},
+    {c10::ScalarType::Float, "f32"},
+    {c10::ScalarType::Double, "f64"},
+    {c10::ScalarType::Half, "f16"},
+    {c10::ScalarType::BFloat16, "bf16"},
+    {c10::ScalarType::Long, "i64"},
+    {c10::ScalarType::Int, "i32"},
+    {c10::ScalarType::Short, "i16"},
+    {c10::ScalarType::Char, "i8"},
+    {c10::ScalarType::Byte, "u8"},
+    {c10::ScalarType::Bool, "bool"},
     {c10::ScalarType::ComplexHalf, "c32"},
     {c10::ScalarType::ComplexFloat, "c64"},
     {c10::ScalarType::ComplexDouble, "c128"},
@@ -77,10 +82,13 @@ class Printer {
       : graph_(graph), objects_(objects) {}
 
   std::string run() {
-    out_ = "graph(" + joined(graph_.inputs, [&](Value* input) {
-             return id(input) + " " + quote_text(input->name) + " : " +
-                    meta(*input);
-           }) + ") {\n";
+    out_ = "graph(" +
+           joined(graph_.inputs,
+                  [&](Value* input) {
+                    return id(input) + " " + quote_text(input->name) + " : " +
+                           meta(*input);
+                  }) +
+           ") {\n";
     for (const auto& node : graph_.block().nodes) {
       if (node->op == Opcode::kPlaceholder || node->op == Opcode::kOutput)
         continue;
@@ -90,11 +98,13 @@ class Printer {
             joined(graph_.outputs, [&](const Arg& a) { return arg(a); }) + ")";
     if (!graph_.mutations.empty()) {
       out_ += " mutates(" +
-              joined(graph_.mutations, [&](const Graph::Mutation& mutation) {
-                return std::to_string(mutation.input) + ": " +
-                       id(mutation.value) +
-                       (mutation.requires_grad ? "" : " nograd");
-              }) + ")";
+              joined(graph_.mutations,
+                     [&](const Graph::Mutation& mutation) {
+                       return std::to_string(mutation.input) + ": " +
+                              id(mutation.value) +
+                              (mutation.requires_grad ? "" : " nograd");
+                     }) +
+              ")";
     }
     return out_ + "\n}\n";
   }
@@ -127,9 +137,8 @@ class Printer {
     }
     text += ")";
     if (!node.outputs.empty()) {
-      text += " : " + joined(node.outputs, [&](const auto& value) {
-        return meta(*value);
-      });
+      text += " : " + joined(node.outputs,
+                             [&](const auto& value) { return meta(*value); });
     }
     if (node.is_backward) text += " @backward";
     if (node.must_keep) text += " @keep";
@@ -140,11 +149,18 @@ class Printer {
   std::string target(const Node& node) {
     std::string prefix;
     switch (node.op) {
-      case Opcode::kCallMethod: return "." + node.method;
-      case Opcode::kGetAttr: return "get_attr";
-      case Opcode::kStateEnter: prefix = "enter "; break;
-      case Opcode::kStateExit: prefix = "exit "; break;
-      default: break;
+      case Opcode::kCallMethod:
+        return "." + node.method;
+      case Opcode::kGetAttr:
+        return "get_attr";
+      case Opcode::kStateEnter:
+        prefix = "enter ";
+        break;
+      case Opcode::kStateExit:
+        prefix = "exit ";
+        break;
+      default:
+        break;
     }
     if (node.aten) return prefix + node.target_name();
     std::string path = node.callable ? import_path(node.callable.get()) : "";
@@ -209,9 +225,12 @@ class Printer {
     return "(" + list(value.items) + (value.items.size() == 1 ? ",)" : ")");
   }
   std::string text_of(const Arg::Dict& value) {
-    return "{" + joined(value.items, [&](const auto& item) {
-             return arg(item.first) + ": " + arg(item.second);
-           }) + "}";
+    return "{" +
+           joined(value.items,
+                  [&](const auto& item) {
+                    return arg(item.first) + ": " + arg(item.second);
+                  }) +
+           "}";
   }
   std::string text_of(const std::shared_ptr<Arg::Slice>& value) {
     return "slice(" + arg(value->start) + ", " + arg(value->stop) + ", " +
@@ -259,11 +278,16 @@ std::string Graph::str() const {
 
 std::string Node::target_name() const {
   switch (op) {
-    case Opcode::kPlaceholder: return "placeholder";
-    case Opcode::kOutput: return "output";
-    case Opcode::kGetAttr: return "get_attr";
-    case Opcode::kCallMethod: return "." + method;
-    default: break;
+    case Opcode::kPlaceholder:
+      return "placeholder";
+    case Opcode::kOutput:
+      return "output";
+    case Opcode::kGetAttr:
+      return "get_attr";
+    case Opcode::kCallMethod:
+      return "." + method;
+    default:
+      break;
   }
   if (aten) {
     std::string name = aten->schema().name();

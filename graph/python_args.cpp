@@ -40,7 +40,7 @@ class ToArg {
   Result<Arg> dispatch(PyObject* object) {
     if (object == Py_None) return Arg();
     if (THPVariable_Check(object)) {
-      FJ_TRY(Value* value, tensor_(object));
+      FJ_TRY(Value * value, tensor_(object));
       return Arg(value);
     }
     if (PyBool_Check(object)) return Arg(object == Py_True);
@@ -168,13 +168,13 @@ class ToPython {
   }
   Ref make(const Expr& value) { return expr_(value); }
   Ref make(c10::ScalarType value) {
-    return Ref::borrow(
-        reinterpret_cast<PyObject*>(torch::getTHPDtype(value)));
+    return Ref::borrow(reinterpret_cast<PyObject*>(torch::getTHPDtype(value)));
   }
-  Ref make(const c10::Device& value) { return Ref::steal(THPDevice_New(value)); }
+  Ref make(const c10::Device& value) {
+    return Ref::steal(THPDevice_New(value));
+  }
   Ref make(c10::Layout value) {
-    return Ref::borrow(
-        reinterpret_cast<PyObject*>(torch::getTHPLayout(value)));
+    return Ref::borrow(reinterpret_cast<PyObject*>(torch::getTHPLayout(value)));
   }
   Ref make(c10::MemoryFormat value) {
     return Ref::borrow(torch::utils::getTHPMemoryFormat(value));
@@ -239,10 +239,10 @@ Ref to_python(const Arg& arg, const ValueToPython& value,
 
 Ref to_python(const Arg& arg, const ValueToPython& value,
               const int64_t* symbols) {
-  return to_python(arg, value, ExprToPython([&](const Expr& expr) {
-                     return Ref::steal(
-                         PyLong_FromLongLong(expr.evaluate(symbols)));
-                   }));
+  return to_python(
+      arg, value, ExprToPython([&](const Expr& expr) {
+        return Ref::steal(PyLong_FromLongLong(expr.evaluate(symbols)));
+      }));
 }
 
 }  // namespace framejit::graph

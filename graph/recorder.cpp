@@ -158,8 +158,8 @@ Result<Ref> Recorder::call_natively(PyObject* callable,
   Ref result;
   {
     CallScope scope(*this);
-    result = Ref::steal(PyObject_Vectorcall(
-        callable, args.data(), args.size() - keywords, kwnames));
+    result = Ref::steal(PyObject_Vectorcall(callable, args.data(),
+                                            args.size() - keywords, kwnames));
   }
   if (has_break()) {
     PyErr_Clear();
@@ -249,8 +249,8 @@ bool Recorder::has_new_tensor(PyObject* result) {
 
 Status Recorder::add_output(Node* node, PyObject* item) {
   if (!THPVariable_Check(item)) {
-    bool nested = (PyList_Check(item) || PyTuple_Check(item)) &&
-                  has_new_tensor(item);
+    bool nested =
+        (PyList_Check(item) || PyTuple_Check(item)) && has_new_tensor(item);
     if (nested)
       return Break{BreakReason::kUnknownTorchCallee,
                    "a nested list of tensors as the result", span_};
@@ -261,8 +261,7 @@ Status Recorder::add_output(Node* node, PyObject* item) {
   TraceTensorImpl* trace = as_trace(tensor);
   if (!trace || trace->session() != id())
     return Break{BreakReason::kUnknownTensor,
-                 "an operation returned a tensor that was not captured",
-                 span_};
+                 "an operation returned a tensor that was not captured", span_};
   Value* value = result_->graph->add_output(node);
   fill_meta(value, tensor);
   // In place: the object keeps its first value.

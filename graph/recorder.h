@@ -90,9 +90,9 @@ class Recorder final : public TraceSession {
   std::unordered_map<const void*, Value*> input_storages_;
   std::unordered_set<Value*> mutated_;
   Span span_;
-  int depth_ = 0;          // inside record_call
-  int operations_ = 0;     // ATen operations of the running call
-  bool writes_ = false;    // one of them wrote to an argument
+  int depth_ = 0;        // inside record_call
+  int operations_ = 0;   // ATen operations of the running call
+  bool writes_ = false;  // one of them wrote to an argument
 };
 
 }  // namespace framejit::graph

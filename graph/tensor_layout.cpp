@@ -118,8 +118,9 @@ bool install_torch(std::string* error) {
     layout.gradient = &gradient;
     if (!reads_right(layout, 2) || !reads_right(layout, 5) ||
         !reads_right(layout, 7)) {
-      *error = "the memory layout of this torch's tensors is not the one "
-               "FrameJIT knows";
+      *error =
+          "the memory layout of this torch's tensors is not the one "
+          "FrameJIT knows";
       return false;
     }
     if (!register_fake_fallback(error)) return false;

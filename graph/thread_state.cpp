@@ -56,8 +56,8 @@ bool any_autocast() {
 void read_autocast(ThreadState* state) {
   state->autocast_cache = at::autocast::is_autocast_cache_enabled();
   for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
-    state->autocast_dtypes[i] =
-        static_cast<int8_t>(at::autocast::get_autocast_dtype(kAutocastDevices[i]));
+    state->autocast_dtypes[i] = static_cast<int8_t>(
+        at::autocast::get_autocast_dtype(kAutocastDevices[i]));
   }
 }
 
@@ -97,7 +97,8 @@ std::string ThreadState::difference() const {
   if (name != static_cast<type>(read)) add(what);
   FJ_THREAD_STATE(X)
 #undef X
-  if (text.empty() && autocast && !same_as_now()) add("autocast dtype or cache");
+  if (text.empty() && autocast && !same_as_now())
+    add("autocast dtype or cache");
   return text.empty() ? "" : text + " changed";
 }
 

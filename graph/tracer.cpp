@@ -30,7 +30,8 @@ auto guarded(const F& f) -> decltype(f()) {
     return f();
   } catch (py::error_already_set& error) {
     return Break{BreakReason::kInternal,
-                 std::string("a torch binding raised ") + error.what(), {}};
+                 std::string("a torch binding raised ") + error.what(),
+                 {}};
   } catch (const std::exception& error) {
     return Break{BreakReason::kInternal, error.what(), {}};
   }
@@ -147,8 +148,8 @@ std::vector<std::pair<Ref, std::vector<Ref>>> LibTorchTracer::state_now() {
       module ? PyObject_GetAttrString(module.get(), "_set_grad_enabled")
              : nullptr);
   FJ_CHECK(setter, "torch._C._set_grad_enabled");
-  calls.emplace_back(std::move(setter), std::vector<Ref>{Ref::borrow(
-                                            now ? Py_True : Py_False)});
+  calls.emplace_back(std::move(setter),
+                     std::vector<Ref>{Ref::borrow(now ? Py_True : Py_False)});
   return calls;
 }
 
@@ -189,8 +190,7 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
     return Ref::borrow(known);
   }
   std::string reason = unsupported_input(tensor);
-  if (!reason.empty())
-    return make_break(BreakReason::kTensorSubclass, reason);
+  if (!reason.empty()) return make_break(BreakReason::kTensorSubclass, reason);
   return guarded([&]() -> Result<Ref> {
     const at::Tensor& real = THPVariable_Unpack(tensor);
     SymbolicShape shape = guard_input(guards, source, tensor, dynamic_dims);
@@ -294,8 +294,8 @@ Result<Ref> LibTorchTracer::operate(PyObject* function,
                                     const std::vector<PyObject*>& operands) {
   FJ_CHECK(recorder_, "operate outside a capture");
   // Arithmetic on sizes alone makes expressions, no node.
-  bool numbers = std::none_of(
-      operands.begin(), operands.end(), [](PyObject* operand) {
+  bool numbers =
+      std::none_of(operands.begin(), operands.end(), [](PyObject* operand) {
         return THPVariable_Check(operand) || PyList_Check(operand) ||
                PyTuple_Check(operand);
       });
@@ -352,11 +352,13 @@ Result<Ref> LibTorchTracer::grad_of(PyObject* stand_in) {
   if (!entry->source) {
     if (!THPVariable_Unpack(stand_in).requires_grad())
       return Ref::borrow(Py_None);
-    return make_break(BreakReason::kTensorInternals, "grad of a computed tensor");
+    return make_break(BreakReason::kTensorInternals,
+                      "grad of a computed tensor");
   }
   const at::Tensor& real = THPVariable_Unpack(entry->real.get());
   if (!real.is_leaf())
-    return make_break(BreakReason::kTensorInternals, "grad of a non-leaf tensor");
+    return make_break(BreakReason::kTensorInternals,
+                      "grad of a non-leaf tensor");
   Ref grad = Ref::steal(PyObject_GetAttrString(entry->real.get(), "grad"));
   if (!grad) return Result<Ref>::raised();
   GuardSet& guards = *recorder_->guards();
@@ -433,9 +435,9 @@ Status LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
                                      PyObject* value) {
   const char* text = PyUnicode_AsUTF8(name);
   if (!text) PyErr_Clear();
-  return make_break(BreakReason::kUnsupportedWrite,
-                    std::string("attribute ") + (text ? text : "?") +
-                        " of a tensor");
+  return make_break(
+      BreakReason::kUnsupportedWrite,
+      std::string("attribute ") + (text ? text : "?") + " of a tensor");
 }
 
 // ---- symbolic values

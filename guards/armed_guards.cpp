@@ -56,8 +56,10 @@ bool ArmedGuards::match_slow(PyObject* const* args, PyObject* function,
   ErrorGuard keep_error;
   try {
     generalise(args, function);
-    if (arm(args, function)) ++num_rearmed_;
-    else num_rearmed_ = kMaxRearmed;  // no native form: evaluate from now on
+    if (arm(args, function))
+      ++num_rearmed_;
+    else
+      num_rearmed_ = kMaxRearmed;  // no native form: evaluate from now on
   } catch (const InternalError&) {
     num_rearmed_ = kMaxRearmed;
   }
@@ -97,10 +99,9 @@ void ArmedGuards::generalise(PyObject* const* args, PyObject* function) {
     for (SourceForm& form : forms_) form = {Form::kGeneric, 0};
   }
   std::erase_if(predicates_, [&](const auto& predicate) {
-    return std::any_of(predicate->pins().begin(), predicate->pins().end(),
-                       [&](const Pin& pin) {
-                         return pin_is_dead(pin, value(pin));
-                       });
+    return std::any_of(
+        predicate->pins().begin(), predicate->pins().end(),
+        [&](const Pin& pin) { return pin_is_dead(pin, value(pin)); });
   });
 }
 

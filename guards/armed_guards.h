@@ -28,8 +28,8 @@ class ArmedGuards {
   bool arm(PyObject* const* args, PyObject* function);
   // After every predicate failed. True: the facts hold, objects and symbols are
   // filled in, and the predicates may have changed. Leaves no error set.
-  bool match_slow(PyObject* const* args, PyObject* function,
-                  PyObject** objects, int64_t* symbols);
+  bool match_slow(PyObject* const* args, PyObject* function, PyObject** objects,
+                  int64_t* symbols);
 
   const GuardSet& guards() const { return *guards_; }
   GuardSet& guards() { return *guards_; }

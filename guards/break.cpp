@@ -13,10 +13,9 @@ static_assert(sizeof(kBreakRows) / sizeof(kBreakRows[0]) ==
 
 std::string text_of(PyObject* unicode) {
   Py_ssize_t size = 0;
-  const char* data =
-      unicode && PyUnicode_Check(unicode)
-          ? PyUnicode_AsUTF8AndSize(unicode, &size)
-          : nullptr;
+  const char* data = unicode && PyUnicode_Check(unicode)
+                         ? PyUnicode_AsUTF8AndSize(unicode, &size)
+                         : nullptr;
   if (!data) {
     PyErr_Clear();
     return "?";

@@ -14,7 +14,8 @@ void Emitter::emit_guard(const Source* source, const Guard& guard) {
   if (guard.kind != GuardKind::kTensor)
     FJ_CHECK(holds_for(guard, now), "the guard does not hold");
   switch (guard.kind) {
-    case GuardKind::kTypeIs: return check_type(source, Py_TYPE(now));
+    case GuardKind::kTypeIs:
+      return check_type(source, Py_TYPE(now));
     case GuardKind::kIs:
       if (n.constant) return;
       bring(source);
@@ -22,13 +23,17 @@ void Emitter::emit_guard(const Source* source, const Guard& guard) {
       n.constant = now;  // the guard keeps it alive
       return;
     case GuardKind::kEquals:
-    case GuardKind::kFloatIs: return emit_equals(source, guard);
+    case GuardKind::kFloatIs:
+      return emit_equals(source, guard);
     case GuardKind::kHasKey:
-    case GuardKind::kNoKey: return emit_key_guard(source, guard);
+    case GuardKind::kNoKey:
+      return emit_key_guard(source, guard);
     case GuardKind::kNoInstanceAttr:
       return emit_no_instance_attr(source, guard);
-    case GuardKind::kDictKeys: return emit_dict_keys(source, guard);
-    case GuardKind::kLength: return emit_length(source, guard);
+    case GuardKind::kDictKeys:
+      return emit_dict_keys(source, guard);
+    case GuardKind::kLength:
+      return emit_length(source, guard);
     case GuardKind::kTypeAttrIs: {
       auto* type = reinterpret_cast<PyTypeObject*>(now);
       if (!type_version(type)) return emit_call_guard(source, guard);
@@ -42,10 +47,14 @@ void Emitter::emit_guard(const Source* source, const Guard& guard) {
       }
       return check_type_version(type);
     }
-    case GuardKind::kExists: return;  // it was loaded
-    case GuardKind::kTensor: return emit_tensor(source, guard);
-    case GuardKind::kNoTensorAttrs: return emit_no_tensor_attrs(source, guard);
-    default: FJ_CHECK(false, "a guard about several sources");
+    case GuardKind::kExists:
+      return;  // it was loaded
+    case GuardKind::kTensor:
+      return emit_tensor(source, guard);
+    case GuardKind::kNoTensorAttrs:
+      return emit_no_tensor_attrs(source, guard);
+    default:
+      FJ_CHECK(false, "a guard about several sources");
   }
 }
 
@@ -72,8 +81,9 @@ void Emitter::emit_equals(const Source* source, const Guard& guard) {
     check_type(source, &PyFloat_Type);
     bring(source);
     uint64_t bits;
-    std::memcpy(&bits, reinterpret_cast<char*>(now) +
-                           offsetof(PyFloatObject, ob_fval), 8);
+    std::memcpy(&bits,
+                reinterpret_cast<char*>(now) + offsetof(PyFloatObject, ob_fval),
+                8);
     return fail_unless_equal(
         x86::qword_ptr(x86::rax, offsetof(PyFloatObject, ob_fval)), bits);
   }
@@ -191,7 +201,8 @@ void Emitter::emit_no_instance_attr(const Source* source, const Guard& guard) {
     if (!managed) return emit_call_guard(source, guard);
     return emit_nothing_stored(source, guard);
   }
-  if (!PyDict_CheckExact(storage.dict) || (!managed && type->tp_dictoffset <= 0))
+  if (!PyDict_CheckExact(storage.dict) ||
+      (!managed && type->tp_dictoffset <= 0))
     return emit_call_guard(source, guard);
   instance_dict_in_rax(source);
   PyObject* dict = storage.dict;
@@ -243,8 +254,10 @@ void Emitter::emit_nothing_stored(const Source* source, const Guard& guard) {
     a_.call(x86::rax);
     check_result();
     restore_arguments();
-    if (constant) a_.mov(x86::rax, reinterpret_cast<uint64_t>(constant));
-    else if (slot >= 0) a_.mov(x86::rax, slot_at(slot));
+    if (constant)
+      a_.mov(x86::rax, reinterpret_cast<uint64_t>(constant));
+    else if (slot >= 0)
+      a_.mov(x86::rax, slot_at(slot));
     a_.jmp(resume);
   });
   if (!constant && slot < 0) in_rax_ = nullptr;

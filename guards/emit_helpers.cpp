@@ -27,9 +27,8 @@ auto guarded(F&& body) noexcept -> decltype(body()) {
 }  // namespace
 
 PyObject* predicate_step(const Source* source, PyObject* base) noexcept {
-  return guarded([&]() -> PyObject* {
-    return evaluate_step(source, base).get();
-  });
+  return guarded(
+      [&]() -> PyObject* { return evaluate_step(source, base).get(); });
 }
 
 int predicate_holds(const Guard* guard, PyObject* value) noexcept {
@@ -63,8 +62,7 @@ int predicate_symbol(const Source* source, PyObject* const* args,
 }
 
 int predicate_int(const Source* source, PyObject* base, int64_t* out) noexcept {
-  return guarded(
-      [&]() -> int { return evaluate_int_step(source, base, out); });
+  return guarded([&]() -> int { return evaluate_int_step(source, base, out); });
 }
 
 int predicate_storages(const GuardSet::StorageGroup* group,

@@ -58,18 +58,22 @@ void Emitter::load(const Source* source) {
       a_.mov(x86::rax, x86::rsi);
       fail_if_null(x86::rax);
       return;
-    case SourceKind::kConst: node(source).constant = now; return;
+    case SourceKind::kConst:
+      node(source).constant = now;
+      return;
     case SourceKind::kGlobals:
     case SourceKind::kBuiltins:
     case SourceKind::kClosureCell:
     case SourceKind::kDefault:
     case SourceKind::kKwDefault:
-    case SourceKind::kFunctionCode: return load_function_part(source);
+    case SourceKind::kFunctionCode:
+      return load_function_part(source);
     case SourceKind::kCellContents:
       if (source->base->kind != SourceKind::kClosureCell)
         check_type(source->base, &PyCell_Type);
       bring(source->base);
-      a_.mov(x86::rax, x86::qword_ptr(x86::rax, offsetof(PyCellObject, ob_ref)));
+      a_.mov(x86::rax,
+             x86::qword_ptr(x86::rax, offsetof(PyCellObject, ob_ref)));
       fail_if_null(x86::rax);
       return;
     case SourceKind::kMethodSelf:
@@ -91,20 +95,24 @@ void Emitter::load(const Source* source) {
       a_.mov(x86::rax, x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)));
       return;
     }
-    case SourceKind::kTypeAttr: return load_type_attr(source);
-    case SourceKind::kDictItem: return load_dict_item(source);
-    case SourceKind::kInstanceAttr: return load_instance_attr(source);
+    case SourceKind::kTypeAttr:
+      return load_type_attr(source);
+    case SourceKind::kDictItem:
+      return load_dict_item(source);
+    case SourceKind::kInstanceAttr:
+      return load_instance_attr(source);
     case SourceKind::kInstanceDict:
       if (!instance_storage(value(source->base)).dict ||
           form(source->base) == Form::kGeneric)
         return load_step(source);
       instance_dict_in_rax(source->base);
-      node(source).is_dict = PyDict_Check(now) &&
-                             (Py_TYPE(value(source->base))->tp_flags &
-                              Py_TPFLAGS_MANAGED_DICT);
+      node(source).is_dict =
+          PyDict_Check(now) &&
+          (Py_TYPE(value(source->base))->tp_flags & Py_TPFLAGS_MANAGED_DICT);
       return;
     case SourceKind::kListItem:
-    case SourceKind::kTupleItem: return load_sequence_item(source);
+    case SourceKind::kTupleItem:
+      return load_sequence_item(source);
     case SourceKind::kSlotMember: {
       PyTypeObject* type = Py_TYPE(value(source->base));
       if (!type_version(type) || form(source->base) == Form::kGeneric)
@@ -121,8 +129,10 @@ void Emitter::load(const Source* source) {
       return;
     }
     case SourceKind::kPartialPart:
-    case SourceKind::kPropertyFunc: return load_member(source);
-    default: return load_step(source);
+    case SourceKind::kPropertyFunc:
+      return load_member(source);
+    default:
+      return load_step(source);
   }
 }
 
@@ -159,11 +169,12 @@ void Emitter::load_function_part(const Source* source) {
     case SourceKind::kDefault:
       a_.mov(x86::r8, field(offsetof(PyFunctionObject, func_defaults)));
       return tuple_item(x86::r8, source->index);
-    default: break;
+    default:
+      break;
   }
   // A keyword default: an item of a dict that has no source of its own.
-  PyObject* dict = reinterpret_cast<PyFunctionObject*>(value(source->base))
-                       ->func_kwdefaults;
+  PyObject* dict =
+      reinterpret_cast<PyFunctionObject*>(value(source->base))->func_kwdefaults;
   Py_ssize_t entry = entry_of(dict, source->key.get());
   if (entry < 0 || form(source->base) == Form::kGeneric)
     return load_step(source);
@@ -203,7 +214,8 @@ void Emitter::load_type_attr(const Source* source) {
 void Emitter::load_member(const Source* source) {
   PyObject* base = value(source->base);
   PyMemberDef* member = member_of(source, base);
-  bool plain = member && (member->type == T_OBJECT || member->type == T_OBJECT_EX);
+  bool plain =
+      member && (member->type == T_OBJECT || member->type == T_OBJECT_EX);
   // A null T_OBJECT member reads as None; the pointer then is no object.
   if (plain) {
     PyObject* raw = *reinterpret_cast<PyObject**>(
@@ -221,8 +233,7 @@ void Emitter::load_member(const Source* source) {
          reinterpret_cast<uint64_t>(type)});
   check_type(source->base, type);
   bring(source->base);
-  a_.mov(x86::rax,
-         x86::qword_ptr(x86::rax, static_cast<int>(member->offset)));
+  a_.mov(x86::rax, x86::qword_ptr(x86::rax, static_cast<int>(member->offset)));
   fail_if_null(x86::rax);
 }
 
@@ -301,8 +312,7 @@ bool Emitter::check_dict_version(const Source* source) {
   n.is_dict = true;
   bring(source);
   uint64_t version = dict_version(dict);
-  fail_unless_equal(
-      x86::qword_ptr(x86::rax, kDictVersionOffset), version);
+  fail_unless_equal(x86::qword_ptr(x86::rax, kDictVersionOffset), version);
   pin({Pin::Kind::kDictVersion, source->id, 0, version,
        reinterpret_cast<uint64_t>(dict)});
   n.dict_version = true;
@@ -311,9 +321,7 @@ bool Emitter::check_dict_version(const Source* source) {
 
 void Emitter::instance_version(const Source* object, PyObject* dict) {
   uint64_t version = dict_version(dict);
-  fail_unless_equal(
-      x86::qword_ptr(x86::rax, kDictVersionOffset),
-      version);
+  fail_unless_equal(x86::qword_ptr(x86::rax, kDictVersionOffset), version);
   pin({Pin::Kind::kInstanceVersion, object->id, 0, version,
        reinterpret_cast<uint64_t>(dict)});
   node(object).instance_version = true;
@@ -335,13 +343,15 @@ void Emitter::dict_keys_in_r9(PyObject* dict, bool* checked) {
   a_.cmp(x86::r8d, shape_of(dict_keys(dict)));
   a_.jne(fail_);
   a_.cmp(x86::qword_ptr(x86::rax, kDictValuesOffset), 0);
-  if (dict_split_values(dict)) a_.je(fail_);
-  else a_.jne(fail_);
+  if (dict_split_values(dict))
+    a_.je(fail_);
+  else
+    a_.jne(fail_);
 }
 
 // rax: the dict, r9: its keys.
-void Emitter::slot_value(PyObject* dict, Py_ssize_t entry,
-                         PyObject* stored_key, bool load_it) {
+void Emitter::slot_value(PyObject* dict, Py_ssize_t entry, PyObject* stored_key,
+                         bool load_it) {
   int offset = static_cast<int>(dict_keys(dict)->key_offset(entry));
   keep(stored_key);
   fail_unless_equal(x86::qword_ptr(x86::r9, offset),
@@ -368,9 +378,8 @@ void Emitter::load_dict_item(const Source* source) {
     node(source).constant = value(source);
     return;
   }
-  Py_ssize_t entry = form(base) == Form::kGeneric
-                         ? -1
-                         : entry_of(dict, source->key.get());
+  Py_ssize_t entry =
+      form(base) == Form::kGeneric ? -1 : entry_of(dict, source->key.get());
   if (entry < 0) return load_step(source);
   Node& n = node(base);
   if (!n.is_dict) check_flag(base, Py_TPFLAGS_DICT_SUBCLASS);
@@ -417,18 +426,25 @@ bool Emitter::absent_by_probe(PyObject* dict, PyObject* key, bool* checked,
 bool Emitter::absent_in_table(const DictKeys* keys, PyObject* key,
                               size_t* last) {
   std::vector<ProbeStep> steps;
-  if (!probe(keys, key, &steps) || steps.size() > 6 ||
-      steps.back().index != -1)
+  if (!probe(keys, key, &steps) || steps.size() > 6 || steps.back().index != -1)
     return false;
   int log2_width = keys->log2_index_bytes - keys->log2_size;
   for (const ProbeStep& step : steps) {
     int offset = static_cast<int>(32 + (step.slot << log2_width));
     int32_t index = static_cast<int32_t>(step.index);
     switch (log2_width) {
-      case 0: a_.cmp(x86::byte_ptr(x86::r9, offset), index); break;
-      case 1: a_.cmp(x86::word_ptr(x86::r9, offset), index); break;
-      case 2: a_.cmp(x86::dword_ptr(x86::r9, offset), index); break;
-      default: a_.cmp(x86::qword_ptr(x86::r9, offset), index); break;
+      case 0:
+        a_.cmp(x86::byte_ptr(x86::r9, offset), index);
+        break;
+      case 1:
+        a_.cmp(x86::word_ptr(x86::r9, offset), index);
+        break;
+      case 2:
+        a_.cmp(x86::dword_ptr(x86::r9, offset), index);
+        break;
+      default:
+        a_.cmp(x86::qword_ptr(x86::r9, offset), index);
+        break;
     }
     a_.jne(fail_);
     *last = step.slot;
@@ -455,9 +471,9 @@ void Emitter::instance_dict_in_rax(const Source* object) {
   bring(object);
   int offset = kManagedDictOffset;
   if (!(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
-    offset = static_cast<int>(
-        reinterpret_cast<char*>(_PyObject_GetDictPtr(now)) -
-        reinterpret_cast<char*>(now));
+    offset =
+        static_cast<int>(reinterpret_cast<char*>(_PyObject_GetDictPtr(now)) -
+                         reinterpret_cast<char*>(now));
     FJ_CHECK(type->tp_dictoffset > 0, "variable-sized instance");
   }
 #if PY_VERSION_HEX >= 0x030D0000
@@ -480,8 +496,7 @@ void Emitter::instance_dict_in_rax(const Source* object) {
 #endif
   // (3.13: a dict may exist beside inline values.)
   if (instance_storage(now).values) return;
-  if (!n.instance_layout)
-    pin({Pin::Kind::kInstanceLayout, object->id, 0, 2});
+  if (!n.instance_layout) pin({Pin::Kind::kInstanceLayout, object->id, 0, 2});
   n.instance_layout = true;
 }
 
@@ -510,8 +525,7 @@ void Emitter::inline_values_in_r8(const Source* object) {
   a_.lea(x86::r8, x86::qword_ptr(x86::rax, static_cast<int>(sizeof(PyObject) +
                                                             sizeof(void*))));
 #endif
-  if (!n.instance_layout)
-    pin({Pin::Kind::kInstanceLayout, object->id, 0, 1});
+  if (!n.instance_layout) pin({Pin::Kind::kInstanceLayout, object->id, 0, 1});
   n.instance_layout = true;
 }
 
@@ -572,10 +586,9 @@ void Emitter::load_int(const Source* source) {
       a_.mov(x86::r9, x86::qword_ptr(x86::r10, layout->storage_offset));
     } else {
       FJ_CHECK(source->index >= 0 && source->index < dim);
-      a_.mov(x86::r9,
-             tensor_number(x86::r10, dim,
-                           source->kind == SourceKind::kTensorStride,
-                           source->index));
+      a_.mov(x86::r9, tensor_number(x86::r10, dim,
+                                    source->kind == SourceKind::kTensorStride,
+                                    source->index));
     }
     a_.mov(to, x86::r9);
     return;
@@ -612,7 +625,8 @@ bool pin_holds(const Pin& pin, PyObject* value) {
   switch (pin.kind) {
     case Pin::Kind::kType:
       return reinterpret_cast<uint64_t>(Py_TYPE(value)) == pin.a;
-    case Pin::Kind::kEquals: return reinterpret_cast<uint64_t>(value) == pin.a;
+    case Pin::Kind::kEquals:
+      return reinterpret_cast<uint64_t>(value) == pin.a;
     case Pin::Kind::kInstanceLayout: {
       InstanceStorage storage = instance_storage(value);
       uint64_t layout = storage.values ? 1 : storage.dict ? 2 : 0;
@@ -620,8 +634,11 @@ bool pin_holds(const Pin& pin, PyObject* value) {
     }
     case Pin::Kind::kInstanceVersion:
     case Pin::Kind::kInstanceSlot:
-    case Pin::Kind::kInstanceAbsent: dict = instance_storage(value).dict; break;
-    default: break;
+    case Pin::Kind::kInstanceAbsent:
+      dict = instance_storage(value).dict;
+      break;
+    default:
+      break;
   }
   if (!dict || !PyDict_Check(dict)) return false;
   const DictKeys* keys = dict_keys(dict);

@@ -49,10 +49,9 @@ class ArmedPredicate : public Predicate {
 
 // forms: by source id, may be shorter than the arena. Null: no emitter here, or
 // the facts do not hold for these objects.
-std::unique_ptr<ArmedPredicate> emit_armed(const GuardSet& set,
-                                           PyObject* const* args,
-                                           PyObject* function,
-                                           const std::vector<SourceForm>& forms);
+std::unique_ptr<ArmedPredicate> emit_armed(
+    const GuardSet& set, PyObject* const* args, PyObject* function,
+    const std::vector<SourceForm>& forms);
 
 // Does the assumption hold for the value its source has now?
 bool pin_holds(const Pin& pin, PyObject* value);

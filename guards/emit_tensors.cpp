@@ -15,8 +15,8 @@ x86::Mem Emitter::tensor_number(const x86::Gp& impl, int64_t dim, bool stride,
   int numbers = layout->sizes_and_strides + 8;
   if (dim <= inline_dims) {
     return x86::qword_ptr(
-        impl, static_cast<int>(numbers +
-                               8 * (index + (stride ? inline_dims : 0))));
+        impl,
+        static_cast<int>(numbers + 8 * (index + (stride ? inline_dims : 0))));
   }
   a_.mov(impl, x86::qword_ptr(impl, numbers));
   return x86::qword_ptr(impl,
@@ -38,12 +38,12 @@ void Emitter::emit_tensor(const Source* source, const Guard& guard) {
   fail_if_null(x86::r10);
   fail_unless_equal(x86::qword_ptr(x86::r10, layout->key_set), spec.key_set);
   // dtype and device lie side by side in torch: one compare.
-  auto device = static_cast<uint16_t>(
-      static_cast<uint8_t>(spec.device_type) |
-      static_cast<uint8_t>(spec.device_index) << 8);
+  auto device =
+      static_cast<uint16_t>(static_cast<uint8_t>(spec.device_type) |
+                            static_cast<uint8_t>(spec.device_index) << 8);
   if (layout->device == layout->data_type + 2) {
-    uint32_t both = static_cast<uint16_t>(spec.dtype) |
-                    static_cast<uint32_t>(device) << 16;
+    uint32_t both =
+        static_cast<uint16_t>(spec.dtype) | static_cast<uint32_t>(device) << 16;
     a_.cmp(x86::dword_ptr(x86::r10, layout->data_type), both);
   } else {
     a_.cmp(x86::word_ptr(x86::r10, layout->data_type),
@@ -89,8 +89,8 @@ void Emitter::emit_tensor_numbers(const Source* source,
   fail_unless_equal(x86::qword_ptr(x86::r10, layout->sizes_and_strides),
                     static_cast<uint64_t>(dim));
   auto late = [&](bool stride, bool offset, int64_t index, const Expr& expr) {
-    SourceKind kind = stride ? SourceKind::kTensorStride
-                             : SourceKind::kTensorSize;
+    SourceKind kind =
+        stride ? SourceKind::kTensorStride : SourceKind::kTensorSize;
     if (offset) kind = SourceKind::kTensorOffset;
     if (expr.is_symbol()) {
       const Source* bound = set_.symbols()[expr.symbol_index()].source;
@@ -126,9 +126,9 @@ void Emitter::emit_tensor_numbers(const Source* source,
       int64_t first = inline_numbers ? layout->sizes_and_strides + 8 : 0;
       int64_t to_strides = inline_numbers ? layout->storage_inline_dims : dim;
       fail_unless_equal(
-          x86::qword_ptr(x86::r10,
-                         static_cast<int>(
-                             first + 8 * (i + (stride ? to_strides : 0)))),
+          x86::qword_ptr(
+              x86::r10,
+              static_cast<int>(first + 8 * (i + (stride ? to_strides : 0)))),
           static_cast<uint64_t>(expected[i].constant()));
     }
   }
@@ -193,14 +193,18 @@ void Emitter::emit_storage_relation(const Guard& guard) {
     a_.mov(slot_at(slots.back()), x86::rax);
     for (size_t before = 0; before < position; ++before) {
       a_.cmp(x86::rax, slot_at(slots[before]));
-      if (group.groups[fresh[before]] == group.groups[i]) a_.jne(fail_);
-      else a_.je(fail_);
+      if (group.groups[fresh[before]] == group.groups[i])
+        a_.jne(fail_);
+      else
+        a_.je(fail_);
     }
     auto table = std::make_unique<std::vector<const void*>>();
     const void* same = nullptr;
     for (size_t j : stable) {
-      if (group.groups[j] == group.groups[i]) same = storages[j];
-      else table->push_back(storages[j]);
+      if (group.groups[j] == group.groups[i])
+        same = storages[j];
+      else
+        table->push_back(storages[j]);
     }
     if (same) {
       fail_unless_equal(x86::rax, same);  // so it is none of the others
@@ -236,8 +240,10 @@ void Emitter::emit_expression(const Expr& expr) {
       a_.mov(x86::rax, x86::qword_ptr(x86::rcx, 8 * expr.symbol_index()));
       return;
     case ExprOp::kAnd:
-    case ExprOp::kOr: return emit_logic(expr);
-    default: break;
+    case ExprOp::kOr:
+      return emit_logic(expr);
+    default:
+      break;
   }
   const std::vector<Expr>& operands = expr.operands();
   emit_expression(operands[0]);
@@ -256,8 +262,7 @@ void Emitter::emit_expression(const Expr& expr) {
     if (operands[i].is_const()) {
       a_.mov(x86::r8, static_cast<uint64_t>(operands[i].constant()));
     } else if (operands[i].is_symbol()) {
-      a_.mov(x86::r8,
-             x86::qword_ptr(x86::rcx, 8 * operands[i].symbol_index()));
+      a_.mov(x86::r8, x86::qword_ptr(x86::rcx, 8 * operands[i].symbol_index()));
     } else {
       int slot = allocate_slot();
       a_.mov(slot_at(slot), x86::rax);
@@ -292,11 +297,16 @@ void Emitter::emit_binary(ExprOp op) {
       a_.cmp(x86::rax, x86::r8);
       a_.cmovl(x86::rax, x86::r8);
       return;
-    case ExprOp::kEq: return truth(x86::CondCode::kE);
-    case ExprOp::kNe: return truth(x86::CondCode::kNE);
-    case ExprOp::kLt: return truth(x86::CondCode::kL);
-    case ExprOp::kLe: return truth(x86::CondCode::kLE);
-    default: break;
+    case ExprOp::kEq:
+      return truth(x86::CondCode::kE);
+    case ExprOp::kNe:
+      return truth(x86::CondCode::kNE);
+    case ExprOp::kLt:
+      return truth(x86::CondCode::kL);
+    case ExprOp::kLe:
+      return truth(x86::CondCode::kLE);
+    default:
+      break;
   }
   // Floor division and modulo. idiv takes rdx, and traps on INT64_MIN / -1.
   bool is_mod = op == ExprOp::kMod;
@@ -332,8 +342,10 @@ void Emitter::emit_logic(const Expr& expr) {
   for (const Expr& operand : expr.operands()) {
     emit_expression(operand);
     a_.test(x86::rax, x86::rax);
-    if (is_and) a_.jz(decided);
-    else a_.jnz(decided);
+    if (is_and)
+      a_.jz(decided);
+    else
+      a_.jnz(decided);
   }
   a_.mov(x86::eax, is_and ? 1 : 0);
   a_.jmp(done);

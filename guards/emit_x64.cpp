@@ -67,19 +67,24 @@ bool is_shared(GuardKind kind) {
 // Checks that are cheap and whose knowledge the others use come first.
 int guard_rank(GuardKind kind) {
   switch (kind) {
-    case GuardKind::kIs: return 0;
-    case GuardKind::kTypeIs: return 1;
-    case GuardKind::kTensor: return 2;
+    case GuardKind::kIs:
+      return 0;
+    case GuardKind::kTypeIs:
+      return 1;
+    case GuardKind::kTensor:
+      return 2;
     case GuardKind::kEquals:
-    case GuardKind::kFloatIs: return 3;
-    default: return 4;
+    case GuardKind::kFloatIs:
+      return 3;
+    default:
+      return 4;
   }
 }
 
 }  // namespace
 
-Emitter::Emitter(const GuardSet& set, PyObject* const* args,
-                 PyObject* function, const std::vector<SourceForm>& forms)
+Emitter::Emitter(const GuardSet& set, PyObject* const* args, PyObject* function,
+                 const std::vector<SourceForm>& forms)
     : set_(set),
       forms_(forms),
       values_(set, args, function),
@@ -91,13 +96,13 @@ bool Emitter::is_namespace(const Source* source) {
       source->kind == SourceKind::kBuiltins)
     return true;
   PyObject* now = value(source);
-  return now && (PyModule_Check(now) || (source->kind == SourceKind::kConst &&
-                                         PyDict_Check(now)));
+  return now && (PyModule_Check(now) ||
+                 (source->kind == SourceKind::kConst && PyDict_Check(now)));
 }
 
 Form Emitter::form(const Source* source) {
-  Form form = source->id < forms_.size() ? forms_[source->id].form
-                                         : Form::kVersion;
+  Form form =
+      source->id < forms_.size() ? forms_[source->id].form : Form::kVersion;
   if (form == Form::kVersion && is_namespace(source)) form = Form::kSlot;
   return form;
 }
@@ -113,8 +118,8 @@ void Emitter::need(const Source* source) {
     return;
   }
   need(source->base);
-  n.temporary = source->kind == SourceKind::kGetSet ||
-                node(source->base).temporary;
+  n.temporary =
+      source->kind == SourceKind::kGetSet || node(source->base).temporary;
   if (!n.temporary) node(source->base).children.push_back(source);
 }
 
@@ -167,8 +172,8 @@ void Emitter::plan() {
       continue;
     }
     need(guard.source);
-    bool from_roots = node(guard.source).temporary ||
-                      is_int_source(guard.source->kind);
+    bool from_roots =
+        node(guard.source).temporary || is_int_source(guard.source->kind);
     if (guard.kind == GuardKind::kTensor && !from_roots)
       from_roots = !plan_tensor(guard);
     if (from_roots) {
@@ -195,10 +200,9 @@ void Emitter::plan() {
     });
   }
   // Arguments fail likeliest.
-  std::stable_sort(roots_.begin(), roots_.end(),
-                   [](const Source* a, const Source* b) {
-                     return a->kind < b->kind;
-                   });
+  std::stable_sort(
+      roots_.begin(), roots_.end(),
+      [](const Source* a, const Source* b) { return a->kind < b->kind; });
 }
 
 // ---- the walk
@@ -273,8 +277,10 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   if (has_calls_ && size % 16 == 0) size += 8;
   auto leave = [&](int result) {
     if (size) a_.add(x86::rsp, size);
-    if (result) a_.mov(x86::eax, 1);
-    else a_.xor_(x86::eax, x86::eax);
+    if (result)
+      a_.mov(x86::eax, 1);
+    else
+      a_.xor_(x86::eax, x86::eax);
     a_.ret();
   };
   leave(1);
@@ -327,10 +333,14 @@ void Emitter::emit_shared_guards() {
         a_.mov(x86::r8, x86::rax);
         bring(guard.other);
         a_.cmp(x86::rax, x86::r8);
-        if (guard.kind == GuardKind::kSameObject) a_.jne(fail_);
-        else a_.je(fail_);
+        if (guard.kind == GuardKind::kSameObject)
+          a_.jne(fail_);
+        else
+          a_.je(fail_);
         break;
-      case GuardKind::kStorageRelation: emit_storage_relation(guard); break;
+      case GuardKind::kStorageRelation:
+        emit_storage_relation(guard);
+        break;
       case GuardKind::kShapeExpr: {
         std::vector<int> used;
         guard.expr.collect_symbols(&used);
@@ -347,7 +357,9 @@ void Emitter::emit_shared_guards() {
         a_.jz(fail_);
         break;
       }
-      default: thread_state = &guard; break;
+      default:
+        thread_state = &guard;
+        break;
     }
   }
   if (!thread_state) return;
@@ -378,8 +390,7 @@ void Emitter::emit_root_calls() {
   }
   for (int index : root_symbols_) {
     roots(x86::rsi, x86::rdx);
-    a_.mov(x86::rdi,
-           reinterpret_cast<uint64_t>(set_.symbols()[index].source));
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(set_.symbols()[index].source));
     a_.mov(x86::rcx, saved(3));
     a_.add(x86::rcx, 8 * index);
     call(reinterpret_cast<const void*>(predicate_symbol));

@@ -73,7 +73,8 @@ bool elements_are(PyObject* set, PyObject* expected) {
 // The dict's keys in iteration order.
 bool keys_are(PyObject* dict, PyObject* expected) {
   if (PyAnySet_CheckExact(dict)) return elements_are(dict, expected);
-  if (!PyDict_Check(dict) || PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected))
+  if (!PyDict_Check(dict) ||
+      PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected))
     return false;
   auto equal = [](PyObject* a, PyObject* b) {
     return a == b || constant_equal(a, b);
@@ -154,7 +155,8 @@ bool constant_equal(PyObject* a, PyObject* b) {
   if (PyFloat_CheckExact(a))
     return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
   if (a == b) return true;
-  if (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) || PyBytes_CheckExact(a)) {
+  if (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) ||
+      PyBytes_CheckExact(a)) {
     int equal = PyObject_RichCompareBool(a, b, Py_EQ);
     if (equal < 0) PyErr_Clear();
     return equal == 1;
@@ -267,7 +269,8 @@ bool tensor_matches(const TensorSpec& spec, PyObject* value,
       fields.dim != static_cast<int64_t>(spec.sizes.size()))
     return false;
   if (!numbers_match(spec.sizes, fields.sizes, symbols)) return false;
-  if (spec.check_strides && !numbers_match(spec.strides, fields.strides, symbols))
+  if (spec.check_strides &&
+      !numbers_match(spec.strides, fields.strides, symbols))
     return false;
   if (!spec.check_offset) return true;
   int64_t offset;
@@ -281,9 +284,11 @@ bool holds_for(const Guard& guard, PyObject* value) {
   switch (guard.kind) {
     case GuardKind::kTypeIs:
       return reinterpret_cast<PyObject*>(Py_TYPE(value)) == object;
-    case GuardKind::kIs: return value == object;
+    case GuardKind::kIs:
+      return value == object;
     case GuardKind::kEquals:
-    case GuardKind::kFloatIs: return constant_equal(value, object);
+    case GuardKind::kFloatIs:
+      return constant_equal(value, object);
     case GuardKind::kHasKey:
       return PyDict_Check(value) &&
              dict_find(value, object, &found) == Lookup::kFound;
@@ -292,15 +297,20 @@ bool holds_for(const Guard& guard, PyObject* value) {
              dict_find(value, object, &found) == Lookup::kAbsent;
     case GuardKind::kNoInstanceAttr:
       return instance_find(value, object, &found) == Lookup::kAbsent;
-    case GuardKind::kDictKeys: return keys_are(value, object);
-    case GuardKind::kLength: return container_length(value) == guard.number;
+    case GuardKind::kDictKeys:
+      return keys_are(value, object);
+    case GuardKind::kLength:
+      return container_length(value) == guard.number;
     case GuardKind::kTypeAttrIs:
       return PyType_Check(value) &&
              _PyType_Lookup(reinterpret_cast<PyTypeObject*>(value), object) ==
                  guard.object2.get();
-    case GuardKind::kExists: return true;
-    case GuardKind::kNoTensorAttrs: return has_no_instance_attrs(value);
-    default: return false;
+    case GuardKind::kExists:
+      return true;
+    case GuardKind::kNoTensorAttrs:
+      return has_no_instance_attrs(value);
+    default:
+      return false;
   }
 }
 

@@ -89,8 +89,8 @@ class TensorFailure {
     if (what.empty() && spec.check_strides)
       what = numbers("stride", spec.strides, fields.strides);
     if (what.empty() && spec.check_offset)
-      what = one(".storage_offset()", spec.storage_offset,
-                 fields.storage_offset);
+      what =
+          one(".storage_offset()", spec.storage_offset, fields.storage_offset);
     if (what.empty() && fields.key_set != spec.key_set)
       what = failed(name_ + " dispatch keys", bits_text(spec.key_set),
                     bits_text(fields.key_set));
@@ -108,9 +108,9 @@ class TensorFailure {
   std::string numbers(const char* field, const std::vector<Expr>& expected,
                       const int64_t* actual) {
     for (size_t i = 0; i < expected.size(); ++i) {
-      std::string what = one("." + std::string(field) + "(" +
-                                 std::to_string(i) + ")",
-                             expected[i], actual[i]);
+      std::string what =
+          one("." + std::string(field) + "(" + std::to_string(i) + ")",
+              expected[i], actual[i]);
       if (!what.empty()) return what;
     }
     return "";
@@ -163,8 +163,10 @@ std::string value_failure(const GuardSet& set, const Guard& guard,
     case GuardKind::kEquals:
     case GuardKind::kFloatIs:
       return failed(name, expected, object_text(value));
-    case GuardKind::kHasKey: return name + ": key " + expected + " is missing";
-    case GuardKind::kNoKey: return name + ": key " + expected + " is there now";
+    case GuardKind::kHasKey:
+      return name + ": key " + expected + " is missing";
+    case GuardKind::kNoKey:
+      return name + ": key " + expected + " is there now";
     case GuardKind::kNoInstanceAttr:
       return name + "." + string_text(guard.object.get()) + " is set now";
     case GuardKind::kDictKeys:
@@ -184,8 +186,10 @@ std::string value_failure(const GuardSet& set, const Guard& guard,
     case GuardKind::kTensor:
       return TensorFailure(set, name, code, symbols)
           .text(set.tensor_specs()[guard.number], value);
-    case GuardKind::kNoTensorAttrs: return name + " has attributes set";
-    default: return "";
+    case GuardKind::kNoTensorAttrs:
+      return name + " has attributes set";
+    default:
+      return "";
   }
 }
 
@@ -203,15 +207,24 @@ std::string guard_text(const GuardSet& set, const Guard& guard,
       continue;
     }
     switch (*++p) {
-      case 's': out += source_text(guard.source, code); break;
+      case 's':
+        out += source_text(guard.source, code);
+        break;
       case 'o':
         // Attribute names stand behind a dot, everything else is a value.
-        out += !out.empty() && out.back() == '.' ? string_text(guard.object.get())
-                                                 : object_text(guard.object.get());
+        out += !out.empty() && out.back() == '.'
+                   ? string_text(guard.object.get())
+                   : object_text(guard.object.get());
         break;
-      case 'n': out += std::to_string(guard.number); break;
-      case 't': out += source_text(guard.other, code); break;
-      case 'e': out += expression_text(set, guard.expr, code); break;
+      case 'n':
+        out += std::to_string(guard.number);
+        break;
+      case 't':
+        out += source_text(guard.other, code);
+        break;
+      case 'e':
+        out += expression_text(set, guard.expr, code);
+        break;
     }
   }
   return out;
@@ -222,7 +235,8 @@ std::string tensor_guard_text(const GuardSet& set, const Guard& guard,
   const TensorSpec& spec = set.tensor_specs()[guard.number];
   auto list = [](const std::vector<Expr>& values) {
     std::string text = "[";
-    for (const Expr& e : values) text += (text.size() > 1 ? ", " : "") + e.str();
+    for (const Expr& e : values)
+      text += (text.size() > 1 ? ", " : "") + e.str();
     return text + "]";
   };
   std::string text = source_text(guard.source, code) + ": " +

@@ -269,18 +269,21 @@ std::optional<int64_t> constant_difference(const Expr& a, const Expr& b) {
       return {};
   }
   if (sum.empty()) return 0;
-  if (sum.size() == 1 && sum.begin()->first.empty())
-    return sum.begin()->second;
+  if (sum.size() == 1 && sum.begin()->first.empty()) return sum.begin()->second;
   return {};
 }
 
 Expr make_comparison(ExprOp op, const Expr& a, const Expr& b) {
   if (auto difference = constant_difference(a, b)) {
     switch (op) {
-      case ExprOp::kEq: return Expr(*difference == 0);
-      case ExprOp::kNe: return Expr(*difference != 0);
-      case ExprOp::kLt: return Expr(*difference < 0);
-      default: return Expr(*difference <= 0);
+      case ExprOp::kEq:
+        return Expr(*difference == 0);
+      case ExprOp::kNe:
+        return Expr(*difference != 0);
+      case ExprOp::kLt:
+        return Expr(*difference < 0);
+      default:
+        return Expr(*difference <= 0);
     }
   }
   bool symmetric = op == ExprOp::kEq || op == ExprOp::kNe;
@@ -294,9 +297,12 @@ bool is_boolean(const Expr& e) {
 
 Expr make_not(const Expr& a) {
   switch (a.op()) {
-    case ExprOp::kConst: return Expr(a.constant() == 0);
-    case ExprOp::kEq: return raw(ExprOp::kNe, a.operands());
-    case ExprOp::kNe: return raw(ExprOp::kEq, a.operands());
+    case ExprOp::kConst:
+      return Expr(a.constant() == 0);
+    case ExprOp::kEq:
+      return raw(ExprOp::kNe, a.operands());
+    case ExprOp::kNe:
+      return raw(ExprOp::kEq, a.operands());
     case ExprOp::kLt:
       return raw(ExprOp::kLe, {a.operands()[1], a.operands()[0]});
     case ExprOp::kLe:
@@ -304,7 +310,8 @@ Expr make_not(const Expr& a) {
     case ExprOp::kNot:
       if (is_boolean(a.operands()[0])) return a.operands()[0];
       break;
-    default: break;
+    default:
+      break;
   }
   return raw(ExprOp::kNot, {a});
 }
@@ -376,8 +383,10 @@ Expr Expr::make(ExprOp op, std::vector<Expr> operands) {
     case ExprOp::kConst:
     case ExprOp::kSymbol:
       FJ_CHECK(false, "leaves have their own constructors");
-    case ExprOp::kAdd: return make_sum(std::move(operands));
-    case ExprOp::kMul: return make_product(std::move(operands));
+    case ExprOp::kAdd:
+      return make_sum(std::move(operands));
+    case ExprOp::kMul:
+      return make_product(std::move(operands));
     case ExprOp::kNeg:
       FJ_CHECK(operands.size() == 1);
       return make_product({std::move(operands[0]), Expr(-1)});
@@ -386,11 +395,13 @@ Expr Expr::make(ExprOp op, std::vector<Expr> operands) {
       FJ_CHECK(!operands.empty());
       return make_min_max(op, operands);
     case ExprOp::kAnd:
-    case ExprOp::kOr: return make_logic(op, operands);
+    case ExprOp::kOr:
+      return make_logic(op, operands);
     case ExprOp::kNot:
       FJ_CHECK(operands.size() == 1);
       return make_not(operands[0]);
-    default: break;
+    default:
+      break;
   }
   FJ_CHECK(operands.size() == 2);
   if (op == ExprOp::kFloorDiv) return make_floor_div(operands[0], operands[1]);
@@ -456,8 +467,12 @@ bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
   const Operands& operands = node_->operands;
   int64_t left = 0, right = 0;
   switch (node_->op) {
-    case ExprOp::kConst: *out = node_->value; return true;
-    case ExprOp::kSymbol: *out = symbols[node_->value]; return true;
+    case ExprOp::kConst:
+      *out = node_->value;
+      return true;
+    case ExprOp::kSymbol:
+      *out = symbols[node_->value];
+      return true;
     case ExprOp::kAnd:
     case ExprOp::kOr: {
       bool is_and = node_->op == ExprOp::kAnd;
@@ -471,7 +486,8 @@ bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
       *out = is_and;
       return true;
     }
-    default: break;
+    default:
+      break;
   }
   if (!operands[0].try_evaluate(symbols, &left)) return false;
   if (node_->op == ExprOp::kNot) {
@@ -483,19 +499,38 @@ bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
     if (!operands[i].try_evaluate(symbols, &right)) return false;
     bool ok = true;
     switch (node_->op) {
-      case ExprOp::kAdd: ok = !__builtin_add_overflow(left, right, &left); break;
-      case ExprOp::kMul: ok = !__builtin_mul_overflow(left, right, &left); break;
+      case ExprOp::kAdd:
+        ok = !__builtin_add_overflow(left, right, &left);
+        break;
+      case ExprOp::kMul:
+        ok = !__builtin_mul_overflow(left, right, &left);
+        break;
       case ExprOp::kFloorDiv:
         ok = floor_divide(left, right, &left, nullptr);
         break;
-      case ExprOp::kMod: ok = floor_divide(left, right, nullptr, &left); break;
-      case ExprOp::kMin: left = std::min(left, right); break;
-      case ExprOp::kMax: left = std::max(left, right); break;
-      case ExprOp::kEq: left = left == right; break;
-      case ExprOp::kNe: left = left != right; break;
-      case ExprOp::kLt: left = left < right; break;
-      case ExprOp::kLe: left = left <= right; break;
-      default: ok = false;
+      case ExprOp::kMod:
+        ok = floor_divide(left, right, nullptr, &left);
+        break;
+      case ExprOp::kMin:
+        left = std::min(left, right);
+        break;
+      case ExprOp::kMax:
+        left = std::max(left, right);
+        break;
+      case ExprOp::kEq:
+        left = left == right;
+        break;
+      case ExprOp::kNe:
+        left = left != right;
+        break;
+      case ExprOp::kLt:
+        left = left < right;
+        break;
+      case ExprOp::kLe:
+        left = left <= right;
+        break;
+      default:
+        ok = false;
     }
     if (!ok) return false;
   }

@@ -15,10 +15,23 @@
 namespace framejit {
 
 enum class ExprOp : uint8_t {
-  kConst, kSymbol,
-  kAdd, kMul, kFloorDiv, kMod, kMin, kMax, kNeg,        // integer (Python's
-                                                        // floor semantics)
-  kEq, kNe, kLt, kLe, kAnd, kOr, kNot,                  // boolean, 0 or 1
+  kConst,
+  kSymbol,
+  kAdd,
+  kMul,
+  kFloorDiv,
+  kMod,
+  kMin,
+  kMax,
+  kNeg,  // integer (Python's
+         // floor semantics)
+  kEq,
+  kNe,
+  kLt,
+  kLe,
+  kAnd,
+  kOr,
+  kNot,  // boolean, 0 or 1
 };
 
 class Expr {
@@ -36,7 +49,9 @@ class Expr {
   const std::vector<Expr>& operands() const;
   bool is_const() const { return op() == ExprOp::kConst; }
   bool is_symbol() const { return op() == ExprOp::kSymbol; }
-  bool is_const(int64_t value) const { return is_const() && constant() == value; }
+  bool is_const(int64_t value) const {
+    return is_const() && constant() == value;
+  }
 
   // symbols: value per symbol index. evaluate() throws InternalError where
   // try_evaluate() is false: a step overflows int64 or divides by zero.

@@ -12,32 +12,56 @@ enum Level { kOr, kAnd, kNot, kCompare, kSum, kTerm, kUnary, kAtom };
 
 const char* infix(ExprOp op) {
   switch (op) {
-    case ExprOp::kAdd: return "+";
-    case ExprOp::kMul: return "*";
-    case ExprOp::kFloorDiv: return "//";
-    case ExprOp::kMod: return "%";
-    case ExprOp::kEq: return " == ";
-    case ExprOp::kNe: return " != ";
-    case ExprOp::kLt: return " < ";
-    case ExprOp::kLe: return " <= ";
-    case ExprOp::kAnd: return " and ";
-    case ExprOp::kOr: return " or ";
-    default: return nullptr;
+    case ExprOp::kAdd:
+      return "+";
+    case ExprOp::kMul:
+      return "*";
+    case ExprOp::kFloorDiv:
+      return "//";
+    case ExprOp::kMod:
+      return "%";
+    case ExprOp::kEq:
+      return " == ";
+    case ExprOp::kNe:
+      return " != ";
+    case ExprOp::kLt:
+      return " < ";
+    case ExprOp::kLe:
+      return " <= ";
+    case ExprOp::kAnd:
+      return " and ";
+    case ExprOp::kOr:
+      return " or ";
+    default:
+      return nullptr;
   }
 }
 
 Level level_of(const Expr& e) {
   switch (e.op()) {
-    case ExprOp::kConst: return e.constant() < 0 ? kUnary : kAtom;
-    case ExprOp::kAdd: return kSum;
-    case ExprOp::kMul: case ExprOp::kFloorDiv: case ExprOp::kMod: return kTerm;
-    case ExprOp::kNeg: return kUnary;
-    case ExprOp::kEq: case ExprOp::kNe: case ExprOp::kLt: case ExprOp::kLe:
+    case ExprOp::kConst:
+      return e.constant() < 0 ? kUnary : kAtom;
+    case ExprOp::kAdd:
+      return kSum;
+    case ExprOp::kMul:
+    case ExprOp::kFloorDiv:
+    case ExprOp::kMod:
+      return kTerm;
+    case ExprOp::kNeg:
+      return kUnary;
+    case ExprOp::kEq:
+    case ExprOp::kNe:
+    case ExprOp::kLt:
+    case ExprOp::kLe:
       return kCompare;
-    case ExprOp::kAnd: return kAnd;
-    case ExprOp::kOr: return kOr;
-    case ExprOp::kNot: return kNot;
-    default: return kAtom;
+    case ExprOp::kAnd:
+      return kAnd;
+    case ExprOp::kOr:
+      return kOr;
+    case ExprOp::kNot:
+      return kNot;
+    default:
+      return kAtom;
   }
 }
 
@@ -66,8 +90,12 @@ void print(const Expr& e, Level outer, std::string* out) {
   bool parenthesised = level < outer;
   if (parenthesised) *out += "(";
   switch (e.op()) {
-    case ExprOp::kConst: *out += std::to_string(e.constant()); break;
-    case ExprOp::kSymbol: *out += "s" + std::to_string(e.symbol_index()); break;
+    case ExprOp::kConst:
+      *out += std::to_string(e.constant());
+      break;
+    case ExprOp::kSymbol:
+      *out += "s" + std::to_string(e.symbol_index());
+      break;
     case ExprOp::kNeg:
       *out += "-";
       print(e.operands()[0], kAtom, out);
@@ -128,16 +156,21 @@ class Parser {
 
   bool parse_level_inner(Level level, Expr* out) {
     switch (level) {
-      case kOr: return parse_chain(ExprOp::kOr, "or", kAnd, out);
-      case kAnd: return parse_chain(ExprOp::kAnd, "and", kNot, out);
+      case kOr:
+        return parse_chain(ExprOp::kOr, "or", kAnd, out);
+      case kAnd:
+        return parse_chain(ExprOp::kAnd, "and", kNot, out);
       case kNot:
         if (!take("not")) return parse_level(kCompare, out);
         if (!parse_level(kNot, out)) return false;
         *out = expr_not(*out);
         return true;
-      case kCompare: return parse_compare(out);
-      case kSum: return parse_sum(out);
-      case kTerm: return parse_term(out);
+      case kCompare:
+        return parse_compare(out);
+      case kSum:
+        return parse_sum(out);
+      case kTerm:
+        return parse_term(out);
       case kUnary:
         skip_space();
         if (*at_ == '-' && !isdigit(static_cast<unsigned char>(at_[1]))) {
@@ -147,7 +180,8 @@ class Parser {
           return true;
         }
         return parse_atom(out);
-      case kAtom: return parse_atom(out);
+      case kAtom:
+        return parse_atom(out);
     }
     return false;
   }
@@ -200,10 +234,14 @@ class Parser {
     for (;;) {
       Expr right;
       ExprOp op;
-      if (take("//")) op = ExprOp::kFloorDiv;
-      else if (take("*")) op = ExprOp::kMul;
-      else if (take("%")) op = ExprOp::kMod;
-      else return true;
+      if (take("//"))
+        op = ExprOp::kFloorDiv;
+      else if (take("*"))
+        op = ExprOp::kMul;
+      else if (take("%"))
+        op = ExprOp::kMod;
+      else
+        return true;
       if (!parse_level(kUnary, &right)) return false;
       *out = Expr::make(op, {*out, right});
     }

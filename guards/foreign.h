@@ -19,26 +19,26 @@
 namespace framejit {
 
 enum class ObjectClass {
-  kPlain,          // not foreign
-  kTensor,         // a real tensor (input); make a stand-in
-  kStandIn,        // a stand-in of the running capture
-  kStaleStandIn,   // a stand-in of some other capture: break
-  kUnsupported,    // subclass, sparse, quantized...: break when it is used
-  kSymbolic,       // torch.SymInt/SymBool/SymFloat over our expressions
-  kConstant,       // immutable foreign constant: guarded with Equals
+  kPlain,         // not foreign
+  kTensor,        // a real tensor (input); make a stand-in
+  kStandIn,       // a stand-in of the running capture
+  kStaleStandIn,  // a stand-in of some other capture: break
+  kUnsupported,   // subclass, sparse, quantized...: break when it is used
+  kSymbolic,      // torch.SymInt/SymBool/SymFloat over our expressions
+  kConstant,      // immutable foreign constant: guarded with Equals
 };
 
 enum class CalleeClass {
-  kNotForeign,   // none of the tracer's business
-  kInline,       // Python code of the library that should be interpreted
-  kPure,         // call natively with constants/stand-ins; no node
-  kLeaf,         // a torch operation: recorded as one node
-  kStateRead,    // reads guarded thread state (is_grad_enabled): call natively
-  kStateWrite,   // set_grad_enabled & co: recorded, restored if it stays open
-  kConstFalse,   // is_compiling... : the answer during capture is a constant
+  kNotForeign,  // none of the tracer's business
+  kInline,      // Python code of the library that should be interpreted
+  kPure,        // call natively with constants/stand-ins; no node
+  kLeaf,        // a torch operation: recorded as one node
+  kStateRead,   // reads guarded thread state (is_grad_enabled): call natively
+  kStateWrite,  // set_grad_enabled & co: recorded, restored if it stays open
+  kConstFalse,  // is_compiling... : the answer during capture is a constant
   kConstTrue,
-  kSubBlock,     // autograd.Function.apply, checkpoint...: break for now
-  kUnknown,      // known to be outside the vocabulary: break
+  kSubBlock,  // autograd.Function.apply, checkpoint...: break for now
+  kUnknown,   // known to be outside the vocabulary: break
 };
 
 // A finished torch-level graph, handed to the backend by the bindings.
@@ -73,13 +73,15 @@ class TensorTracer {
   // dynamic_dims: bit d set: dim d becomes a symbol.
   virtual Result<Ref> stand_in(PyObject* tensor, const Source* source,
                                uint64_t dynamic_dims) = 0;
-  virtual PyObject* real_of(PyObject* stand_in) = 0;  // borrowed; null: computed
+  virtual PyObject* real_of(
+      PyObject* stand_in) = 0;  // borrowed; null: computed
   virtual const Source* source_of(PyObject* stand_in) = 0;  // null: computed
 
   // ---- operations. A failed leaf is a Break (LeafRaised ...), never an
   // exception of the user's.
   virtual CalleeClass classify_callee(PyObject* callable) = 0;
-  virtual Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
+  virtual Result<Ref> call(PyObject* callable,
+                           const std::vector<PyObject*>& args,
                            PyObject* kwnames) = 0;  // kw values last in args
   virtual Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) = 0;
   virtual Status set_attribute(PyObject* stand_in, PyObject* name,

@@ -20,36 +20,36 @@ namespace framejit {
 
 // One row per kind: X(name, text). Operands: `object` (a Python object),
 // `number`, `other` (second source), `exprs`.
-#define FJ_GUARD_KINDS(X)                                                      \
-  X(TypeIs, "type(%s) is %o")              /* object: exact type */            \
-  X(Is, "%s is %o")                        /* object: kept alive */            \
-  X(Equals, "%s == %o")                    /* same type and value, deep:       \
-        None bool int float (bits) complex str bytes, tuples, frozensets,      \
-        slices, ranges of those, foreign constants (dtype, device, Size) */    \
-  X(HasKey, "%o in %s")                    /* dict */                          \
-  X(NoKey, "%o not in %s")                 /* dict */                          \
-  X(NoInstanceAttr, "no %s.%o")            /* instance dict / inline values */ \
-  X(DictKeys, "list(%s) == %o")            /* tuple of keys, order too */      \
-  X(Length, "len(%s) == %n")               /* list tuple dict set deque str */ \
-  X(TypeAttrIs, "%s.%o is unchanged")      /* source is a type (kConst or      \
-        TypeOf); object: name; object2: the raw MRO look-up result, or null    \
-        for absent. Fast form: type version tag */                             \
-  X(SameObject, "%s is %t")                                                    \
-  X(NotSameObject, "%s is not %t")                                             \
-  X(Exists, "%s exists")                   /* the path can be followed */      \
-  X(Tensor, "tensor %s matches")           /* TensorSpec `number` */           \
-  X(NoTensorAttrs, "%s has no attribute set") /* empty tensor __dict__ */      \
-  X(StorageRelation, "storage sharing of inputs is unchanged") /* number:      \
-        index into storage_groups */                                           \
-  X(ShapeExpr, "%e")                       /* exprs[0] is true */              \
-  X(ThreadState, "torch thread state is unchanged") /* ForeignState */         \
-  X(FloatIs, "%s == %o")                   /* float by bits (NaN, -0.0) */
+#define FJ_GUARD_KINDS(X)                                                         \
+  X(TypeIs, "type(%s) is %o")         /* object: exact type */                    \
+  X(Is, "%s is %o")                   /* object: kept alive */                    \
+  X(Equals, "%s == %o")               /* same type and value, deep:               \
+   None bool int float (bits) complex str bytes, tuples, frozensets,   \
+   slices, ranges of those, foreign constants (dtype, device, Size) */ \
+  X(HasKey, "%o in %s")               /* dict */                                  \
+  X(NoKey, "%o not in %s")            /* dict */                                  \
+  X(NoInstanceAttr, "no %s.%o")       /* instance dict / inline values */         \
+  X(DictKeys, "list(%s) == %o")       /* tuple of keys, order too */              \
+  X(Length, "len(%s) == %n")          /* list tuple dict set deque str */         \
+  X(TypeAttrIs, "%s.%o is unchanged") /* source is a type (kConst or              \
+   TypeOf); object: name; object2: the raw MRO look-up result, or null            \
+   for absent. Fast form: type version tag */                                     \
+  X(SameObject, "%s is %t")                                                       \
+  X(NotSameObject, "%s is not %t")                                                \
+  X(Exists, "%s exists")                      /* the path can be followed */      \
+  X(Tensor, "tensor %s matches")              /* TensorSpec `number` */           \
+  X(NoTensorAttrs, "%s has no attribute set") /* empty tensor __dict__ */         \
+  X(StorageRelation, "storage sharing of inputs is unchanged") /* number:         \
+        index into storage_groups */                                              \
+  X(ShapeExpr, "%e")                                /* exprs[0] is true */        \
+  X(ThreadState, "torch thread state is unchanged") /* ForeignState */            \
+  X(FloatIs, "%s == %o") /* float by bits (NaN, -0.0) */
 
 enum class GuardKind : uint8_t {
 #define X(name, ...) k##name,
   FJ_GUARD_KINDS(X)
 #undef X
-  kCount,
+      kCount,
 };
 
 struct Guard {
@@ -90,9 +90,9 @@ struct Symbol {
 struct TensorLayout {
   int tensor_impl;  // PyObject -> TensorImpl*
   int storage, autograd_meta, sizes_and_strides, storage_offset, data_type,
-      device, key_set;          // within TensorImpl
-  int requires_grad, grad_fn;   // within AutogradMeta
-  int storage_inline_dims;      // SizesAndStrides: dims kept inline (5)
+      device, key_set;         // within TensorImpl
+  int requires_grad, grad_fn;  // within AutogradMeta
+  int storage_inline_dims;     // SizesAndStrides: dims kept inline (5)
   // Pointer within AutogradMeta to forward-mode tangents, which no capture
   // takes: a tensor that has any matches no spec. -1: there are none.
   int forward_grad = -1;

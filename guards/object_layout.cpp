@@ -29,10 +29,14 @@ bool has_native_compare(PyObject* object) {
 int64_t DictKeys::index_at(size_t slot) const {
   const char* indices = reinterpret_cast<const char*>(this) + 32;
   switch (log2_index_bytes - log2_size) {
-    case 0: return load<int8_t>(indices, slot);
-    case 1: return load<int16_t>(indices, slot * 2);
-    case 2: return load<int32_t>(indices, slot * 4);
-    default: return load<int64_t>(indices, slot * 8);
+    case 0:
+      return load<int8_t>(indices, slot);
+    case 1:
+      return load<int16_t>(indices, slot * 2);
+    case 2:
+      return load<int32_t>(indices, slot * 4);
+    default:
+      return load<int64_t>(indices, slot * 8);
   }
 }
 
@@ -73,7 +77,8 @@ int safe_equal(PyObject* a, PyObject* b) {
   }
   // A tuple never equals an object that compares natively.
   bool a_tuple = PyTuple_CheckExact(a), b_tuple = PyTuple_CheckExact(b);
-  if ((a_tuple || has_native_compare(a)) && (b_tuple || has_native_compare(b))) {
+  if ((a_tuple || has_native_compare(a)) &&
+      (b_tuple || has_native_compare(b))) {
     if (a_tuple || b_tuple) return 0;
     int result = PyObject_RichCompareBool(a, b, Py_EQ);
     if (result < 0) PyErr_Clear();
@@ -229,9 +234,8 @@ TensorFields tensor_fields(PyObject* object) {
   fields.requires_grad =
       autograd && (load<uint8_t>(autograd, layout->requires_grad) ||
                    load<const void*>(autograd, layout->grad_fn));
-  fields.has_forward_grad =
-      autograd && layout->forward_grad >= 0 &&
-      load<const void*>(autograd, layout->forward_grad);
+  fields.has_forward_grad = autograd && layout->forward_grad >= 0 &&
+                            load<const void*>(autograd, layout->forward_grad);
   fields.storage_offset = load<int64_t>(impl, layout->storage_offset);
   // c10::impl::SizesAndStrides: the dim, then inline arrays or one pointer.
   const char* shape = impl + layout->sizes_and_strides;

@@ -64,8 +64,9 @@ std::string object_text(PyObject* object) {
     text = string_text(repr.get());
     PyErr_Clear();
   } else if (PyFunction_Check(object)) {
-    text = "function " + string_text(reinterpret_cast<PyFunctionObject*>(object)
-                                         ->func_qualname);
+    text =
+        "function " +
+        string_text(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   } else if (PyModule_Check(object)) {
     const char* name = PyModule_GetName(object);
     PyErr_Clear();

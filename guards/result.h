@@ -92,12 +92,12 @@ inline Result<Ref> from_api(PyObject* object) {
 // failure. FJ_CHECK_OK(expression) does the same for a result not needed.
 #define FJ_TRY(declaration, ...) \
   FJ_TRY_(FJ_CONCAT(fj_result_, __LINE__), declaration, __VA_ARGS__)
-#define FJ_TRY_(name, declaration, ...)                              \
-  auto name = (__VA_ARGS__);                                         \
+#define FJ_TRY_(name, declaration, ...)                               \
+  auto name = (__VA_ARGS__);                                          \
   if (!name.ok()) return ::framejit::ForwardFailure(std::move(name)); \
   declaration = name.take()
-#define FJ_CHECK_OK(...)                                                       \
-  if (auto fj_status = (__VA_ARGS__); !fj_status.ok())                         \
+#define FJ_CHECK_OK(...)                               \
+  if (auto fj_status = (__VA_ARGS__); !fj_status.ok()) \
   return ::framejit::ForwardFailure(std::move(fj_status))
 
 // Converts a failed Result<T> into any Result<U>.
@@ -124,11 +124,11 @@ class InternalError {
  private:
   std::string message_;
 };
-#define FJ_CHECK(condition, ...)                                          \
-  do {                                                                    \
-    if (!(condition)) [[unlikely]]                                        \
-      throw ::framejit::InternalError(__FILE__, __LINE__,                 \
-                                      #condition " " __VA_ARGS__);        \
+#define FJ_CHECK(condition, ...)                                   \
+  do {                                                             \
+    if (!(condition)) [[unlikely]]                                 \
+      throw ::framejit::InternalError(__FILE__, __LINE__,          \
+                                      #condition " " __VA_ARGS__); \
   } while (0)
 
 }  // namespace framejit

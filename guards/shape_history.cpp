@@ -40,16 +40,18 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
       const TensorSpec& spec = set.tensor_specs()[guard.number];
       PyObject* value = sources.get(guard.source);
       TensorFields fields = value ? tensor_fields(value) : TensorFields();
-      if (!fields.valid || fields.dim != static_cast<int64_t>(spec.sizes.size()))
+      if (!fields.valid ||
+          fields.dim != static_cast<int64_t>(spec.sizes.size()))
         continue;
       for (size_t d = 0; d < spec.sizes.size(); ++d) {
-        if (spec.sizes[d].is_const() && !spec.sizes[d].is_const(fields.sizes[d]))
+        if (spec.sizes[d].is_const() &&
+            !spec.sizes[d].is_const(fields.sizes[d]))
           changed |= mark_dim(source_text(guard.source, code), d);
       }
     } else if (guard.kind == GuardKind::kEquals) {
       auto expected = int_value(guard.object.get());
-      auto actual = expected ? int_value(sources.get(guard.source))
-                             : std::nullopt;
+      auto actual =
+          expected ? int_value(sources.get(guard.source)) : std::nullopt;
       if (actual && *actual != *expected)
         changed |= mark_int(source_text(guard.source, code));
     }

@@ -1,7 +1,7 @@
 #include "guards/source.h"
 
-#include <bit>
 #include <structmember.h>
+#include <bit>
 
 #include "guards/object_layout.h"
 
@@ -44,9 +44,8 @@ Ref read_member(PyTypeObject* type, const char* name, PyObject* object) {
 // functools.partial and collections.deque, from their C modules.
 PyTypeObject* module_type(const char* module, const char* name) {
   Ref imported = Ref::steal(PyImport_ImportModule(module));
-  Ref type = imported
-                 ? Ref::steal(PyObject_GetAttrString(imported.get(), name))
-                 : nullptr;
+  Ref type = imported ? Ref::steal(PyObject_GetAttrString(imported.get(), name))
+                      : nullptr;
   if (!type || !PyType_Check(type.get())) {
     PyErr_Clear();
     return nullptr;
@@ -95,8 +94,8 @@ Ref slot_member(PyObject* object, PyObject* name, int64_t offset) {
       member->d_member->type != T_OBJECT_EX ||
       !PyObject_TypeCheck(object, member->d_common.d_type))
     return nullptr;
-  return Ref::borrow(*reinterpret_cast<PyObject**>(
-      reinterpret_cast<char*>(object) + offset));
+  return Ref::borrow(
+      *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) + offset));
 }
 
 Ref c_attribute(PyObject* object, PyObject* name) {
@@ -105,8 +104,10 @@ Ref c_attribute(PyObject* object, PyObject* name) {
                        Py_IS_TYPE(descriptor, &PyMemberDescr_Type)))
     return nullptr;
   Ref keep = Ref::borrow(descriptor);
-  Ref value = Ref::steal(Py_TYPE(descriptor)->tp_descr_get(
-      descriptor, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
+  Ref value = Ref::steal(
+      Py_TYPE(descriptor)
+          ->tp_descr_get(descriptor, object,
+                         reinterpret_cast<PyObject*>(Py_TYPE(object))));
   if (!value) PyErr_Clear();
   return value;
 }
@@ -137,15 +138,18 @@ Ref function_part(const Source* source, PyObject* base) {
   if (!PyFunction_Check(base)) return nullptr;
   auto* function = reinterpret_cast<PyFunctionObject*>(base);
   switch (source->kind) {
-    case SourceKind::kGlobals: return Ref::borrow(function->func_globals);
-    case SourceKind::kBuiltins: return Ref::borrow(function->func_builtins);
+    case SourceKind::kGlobals:
+      return Ref::borrow(function->func_globals);
+    case SourceKind::kBuiltins:
+      return Ref::borrow(function->func_builtins);
     case SourceKind::kClosureCell:
       return item(function->func_closure, source->index);
     case SourceKind::kDefault:
       return item(function->func_defaults, source->index);
     case SourceKind::kKwDefault:
       return dict_item(function->func_kwdefaults, source->key.get());
-    default: return Ref::borrow(function->func_code);
+    default:
+      return Ref::borrow(function->func_code);
   }
 }
 
@@ -197,7 +201,8 @@ Ref evaluate_step(const Source* source, PyObject* base) {
     case SourceKind::kClosureCell:
     case SourceKind::kDefault:
     case SourceKind::kKwDefault:
-    case SourceKind::kFunctionCode: return function_part(source, base);
+    case SourceKind::kFunctionCode:
+      return function_part(source, base);
     case SourceKind::kCellContents:
       return PyCell_Check(base) ? Ref::borrow(PyCell_GET(base)) : nullptr;
     case SourceKind::kInstanceDict: {
@@ -222,15 +227,19 @@ Ref evaluate_step(const Source* source, PyObject* base) {
       if (!PyType_Check(base)) return nullptr;
       return Ref::borrow(_PyType_Lookup(reinterpret_cast<PyTypeObject*>(base),
                                         source->key.get()));
-    case SourceKind::kDictItem: return dict_item(base, source->key.get());
-    case SourceKind::kDictKeyAt: return key_at(base, source->index);
+    case SourceKind::kDictItem:
+      return dict_item(base, source->key.get());
+    case SourceKind::kDictKeyAt:
+      return key_at(base, source->index);
     case SourceKind::kListItem:
       if (!PyList_Check(base) || source->index < 0 ||
           source->index >= PyList_GET_SIZE(base))
         return nullptr;
       return Ref::borrow(PyList_GET_ITEM(base, source->index));
-    case SourceKind::kTupleItem: return item(base, source->index);
-    case SourceKind::kDequeItem: return deque_item(base, source->index);
+    case SourceKind::kTupleItem:
+      return item(base, source->index);
+    case SourceKind::kDequeItem:
+      return deque_item(base, source->index);
     case SourceKind::kMethodSelf:
       if (PyCFunction_CheckExact(base)) {
         return Ref::borrow(PyCFunction_GET_SELF(base));
@@ -257,8 +266,10 @@ Ref evaluate_step(const Source* source, PyObject* base) {
       if (!type || source->index < 0 || source->index > 2) return nullptr;
       return read_member(type, kNames[source->index], base);
     }
-    case SourceKind::kPropertyFunc: return property_part(base, source->index);
-    case SourceKind::kGetSet: return c_attribute(base, source->key.get());
+    case SourceKind::kPropertyFunc:
+      return property_part(base, source->index);
+    case SourceKind::kGetSet:
+      return c_attribute(base, source->key.get());
     case SourceKind::kTensorGrad: {
       const TensorLayout* layout = tensor_layout();
       if (!layout || !layout->gradient || !layout->is_tensor(base))
@@ -267,17 +278,22 @@ Ref evaluate_step(const Source* source, PyObject* base) {
       if (!value) PyErr_Clear();
       return value;
     }
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 
 Ref evaluate_source(const Source* source, PyObject* const* args,
                     PyObject* function) {
   switch (source->kind) {
-    case SourceKind::kArg: return Ref::borrow(args[source->index]);
-    case SourceKind::kFunction: return Ref::borrow(function);
-    case SourceKind::kConst: return source->key;
-    default: break;
+    case SourceKind::kArg:
+      return Ref::borrow(args[source->index]);
+    case SourceKind::kFunction:
+      return Ref::borrow(function);
+    case SourceKind::kConst:
+      return source->key;
+    default:
+      break;
   }
   if (!source->base) return nullptr;
   Ref base = evaluate_source(source->base, args, function);
@@ -317,7 +333,8 @@ bool evaluate_int_step(const Source* source, PyObject* base, int64_t* out) {
                  : fields.strides[source->index];
       return true;
     }
-    default: return false;
+    default:
+      return false;
   }
 }
 

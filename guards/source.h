@@ -18,48 +18,49 @@
 namespace framejit {
 
 // One row per kind: FJ_SOURCE(name, has_base, uses `key`, uses `index`).
-#define FJ_SOURCE_KINDS(X)                                                     \
-  X(Arg, false, false, true)           /* bound parameter slot `index` */      \
-  X(Function, false, false, false)     /* the function object called */        \
-  X(Const, false, true, false)         /* the object `key` itself, kept alive */ \
-  X(Globals, true, false, false)       /* dict of a function */                \
-  X(Builtins, true, false, false)      /* dict of a function */                \
-  X(ClosureCell, true, false, true)    /* cell `index` of a function */        \
-  X(CellContents, true, false, false)                                          \
-  X(Default, true, false, true)        /* __defaults__[index] */               \
-  X(KwDefault, true, true, false)      /* __kwdefaults__[key] */               \
-  X(FunctionCode, true, false, false)  /* __code__ */                          \
-  X(InstanceDict, true, false, false)  /* __dict__ as a dict object */         \
-  X(InstanceAttr, true, true, false)   /* value of `key` in the instance       \
-                                          dict or inline values, no class */   \
-  X(SlotMember, true, true, true)      /* __slots__ member, byte offset */     \
-  X(TypeOf, true, false, false)                                                \
-  X(TypeAttr, true, true, false)       /* raw MRO look-up on a type */         \
-  X(DictItem, true, true, false)       /* dict.__getitem__ by key */           \
-  X(DictKeyAt, true, false, true)      /* index-th key in order */             \
-  X(ListItem, true, false, true)                                               \
-  X(TupleItem, true, false, true)                                              \
-  X(DequeItem, true, false, true)                                              \
-  X(MethodSelf, true, false, false)                                            \
-  X(MethodFunc, true, false, false)                                            \
-  X(WeakReferent, true, false, false)                                          \
-  X(PartialPart, true, false, true)    /* functools.partial: 0 func 1 args 2 kw */ \
-  X(PropertyFunc, true, false, true)   /* property 0 fget 1 fset 2 fdel;       \
-                                          static/classmethod: 0 */             \
-  X(GetSet, true, true, false)         /* C getset attribute `key`, marked     \
-                                          pure by its row */                   \
-  X(TensorGrad, true, false, false)    /* .grad: a tensor or None */           \
-  X(TensorSize, true, false, true)     /* int64 size of dim `index` */         \
-  X(TensorStride, true, false, true)                                           \
-  X(TensorOffset, true, false, false)                                          \
-  X(IntValue, true, false, false)      /* int64 value of a Python int */       \
-  X(FloatBits, true, false, false)     /* double of a Python float, as bits */
+#define FJ_SOURCE_KINDS(X)                                                    \
+  X(Arg, false, false, true)        /* bound parameter slot `index` */        \
+  X(Function, false, false, false)  /* the function object called */          \
+  X(Const, false, true, false)      /* the object `key` itself, kept alive */ \
+  X(Globals, true, false, false)    /* dict of a function */                  \
+  X(Builtins, true, false, false)   /* dict of a function */                  \
+  X(ClosureCell, true, false, true) /* cell `index` of a function */          \
+  X(CellContents, true, false, false)                                         \
+  X(Default, true, false, true)       /* __defaults__[index] */               \
+  X(KwDefault, true, true, false)     /* __kwdefaults__[key] */               \
+  X(FunctionCode, true, false, false) /* __code__ */                          \
+  X(InstanceDict, true, false, false) /* __dict__ as a dict object */         \
+  X(InstanceAttr, true, true, false)  /* value of `key` in the instance       \
+                                         dict or inline values, no class */   \
+  X(SlotMember, true, true, true)     /* __slots__ member, byte offset */     \
+  X(TypeOf, true, false, false)                                               \
+  X(TypeAttr, true, true, false)  /* raw MRO look-up on a type */             \
+  X(DictItem, true, true, false)  /* dict.__getitem__ by key */               \
+  X(DictKeyAt, true, false, true) /* index-th key in order */                 \
+  X(ListItem, true, false, true)                                              \
+  X(TupleItem, true, false, true)                                             \
+  X(DequeItem, true, false, true)                                             \
+  X(MethodSelf, true, false, false)                                           \
+  X(MethodFunc, true, false, false)                                           \
+  X(WeakReferent, true, false, false)                                         \
+  X(PartialPart, true, false,                                                 \
+    true) /* functools.partial: 0 func 1 args 2 kw */                         \
+  X(PropertyFunc, true, false, true) /* property 0 fget 1 fset 2 fdel;        \
+                                        static/classmethod: 0 */              \
+  X(GetSet, true, true, false)       /* C getset attribute `key`, marked      \
+                                        pure by its row */                    \
+  X(TensorGrad, true, false, false)  /* .grad: a tensor or None */            \
+  X(TensorSize, true, false, true)   /* int64 size of dim `index` */          \
+  X(TensorStride, true, false, true)                                          \
+  X(TensorOffset, true, false, false)                                         \
+  X(IntValue, true, false, false)  /* int64 value of a Python int */          \
+  X(FloatBits, true, false, false) /* double of a Python float, as bits */
 
 enum class SourceKind : uint8_t {
 #define X(name, ...) k##name,
   FJ_SOURCE_KINDS(X)
 #undef X
-  kCount,
+      kCount,
 };
 
 class Source {
@@ -79,9 +80,13 @@ class SourceArena {
   // by value for exact str and int.
   const Source* make(SourceKind kind, const Source* base = nullptr,
                      PyObject* key = nullptr, int64_t index = 0);
-  const Source* arg(int index) { return make(SourceKind::kArg, nullptr, nullptr, index); }
+  const Source* arg(int index) {
+    return make(SourceKind::kArg, nullptr, nullptr, index);
+  }
   const Source* function() { return make(SourceKind::kFunction); }
-  const Source* constant(PyObject* object) { return make(SourceKind::kConst, nullptr, object); }
+  const Source* constant(PyObject* object) {
+    return make(SourceKind::kConst, nullptr, object);
+  }
   size_t size() const { return nodes_.size(); }
   const Source* at(size_t id) const { return &nodes_[id]; }
 

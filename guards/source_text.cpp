@@ -8,8 +8,8 @@ namespace {
 // The name of a bound parameter slot: co_varnames has them in slot order.
 std::string slot_name(PyObject* code, int64_t index) {
   if (code && PyCode_Check(code)) {
-    Ref names = Ref::steal(
-        PyCode_GetVarnames(reinterpret_cast<PyCodeObject*>(code)));
+    Ref names =
+        Ref::steal(PyCode_GetVarnames(reinterpret_cast<PyCodeObject*>(code)));
     if (names && index >= 0 && index < PyTuple_GET_SIZE(names.get()))
       return string_text(PyTuple_GET_ITEM(names.get(), index));
     PyErr_Clear();
@@ -19,8 +19,8 @@ std::string slot_name(PyObject* code, int64_t index) {
 
 std::string free_name(PyObject* code, int64_t index) {
   if (code && PyCode_Check(code)) {
-    Ref names = Ref::steal(
-        PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(code)));
+    Ref names =
+        Ref::steal(PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(code)));
     if (names && index >= 0 && index < PyTuple_GET_SIZE(names.get()))
       return string_text(PyTuple_GET_ITEM(names.get(), index));
     PyErr_Clear();
@@ -64,9 +64,12 @@ std::string source_text(const Source* source, PyObject* code) {
   std::string index = std::to_string(source->index);
   std::string text;
   switch (source->kind) {
-    case SourceKind::kArg: return slot_name(code, source->index);
-    case SourceKind::kFunction: return "function";
-    case SourceKind::kConst: return object_text(source->key.get());
+    case SourceKind::kArg:
+      return slot_name(code, source->index);
+    case SourceKind::kFunction:
+      return "function";
+    case SourceKind::kConst:
+      return object_text(source->key.get());
     case SourceKind::kGlobals:
       if (source->base->kind == SourceKind::kFunction) return "G";
       return base() + ".__globals__";
@@ -83,46 +86,61 @@ std::string source_text(const Source* source, PyObject* code) {
           source->base->base->kind == SourceKind::kFunction)
         return free_name(code, source->base->index);
       return base() + ".cell_contents";
-    case SourceKind::kDefault: return base() + ".__defaults__[" + index + "]";
+    case SourceKind::kDefault:
+      return base() + ".__defaults__[" + index + "]";
     case SourceKind::kKwDefault:
       return base() + ".__kwdefaults__[" + object_text(source->key.get()) + "]";
-    case SourceKind::kFunctionCode: return base() + ".__code__";
-    case SourceKind::kInstanceDict: return base() + ".__dict__";
+    case SourceKind::kFunctionCode:
+      return base() + ".__code__";
+    case SourceKind::kInstanceDict:
+      return base() + ".__dict__";
     case SourceKind::kInstanceAttr:
     case SourceKind::kSlotMember:
     case SourceKind::kGetSet:
     case SourceKind::kTypeAttr:
       return base() + "." + string_text(source->key.get());
-    case SourceKind::kTypeOf: return called("type");
+    case SourceKind::kTypeOf:
+      return called("type");
     case SourceKind::kDictItem:
       if (module_item(source, code, &text)) return text;
       return base() + "[" + object_text(source->key.get()) + "]";
-    case SourceKind::kDictKeyAt: return called("list") + "[" + index + "]";
+    case SourceKind::kDictKeyAt:
+      return called("list") + "[" + index + "]";
     case SourceKind::kListItem:
     case SourceKind::kTupleItem:
-    case SourceKind::kDequeItem: return indexed();
-    case SourceKind::kMethodSelf: return base() + ".__self__";
-    case SourceKind::kMethodFunc: return base() + ".__func__";
-    case SourceKind::kWeakReferent: return base() + "()";
+    case SourceKind::kDequeItem:
+      return indexed();
+    case SourceKind::kMethodSelf:
+      return base() + ".__self__";
+    case SourceKind::kMethodFunc:
+      return base() + ".__func__";
+    case SourceKind::kWeakReferent:
+      return base() + "()";
     case SourceKind::kPartialPart: {
       static const char* const kNames[] = {".func", ".args", ".keywords"};
-      return base() + kNames[source->index >= 0 && source->index < 3
-                                 ? source->index
-                                 : 0];
+      return base() +
+             kNames[source->index >= 0 && source->index < 3 ? source->index
+                                                            : 0];
     }
     case SourceKind::kPropertyFunc: {
       static const char* const kNames[] = {".fget", ".fset", ".fdel"};
-      return base() + kNames[source->index >= 0 && source->index < 3
-                                 ? source->index
-                                 : 0];
+      return base() +
+             kNames[source->index >= 0 && source->index < 3 ? source->index
+                                                            : 0];
     }
-    case SourceKind::kTensorGrad: return base() + ".grad";
-    case SourceKind::kTensorSize: return base() + ".size(" + index + ")";
-    case SourceKind::kTensorStride: return base() + ".stride(" + index + ")";
-    case SourceKind::kTensorOffset: return base() + ".storage_offset()";
+    case SourceKind::kTensorGrad:
+      return base() + ".grad";
+    case SourceKind::kTensorSize:
+      return base() + ".size(" + index + ")";
+    case SourceKind::kTensorStride:
+      return base() + ".stride(" + index + ")";
+    case SourceKind::kTensorOffset:
+      return base() + ".storage_offset()";
     case SourceKind::kIntValue:
-    case SourceKind::kFloatBits: return base();
-    case SourceKind::kCount: break;
+    case SourceKind::kFloatBits:
+      return base();
+    case SourceKind::kCount:
+      break;
   }
   return "?";
 }

@@ -49,10 +49,11 @@ void measure(const char* name, std::unique_ptr<GuardSet> set,
   for (int i = 0; i < 200; ++i)
     evaluate(armed.guards(), args.data(), nullptr, objects.data(),
              symbols.data());
-  std::printf("%-34s %5zu guards  %8.1f ns  reference %8.1f us  emit %7.1f us"
-              "  %zu bytes\n",
-              name, count, best, (now_ns() - start) / 200e3, emitted / 1e3,
-              armed.code_size());
+  std::printf(
+      "%-34s %5zu guards  %8.1f ns  reference %8.1f us  emit %7.1f us"
+      "  %zu bytes\n",
+      name, count, best, (now_ns() - start) / 200e3, emitted / 1e3,
+      armed.code_size());
 }
 
 const Source* step(GuardSet& set, SourceKind kind, const Source* base,
@@ -116,7 +117,8 @@ def model(count):
     return Module({}, {str(i): Module({'w': fake.Parameter([4, 4]),
         'b': fake.Parameter([4])} if i % 2 else {}, {}) for i in range(count)})
 small, large = model(50), model(149)
-)", Py_file_input);
+)",
+      Py_file_input);
   auto get = [&](const char* name) {
     return PyDict_GetItemString(dict.get(), name);
   };
@@ -126,8 +128,8 @@ small, large = model(50), model(149)
     (void)tracer.begin(set.get()).ok();
     (void)tracer.stand_in(get("x"), set->sources().arg(0), dynamic).ok();
     (void)tracer.finish({}).ok();
-    measure(dynamic ? "one tensor, dynamic dim" : "one tensor",
-            std::move(set), {get("x")});
+    measure(dynamic ? "one tensor, dynamic dim" : "one tensor", std::move(set),
+            {get("x")});
   }
   {
     auto set = std::make_unique<GuardSet>();
@@ -135,9 +137,9 @@ small, large = model(50), model(149)
     (void)tracer.begin(set.get()).ok();
     for (const char* name : {"x", "y"}) {
       (void)tracer
-          .stand_in(get(name), step(*set, SourceKind::kDictItem,
-                                    set->sources().arg(0), name),
-                    0)
+          .stand_in(
+              get(name),
+              step(*set, SourceKind::kDictItem, set->sources().arg(0), name), 0)
           .ok();
     }
     (void)tracer.finish({}).ok();

@@ -239,8 +239,12 @@ PyObject* reduce(PyObject* const* arguments, bool mean) {
   result->set_requires_grad(x->requires_grad() && g_grad_enabled);
   return out.release();
 }
-PyObject* run_sum(PyObject* const* arguments) { return reduce(arguments, false); }
-PyObject* run_mean(PyObject* const* arguments) { return reduce(arguments, true); }
+PyObject* run_sum(PyObject* const* arguments) {
+  return reduce(arguments, false);
+}
+PyObject* run_mean(PyObject* const* arguments) {
+  return reduce(arguments, true);
+}
 
 PyObject* run_matmul(PyObject* const* arguments) {
   if (!is_tensor(arguments[0]) || !is_tensor(arguments[1]))
@@ -282,8 +286,10 @@ PyObject* run_reshape(PyObject* const* arguments) {
   if (!read_sizes(arguments[1], &sizes)) return nullptr;
   int64_t known = 1, wild = -1;
   for (size_t i = 0; i < sizes.size(); ++i) {
-    if (sizes[i] == -1) wild = static_cast<int64_t>(i);
-    else known *= sizes[i];
+    if (sizes[i] == -1)
+      wild = static_cast<int64_t>(i);
+    else
+      known *= sizes[i];
   }
   if (wild >= 0 && known != 0) sizes[wild] = x->numel() / known;
   int64_t numel = 1;
@@ -359,7 +365,9 @@ PyObject* filled(PyObject* sizes_object, double value) {
 PyObject* run_zeros(PyObject* const* arguments) {
   return filled(arguments[0], 0);
 }
-PyObject* run_ones(PyObject* const* arguments) { return filled(arguments[0], 1); }
+PyObject* run_ones(PyObject* const* arguments) {
+  return filled(arguments[0], 1);
+}
 
 constexpr Operation kOperations[] = {
     {"add", "x y", Shape::kBroadcast, false, run_elementwise<f_add, 2>},
@@ -425,14 +433,14 @@ PyObject* call_operation(size_t index, PyObject* self, PyObject* args,
   if (!bind_arguments(operation, positional, names.get(), &bound))
     return nullptr;
   if (has_stand_in(bound.data(), bound.size())) {
-    Ref callable = Ref::steal(PyObject_GetAttrString(
-        self ? reinterpret_cast<PyObject*>(g_tensor_base)
-             : PyImport_AddModule("fake"),
-        operation.name));
+    Ref callable = Ref::steal(
+        PyObject_GetAttrString(self ? reinterpret_cast<PyObject*>(g_tensor_base)
+                                    : PyImport_AddModule("fake"),
+                               operation.name));
     return callable ? trace_operation(callable.get(), bound) : nullptr;
   }
-  if (operation.shape != Shape::kBroadcast && operation.shape != Shape::kFactory &&
-      !is_tensor(bound[0]))
+  if (operation.shape != Shape::kBroadcast &&
+      operation.shape != Shape::kFactory && !is_tensor(bound[0]))
     return error("a tensor is needed");
   return operation.run(bound.data());
 }
@@ -517,19 +525,23 @@ Ref shape_tuple(PyObject* self) {
 }
 template <int kWhich>
 PyObject* get_field(PyObject* self, void*) {
-  static const char* const kNames[] = {"shape", "ndim", "requires_grad",
-                                       "grad", "dtype"};
+  static const char* const kNames[] = {"shape", "ndim", "requires_grad", "grad",
+                                       "dtype"};
   Impl* impl = impl_of(self);
   if (impl->trace) return trace_attribute(self, kNames[kWhich]);
   switch (kWhich) {
-    case 0: return shape_tuple(self).release();
-    case 1: return PyLong_FromLongLong(impl->dim);
-    case 2: return PyBool_FromLong(impl->requires_grad());
+    case 0:
+      return shape_tuple(self).release();
+    case 1:
+      return PyLong_FromLongLong(impl->dim);
+    case 2:
+      return PyBool_FromLong(impl->requires_grad());
     case 3: {
       PyObject* grad = reinterpret_cast<TensorObject*>(self)->grad;
       return Py_NewRef(grad ? grad : Py_None);
     }
-    default: return PyLong_FromLong(impl->dtype);
+    default:
+      return PyLong_FromLong(impl->dtype);
   }
 }
 int set_requires_grad(PyObject* self, PyObject* value, void*) {
@@ -662,13 +674,21 @@ PyObject* sym_operate(const char* name, std::vector<PyObject*> operands) {
   Ref function = operator_function(name);
   return function ? trace_operation(function.get(), operands) : nullptr;
 }
-PyObject* sym_add(PyObject* a, PyObject* b) { return sym_operate("add", {a, b}); }
-PyObject* sym_sub(PyObject* a, PyObject* b) { return sym_operate("sub", {a, b}); }
-PyObject* sym_mul(PyObject* a, PyObject* b) { return sym_operate("mul", {a, b}); }
+PyObject* sym_add(PyObject* a, PyObject* b) {
+  return sym_operate("add", {a, b});
+}
+PyObject* sym_sub(PyObject* a, PyObject* b) {
+  return sym_operate("sub", {a, b});
+}
+PyObject* sym_mul(PyObject* a, PyObject* b) {
+  return sym_operate("mul", {a, b});
+}
 PyObject* sym_floordiv(PyObject* a, PyObject* b) {
   return sym_operate("floordiv", {a, b});
 }
-PyObject* sym_mod(PyObject* a, PyObject* b) { return sym_operate("mod", {a, b}); }
+PyObject* sym_mod(PyObject* a, PyObject* b) {
+  return sym_operate("mod", {a, b});
+}
 PyObject* sym_truediv(PyObject* a, PyObject* b) {
   return sym_operate("truediv", {a, b});
 }
@@ -774,10 +794,10 @@ const Operation* operation_of(PyObject* callable, PyObject** self) {
     return &kOperations[definition - g_functions];
   if (definition < g_methods || definition >= g_methods + kNumOperations) {
     // operator.add and its like: the row of that name.
-    PyObject* module = PyCFunction_Check(callable)
-                           ? reinterpret_cast<PyCFunctionObject*>(callable)
-                                 ->m_module
-                           : nullptr;
+    PyObject* module =
+        PyCFunction_Check(callable)
+            ? reinterpret_cast<PyCFunctionObject*>(callable)->m_module
+            : nullptr;
     if (!module || !PyUnicode_Check(module) ||
         PyUnicode_CompareWithASCIIString(module, "_operator") != 0)
       return nullptr;
@@ -843,10 +863,10 @@ PyObject* create_module() {
   PyDict_SetItemString(dict, "__builtins__", PyEval_GetBuiltins());
   Ref result = Ref::steal(PyRun_String(kPrelude, Py_file_input, dict, dict));
   if (!result) return nullptr;
-  g_tensor = reinterpret_cast<PyTypeObject*>(
-      PyDict_GetItemString(dict, "Tensor"));
-  g_parameter = reinterpret_cast<PyTypeObject*>(
-      PyDict_GetItemString(dict, "Parameter"));
+  g_tensor =
+      reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(dict, "Tensor"));
+  g_parameter =
+      reinterpret_cast<PyTypeObject*>(PyDict_GetItemString(dict, "Parameter"));
   return module.release();
 }
 

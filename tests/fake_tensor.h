@@ -67,8 +67,7 @@ struct Impl {
 };
 
 struct TensorObject {
-  PyObject_HEAD
-  Impl* impl;
+  PyObject_HEAD Impl* impl;
   PyObject* grad;
 };
 
@@ -84,8 +83,16 @@ Impl* impl_of(PyObject* tensor);
 Ref make_tensor(PyTypeObject* type, const std::vector<int64_t>& sizes);
 
 // ---- operations: one row each
-enum class Shape { kBroadcast, kReduce, kMatmul, kReshape, kTranspose, kSame,
-                   kFactory, kOpaque };
+enum class Shape {
+  kBroadcast,
+  kReduce,
+  kMatmul,
+  kReshape,
+  kTranspose,
+  kSame,
+  kFactory,
+  kOpaque
+};
 struct Operation {
   const char* name;
   const char* parameters;  // "x y?": names, ? optional
@@ -113,8 +120,7 @@ PyObject* sym_int(PyObject* sym);
 
 // A symbolic value: expression and the Python type it stands for.
 struct SymObject {
-  PyObject_HEAD
-  Expr* expr;
+  PyObject_HEAD Expr* expr;
   PyTypeObject* stands_for;
 };
 

@@ -33,19 +33,21 @@ PyObject* gradient(PyObject* tensor) {
 bool is_stand_in(PyObject* object) {
   return object && is_tensor(object) && impl_of(object)->trace;
 }
-bool is_sym(PyObject* object) {
-  return object && Py_TYPE(object) == g_sym_int;
-}
+bool is_sym(PyObject* object) { return object && Py_TYPE(object) == g_sym_int; }
 const Expr& expr_in(PyObject* sym) {
   return *reinterpret_cast<SymObject*>(sym)->expr;
 }
 
 std::string argument_text(const NodeArgument& argument) {
   switch (argument.kind) {
-    case NodeArgument::Kind::kNode: return "%" + std::to_string(argument.node);
-    case NodeArgument::Kind::kObject: return object_text(argument.object.get());
-    case NodeArgument::Kind::kExpr: return argument.expr.str();
-    default: break;
+    case NodeArgument::Kind::kNode:
+      return "%" + std::to_string(argument.node);
+    case NodeArgument::Kind::kObject:
+      return object_text(argument.object.get());
+    case NodeArgument::Kind::kExpr:
+      return argument.expr.str();
+    default:
+      break;
   }
   std::string text;
   for (const NodeArgument& item : argument.items)
@@ -115,15 +117,18 @@ namespace {
 Ref argument_value(const NodeArgument& argument, const std::vector<Ref>& values,
                    const int64_t* symbols) {
   switch (argument.kind) {
-    case NodeArgument::Kind::kNode: return values[argument.node];
-    case NodeArgument::Kind::kObject: return argument.object;
+    case NodeArgument::Kind::kNode:
+      return values[argument.node];
+    case NodeArgument::Kind::kObject:
+      return argument.object;
     case NodeArgument::Kind::kExpr: {
       int64_t value = argument.expr.evaluate(symbols);
       return Ref::steal(argument.expr.op() >= ExprOp::kEq
                             ? PyBool_FromLong(value)
                             : PyLong_FromLongLong(value));
     }
-    default: break;
+    default:
+      break;
   }
   Ref tuple = Ref::steal(PyTuple_New(argument.items.size()));
   for (size_t i = 0; tuple && i < argument.items.size(); ++i) {
@@ -155,8 +160,9 @@ bool FakeGraph::run(PyObject* const* objects, const int64_t* symbols,
     if (node.input >= 0) {
       bool written = std::find(mutated.begin(), mutated.end(),
                                static_cast<int>(i)) != mutated.end();
-      values.push_back(written ? call_method(objects[node.input], "clone", nullptr)
-                               : Ref::borrow(objects[node.input]));
+      values.push_back(written
+                           ? call_method(objects[node.input], "clone", nullptr)
+                           : Ref::borrow(objects[node.input]));
     } else {
       std::vector<Ref> args;
       std::vector<PyObject*> raw;
@@ -277,8 +283,8 @@ Result<std::unique_ptr<ForeignGraph>> FakeTracer::finish(
 
 std::vector<std::pair<Ref, std::vector<Ref>>> FakeTracer::state_now() {
   if (g_grad_enabled == grad_at_start_) return {};
-  Ref function = Ref::steal(PyObject_GetAttrString(PyImport_AddModule("fake"),
-                                                   "set_grad_enabled"));
+  Ref function = Ref::steal(
+      PyObject_GetAttrString(PyImport_AddModule("fake"), "set_grad_enabled"));
   std::vector<Ref> args{Ref::borrow(g_grad_enabled ? Py_True : Py_False)};
   return {{function, args}};
 }
@@ -388,10 +394,10 @@ const Source* FakeTracer::source_of(PyObject* object) {
 CalleeClass FakeTracer::classify_callee(PyObject* callable) {
   PyObject* self;
   if (const Operation* operation = operation_of(callable, &self)) {
-    PyObject* module = PyCFunction_Check(callable)
-                           ? reinterpret_cast<PyCFunctionObject*>(callable)
-                                 ->m_module
-                           : nullptr;
+    PyObject* module =
+        PyCFunction_Check(callable)
+            ? reinterpret_cast<PyCFunctionObject*>(callable)->m_module
+            : nullptr;
     // operator.add is Python's, not ours.
     if (module && PyUnicode_Check(module) &&
         PyUnicode_CompareWithASCIIString(module, "_operator") == 0)
@@ -418,10 +424,9 @@ CalleeClass FakeTracer::classify_callee(PyObject* callable) {
                ? CalleeClass::kUnknown
                : CalleeClass::kInline;
   }
-  PyObject* module = definition
-                         ? reinterpret_cast<PyCFunctionObject*>(callable)
-                               ->m_module
-                         : nullptr;
+  PyObject* module =
+      definition ? reinterpret_cast<PyCFunctionObject*>(callable)->m_module
+                 : nullptr;
   if (!module || !PyUnicode_Check(module) ||
       PyUnicode_CompareWithASCIIString(module, "fake") != 0)
     return CalleeClass::kNotForeign;
@@ -486,8 +491,9 @@ Result<Ref> FakeTracer::operate(PyObject* function,
   if (any_tensor) {
     const Operation* operation = operation_of(function, &self);
     if (!operation)
-      return broke(PyCFunction_Check(function) ? BreakReason::kDataDependentValue
-                                               : BreakReason::kUnknownTorchCallee,
+      return broke(PyCFunction_Check(function)
+                       ? BreakReason::kDataDependentValue
+                       : BreakReason::kUnknownTorchCallee,
                    object_text(function));
     std::vector<PyObject*> bound;
     if (!bind_arguments(*operation, operands, nullptr, &bound)) {
@@ -621,7 +627,8 @@ Result<std::vector<Expr>> FakeTracer::shape_of(
         for (size_t i = 0; i < sizes.size(); ++i) {
           Expr& to = out[out.size() - sizes.size() + i];
           if (sizes[i].is_const(1)) continue;
-          if (to.is_const(1)) to = sizes[i];
+          if (to.is_const(1))
+            to = sizes[i];
           else if (!same_size(to, sizes[i]))
             return broke(BreakReason::kLeafRaised, "sizes do not match");
         }
@@ -653,8 +660,10 @@ Result<std::vector<Expr>> FakeTracer::shape_of(
       for (const Expr& size : first) total = total * size;
       int wild = -1;
       for (size_t i = 0; i < sizes.size(); ++i) {
-        if (sizes[i].is_const(-1)) wild = static_cast<int>(i);
-        else known = known * sizes[i];
+        if (sizes[i].is_const(-1))
+          wild = static_cast<int>(i);
+        else
+          known = known * sizes[i];
       }
       if (wild >= 0) {
         sizes[wild] = floor_div(total, known);
@@ -664,10 +673,15 @@ Result<std::vector<Expr>> FakeTracer::shape_of(
         return broke(BreakReason::kLeafRaised, "wrong number of elements");
       return sizes;
     }
-    case Shape::kTranspose: std::reverse(first.begin(), first.end()); return first;
-    case Shape::kSame: return first;
-    case Shape::kFactory: return size_list(bound[0]);
-    case Shape::kOpaque: break;
+    case Shape::kTranspose:
+      std::reverse(first.begin(), first.end());
+      return first;
+    case Shape::kSame:
+      return first;
+    case Shape::kFactory:
+      return size_list(bound[0]);
+    case Shape::kOpaque:
+      break;
   }
   return broke(operation.in_place ? BreakReason::kUnknownTorchCallee
                                   : BreakReason::kDataDependentValue,
@@ -682,8 +696,7 @@ Result<Ref> FakeTracer::record(const Operation& operation, PyObject* callable,
   node.span = location_;
   bool requires_grad = false;
   for (PyObject* object : bound) {
-    FJ_TRY(NodeArgument argument,
-           this->argument(object ? object : Py_None));
+    FJ_TRY(NodeArgument argument, this->argument(object ? object : Py_None));
     node.args.push_back(std::move(argument));
     if (object && is_tensor(object))
       requires_grad = requires_grad || impl_of(object)->requires_grad();
@@ -770,7 +783,8 @@ Result<Ref> FakeTracer::sym_operate(const std::string& name, PyObject* function,
       {"floordiv", floor_div, false},
       {"mod", mod, false},
       {"eq", expr_eq, true},
-      {"ne", [](const Expr& a, const Expr& b) { return expr_not(expr_eq(a, b)); },
+      {"ne",
+       [](const Expr& a, const Expr& b) { return expr_not(expr_eq(a, b)); },
        true},
       {"lt", expr_lt, true},
       {"le", expr_le, true},
@@ -787,7 +801,8 @@ Result<Ref> FakeTracer::sym_operate(const std::string& name, PyObject* function,
     }
   }
   for (const Row& row : kRows) {
-    std::string plain = name.size() > 1 && name[0] == 'i' ? name.substr(1) : name;
+    std::string plain =
+        name.size() > 1 && name[0] == 'i' ? name.substr(1) : name;
     if ((name != row.name && plain != row.name) ||
         exprs.size() != operands.size())
       continue;

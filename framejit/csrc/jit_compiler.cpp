@@ -87,11 +87,11 @@ void mark_generated_code(const bytecode::CaptureOutcome& outcome) {
 }
 
 // Runs the backend on the captured graph, if there is one.
-Result<backend::CompiledGraph> compile_graph(
-    const CompileRequest& request, bytecode::CaptureOutcome& outcome,
-    PyObject* const* objects) {
-  if (!outcome.graph || (outcome.graph->num_operations() == 0 &&
-                         outcome.num_outputs == 0)) {
+Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
+                                             bytecode::CaptureOutcome& outcome,
+                                             PyObject* const* objects) {
+  if (!outcome.graph ||
+      (outcome.graph->num_operations() == 0 && outcome.num_outputs == 0)) {
     return backend::CompiledGraph{};
   }
   const auto* options = static_cast<const CompileOptions*>(request.options);
@@ -157,9 +157,8 @@ Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
     history->observe(guards, request.args, request.function, request.code);
   }
   backend::CompiledGraph graph = compiled.take();
-  auto entry = std::make_shared<JitEntry>(std::move(outcome),
-                                          std::move(graph.executor),
-                                          std::move(graph.info));
+  auto entry = std::make_shared<JitEntry>(
+      std::move(outcome), std::move(graph.executor), std::move(graph.info));
   entry->arm(request.args, request.function);
   times.guards_ms = stopwatch.milliseconds();
   entry->times = times;
@@ -218,7 +217,8 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
   if (!built.ok()) {
     // An exception of the user's own program escaped: eager will raise it.
     std::string text = take_error_text();
-    return give_up(request, Break{BreakReason::kUnsupportedException, text, {}});
+    return give_up(request,
+                   Break{BreakReason::kUnsupportedException, text, {}});
   }
   outcome.entry = built.take();
   log_compilation(request.function,

@@ -113,9 +113,7 @@ PyObject* symbolic_value(const Expr& expr, const int64_t* symbols) {
   }
 }
 
-bool is_read(const Step& step) {
-  return step.kind <= Step::Kind::kFunction;
-}
+bool is_read(const Step& step) { return step.kind <= Step::Kind::kFunction; }
 
 // The value of a step that only reads; null without an error for the others.
 PyObject* read_step(const Step& step, PyObject* const* objects,

@@ -25,11 +25,11 @@ struct CompileTimes {
 class JitEntry final : public CacheEntry {
  public:
   // guards: frozen from here on. Throws nothing.
-  JitEntry(bytecode::CaptureOutcome outcome,
-           std::unique_ptr<Executor> executor, backend::CompiledInfo info);
+  JitEntry(bytecode::CaptureOutcome outcome, std::unique_ptr<Executor> executor,
+           backend::CompiledInfo info);
 
-  bool match_slow(PyObject* const* args, PyObject* function,
-                  PyObject** objects, int64_t* symbols) override;
+  bool match_slow(PyObject* const* args, PyObject* function, PyObject** objects,
+                  int64_t* symbols) override;
   PyObject* finish(PyObject* const* objects, const int64_t* symbols,
                    PyObject* const* outputs, PyObject* function) override;
   bool finish_runs_code() const override { return runs_code_; }

@@ -23,8 +23,8 @@ py::object own(Ref object) {
   return py::reinterpret_steal<py::object>(object.release());
 }
 
-std::unique_ptr<CompileOptions> make_options(py::object backend,
-                                             bool fullgraph, py::object dynamic,
+std::unique_ptr<CompileOptions> make_options(py::object backend, bool fullgraph,
+                                             py::object dynamic,
                                              py::object options) {
   auto result = std::make_unique<CompileOptions>();
   if (py::isinstance<py::str>(backend)) {
@@ -40,8 +40,8 @@ std::unique_ptr<CompileOptions> make_options(py::object backend,
 
 py::object compile_function(py::object function, py::object options) {
   const auto* key = options.cast<const CompileOptions*>();
-  return own(Ref::steal(
-      make_compiled_function(function.ptr(), key, options.ptr())));
+  return own(
+      Ref::steal(make_compiled_function(function.ptr(), key, options.ptr())));
 }
 
 CompiledFunction* as_compiled(py::handle object) {

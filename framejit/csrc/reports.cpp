@@ -29,10 +29,10 @@ std::string source_line(const Span& span) {
   ErrorGuard error;
   auto* code = reinterpret_cast<PyCodeObject*>(span.code.get());
   Ref linecache = Ref::steal(PyImport_ImportModule("linecache"));
-  Ref text = linecache ? Ref::steal(PyObject_CallMethod(
-                             linecache.get(), "getline", "Oi",
-                             code->co_filename, line))
-                       : Ref();
+  Ref text =
+      linecache ? Ref::steal(PyObject_CallMethod(linecache.get(), "getline",
+                                                 "Oi", code->co_filename, line))
+                : Ref();
   Ref stripped =
       text ? Ref::steal(PyObject_CallMethod(text.get(), "strip", nullptr))
            : Ref();
@@ -60,9 +60,9 @@ struct LibraryPaths {
 
 std::string package_directory(const char* module) {
   Ref package = Ref::steal(PyImport_ImportModule(module));
-  Ref file = package ? Ref::steal(PyObject_GetAttrString(package.get(),
-                                                         "__file__"))
-                     : Ref();
+  Ref file = package
+                 ? Ref::steal(PyObject_GetAttrString(package.get(), "__file__"))
+                 : Ref();
   PyErr_Clear();
   std::string path = file ? text_of(file.get()) : "";
   size_t slash = path.rfind('/');
@@ -70,9 +70,9 @@ std::string package_directory(const char* module) {
 }
 
 const LibraryPaths& library_paths() {
-  static const auto* paths = new LibraryPaths{
-      package_directory("os"), package_directory("torch"),
-      package_directory("framejit")};
+  static const auto* paths =
+      new LibraryPaths{package_directory("os"), package_directory("torch"),
+                       package_directory("framejit")};
   return *paths;
 }
 
@@ -81,8 +81,8 @@ bool set_item(PyObject* dict, const char* key, Ref value) {
 }
 
 Ref text_object(const std::string& text) {
-  return Ref::steal(PyUnicode_DecodeUTF8(text.data(), Py_ssize_t(text.size()),
-                                         "replace"));
+  return Ref::steal(
+      PyUnicode_DecodeUTF8(text.data(), Py_ssize_t(text.size()), "replace"));
 }
 
 template <class Items, class Convert>
@@ -129,8 +129,8 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
   Ref symbols = list_of(entry.guards().symbols(), [&](const Symbol& symbol) {
     return text_object(source_text(symbol.source, code));
   });
-  Ref residual = outcome.residual_code ? outcome.residual_code
-                                       : Ref::borrow(Py_None);
+  Ref residual =
+      outcome.residual_code ? outcome.residual_code : Ref::borrow(Py_None);
   Ref resumes = list_of(outcome.resume_codes, [](const Ref& c) { return c; });
   Ref breaks = list_of(outcome.breaks, break_object);
   Ref kernels = list_of(info.kernels, text_object);
@@ -184,8 +184,8 @@ std::string take_error_text() {
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  std::string text = type ? reinterpret_cast<PyTypeObject*>(type)->tp_name
-                          : "unknown error";
+  std::string text =
+      type ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "unknown error";
   if (value) text += ": " + text_of(value);
   Py_XDECREF(type);
   Py_XDECREF(value);

@@ -47,8 +47,8 @@ TEST(Callees, PublicFunctionsAreKnown) {
     if (row.kind == CalleeClass::kUnknown && !row.from_table)
       missing += name + " ";
     // Functions of the standard library that torch modules import are not ours.
-    bool torch_own = canonical_name(PyTuple_GET_ITEM(pair, 1))
-                         .starts_with("torch");
+    bool torch_own =
+        canonical_name(PyTuple_GET_ITEM(pair, 1)).starts_with("torch");
     if (row.kind == CalleeClass::kNotForeign && torch_own)
       missing += name + "(not foreign) ";
   }
@@ -58,10 +58,11 @@ TEST(Callees, PublicFunctionsAreKnown) {
 TEST(Callees, RowsAreNotDead) {
   testing::start_torch();
   // Loaded lazily by torch itself.
-  exec("import torch.utils.checkpoint, torch._dynamo.external_utils, "
-       "torch.onnx, torch.fx, torch.func, torch.compiler, torch.utils.dlpack, "
-       "torch._higher_order_ops, torch.package, torch._export, torch._lazy, "
-       "torch.masked, torch.nested, torch.testing, torch._inductor");
+  exec(
+      "import torch.utils.checkpoint, torch._dynamo.external_utils, "
+      "torch.onnx, torch.fx, torch.func, torch.compiler, torch.utils.dlpack, "
+      "torch._higher_order_ops, torch.package, torch._export, torch._lazy, "
+      "torch.masked, torch.nested, torch.testing, torch._inductor");
   std::string dead;
   for (const std::string& name : callee_table_names()) {
     if (name.find('<') != std::string::npos) continue;

@@ -142,8 +142,8 @@ TEST_F(IrTest, Text) {
   meta.requires_grad = true;
   Value* x = graph.add_input("x", meta);
   graph.add_symbol_input("s0", Expr::symbol(0));
-  Value* a = append(graph, "aten::add", "Tensor",
-                    {Arg(x), Arg(2.0), Arg(int64_t{1})});
+  Value* a =
+      append(graph, "aten::add", "Tensor", {Arg(x), Arg(2.0), Arg(int64_t{1})});
   graph.set_outputs({Arg(a), Arg()});
   EXPECT_EQ(graph.str(),
             "graph(%0 \"x\" : f32[s0, 4] strides[1, s0] cpu grad, "

@@ -118,7 +118,8 @@ TEST(Passes, EveryPassSaysWhyItStandsThere) {
 // ---- text
 
 TEST(Text, RoundTripOfEveryArgumentForm) {
-  auto graph = parsed(R"(graph(%0 "x" : f32[s0, 4] strides[1, s0] offset(3) cpu grad, %1 "s0" : int(s0)) {
+  auto graph = parsed(
+      R"(graph(%0 "x" : f32[s0, 4] strides[1, s0] offset(3) cpu grad, %1 "s0" : int(s0)) {
   enter torch._C._set_grad_enabled(False) @keep
   %2 = torch.cos(%0) : f32[s0, 4] cpu
   [%3, %4] = torch.split(%2, [1, (2,), (), "a \"quoted\" word"], dim=0) : f32[1, 4] cpu, other @backward
@@ -139,7 +140,8 @@ TEST(Text, RoundTripOfEveryArgumentForm) {
 TEST(Text, ErrorsSayWhere) {
   testing::start_torch();
   for (const char* text :
-       {"graph() { return (%1) }", "graph(", "graph() {\n %1 = nothing.at.all()",
+       {"graph() { return (%1) }", "graph(",
+        "graph() {\n %1 = nothing.at.all()",
         "graph(%0 \"x\" : f99[1] cpu) { return () }",
         "graph(%0 \"x\" : f32[1] cpu, %0 \"y\" : f32[1] cpu) { return () }",
         "graph() { return () } more", "graph() {\n return ($3)\n}"}) {

@@ -149,15 +149,14 @@ TEST_F(TracerTest, RecordsCallsAndMethods) {
   Ref real = eval("torch.arange(3., 13.)");
   auto outputs = replay(*graph, {real});
   testing::set_global("value", real.get());
-  EXPECT_TRUE(testing::same(testing::tensor(outputs[0]),
-                            testing::tensor(eval(
-                                "value.cos().cos() * value"))));
+  EXPECT_TRUE(
+      testing::same(testing::tensor(outputs[0]),
+                    testing::tensor(eval("value.cos().cos() * value"))));
 }
 
 TEST_F(TracerTest, StandInsLookLikeTheirTensors) {
   Ref p = input("torch.nn.Parameter(torch.ones(2, 3))");
-  EXPECT_EQ(Py_TYPE(p.get()),
-            reinterpret_cast<PyTypeObject*>(ParameterClass));
+  EXPECT_EQ(Py_TYPE(p.get()), reinterpret_cast<PyTypeObject*>(ParameterClass));
   EXPECT_EQ(attribute(p, "requires_grad").get(), Py_True);
   EXPECT_EQ(attribute(p, "grad").get(), Py_None);
   Ref shape = attribute(p, "shape");
@@ -326,9 +325,8 @@ TEST_F(TracerTest, RunningStatisticsAreMutations) {
   Ref mean = input("torch.zeros(3)", 1);
   Ref var = input("torch.ones(3)", 2);
   Ref none = eval("None");
-  Ref y = call("torch.batch_norm",
-               {x, none, none, mean, var, eval("True"), eval("0.1"),
-                eval("1e-5"), eval("False")});
+  Ref y = call("torch.batch_norm", {x, none, none, mean, var, eval("True"),
+                                    eval("0.1"), eval("1e-5"), eval("False")});
   ASSERT_TRUE(y) << last_break_->detail;
   auto graph = finish({y});
   EXPECT_EQ(graph->mutated_inputs, (std::vector<int>{1, 2}));
@@ -504,8 +502,7 @@ TEST_F(TracerTest, ThreadStateIsGuarded) {
     size_t bar = text.find('|');
     exec(text.substr(0, bar));
     EXPECT_FALSE(holds()) << text;
-    EXPECT_NE(tensor_layout()->explain_thread_state(guards_.thread_state()),
-              "")
+    EXPECT_NE(tensor_layout()->explain_thread_state(guards_.thread_state()), "")
         << text;
     exec(text.substr(bar + 1));
     EXPECT_TRUE(holds()) << text;

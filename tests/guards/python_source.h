@@ -18,8 +18,8 @@ class PythonSource {
     PyDict_SetItemString(dict_.get(), "__name__", name.get());
   }
   void run(const std::string& source) {
-    Ref result = Ref::steal(PyRun_String(source.c_str(), Py_file_input,
-                                         dict_.get(), dict_.get()));
+    Ref result = Ref::steal(
+        PyRun_String(source.c_str(), Py_file_input, dict_.get(), dict_.get()));
     if (!result) {
       PyErr_Print();
       ADD_FAILURE() << source;

@@ -1,5 +1,5 @@
-// Re-arming: fast forms fail, facts hold; predicates neither pile up nor thrash,
-// nothing leaks, and no dead object is touched.
+// Re-arming: fast forms fail, facts hold; predicates neither pile up nor
+// thrash, nothing leaks, and no dead object is touched.
 #include <chrono>
 
 #include "guard_harness.h"
@@ -96,11 +96,12 @@ TEST_F(ArmedGuardsTest, ManyLayoutsEndInLookups) {
   ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
   for (int i = 0; i < 60; ++i) {
     // Keys in another order and place every time.
-    EXPECT_TRUE(check(
-        armed, "l = Layer(1); d = dict(l.__dict__); l.__dict__ = {}\n"
-               "for i in range(" + std::to_string(i % 17) +
-               "): l.__dict__['k%d' % i] = 0\n"
-               "l.__dict__.update(d); args[0] = l"));
+    EXPECT_TRUE(check(armed,
+                      "l = Layer(1); d = dict(l.__dict__); l.__dict__ = {}\n"
+                      "for i in range(" +
+                          std::to_string(i % 17) +
+                          "): l.__dict__['k%d' % i] = 0\n"
+                          "l.__dict__.update(d); args[0] = l"));
   }
   EXPECT_LE(armed.num_rearmed(), 15u);
   EXPECT_FALSE(check(armed, "l.forward_hook = 1"));
@@ -139,10 +140,11 @@ TEST_F(ArmedGuardsTest, KeepsNoModelAliveAndTouchesNoDeadOne) {
 }
 
 TEST_F(ArmedGuardsTest, NothingLeaks) {
-  python.run("import sys\n"
-             "watched = [Layer, layers[0], layers[0].parameters, None,\n"
-             "           layers[0].parameters['weight']]\n"
-             "def counts(): return [sys.getrefcount(o) for o in watched[:3]]");
+  python.run(
+      "import sys\n"
+      "watched = [Layer, layers[0], layers[0].parameters, None,\n"
+      "           layers[0].parameters['weight']]\n"
+      "def counts(): return [sys.getrefcount(o) for o in watched[:3]]");
   Ref before = python.value("counts()");
   for (int i = 0; i < 50; ++i) {
     ArmedGuards armed(layer_guards());
@@ -315,12 +317,12 @@ def rebuild(o, depth=0):
           spec.device_index = fields.device_index;
           spec.requires_grad = fields.requires_grad;
           for (int64_t d = 0; d < fields.dim; ++d) {
-            spec.sizes.push_back(
-                random(2) ? Expr(fields.sizes[d])
-                          : Expr::symbol(set->add_symbol(
-                                sources.make(SourceKind::kTensorSize, source,
-                                             nullptr, d),
-                                fields.sizes[d])));
+            spec.sizes.push_back(random(2)
+                                     ? Expr(fields.sizes[d])
+                                     : Expr::symbol(set->add_symbol(
+                                           sources.make(SourceKind::kTensorSize,
+                                                        source, nullptr, d),
+                                           fields.sizes[d])));
             spec.strides.push_back(Expr(fields.strides[d]));
           }
           set->add_tensor(source, spec);

@@ -62,8 +62,7 @@ TEST(ExprTest, OverflowIsAFailureNotANumber) {
   EXPECT_FALSE(product.try_evaluate(&big, &value));
   EXPECT_THROW(product.evaluate(&big), InternalError);
   int64_t zero = 0;
-  EXPECT_FALSE(
-      floor_div(Expr(1), Expr::symbol(0)).try_evaluate(&zero, &value));
+  EXPECT_FALSE(floor_div(Expr(1), Expr::symbol(0)).try_evaluate(&zero, &value));
 }
 
 // Random expressions: text parses back to the same node, and the value is

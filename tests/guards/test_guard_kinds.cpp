@@ -126,65 +126,83 @@ class GuardKinds : public testing::Test {
 };
 
 TEST_F(GuardKinds, Values) {
-  run_case({"TypeIs", "args = (make(x=1),)",
+  run_case({"TypeIs",
+            "args = (make(x=1),)",
             [](Build& b) { b.guard(G::kTypeIs, b.arg(), "Obj"); },
             {{"pass", true},
              {"args = (make(),)", true},
              {"args[0].__class__ = Other", false},
              {"args = (Other(),)", false},
              {"args = (1,)", false}}});
-  run_case({"Is", "o = make(); args = (o,)",
+  run_case({"Is",
+            "o = make(); args = (o,)",
             [](Build& b) { b.guard(G::kIs, b.arg(), "o"); },
             {{"pass", true}, {"args = (make(),)", false}}});
-  run_case({"Is None", "args = (None,)",
-            [](Build& b) { b.guard(G::kEquals, b.arg(), "None"); },
-            {{"pass", true}, {"args = (0,)", false}, {"args = (False,)", false}}});
-  run_case({"Equals int", "args = (1024,)",
+  run_case(
+      {"Is None",
+       "args = (None,)",
+       [](Build& b) { b.guard(G::kEquals, b.arg(), "None"); },
+       {{"pass", true}, {"args = (0,)", false}, {"args = (False,)", false}}});
+  run_case({"Equals int",
+            "args = (1024,)",
             [](Build& b) { b.guard(G::kEquals, b.arg(), "1024"); },
             {{"args = (int('1024'),)", true},
              {"args = (1025,)", false},
              {"args = (-1024,)", false},
              {"args = (1024.0,)", false}}});
-  run_case({"Equals big int", "args = (10**40,)",
-            [](Build& b) { b.guard(G::kEquals, b.arg(), "10**40"); },
-            {{"args = (int('1' + '0'*40),)", true}, {"args = (10**41,)", false}}});
-  run_case({"Equals two digits", "args = (2**40,)",
+  run_case(
+      {"Equals big int",
+       "args = (10**40,)",
+       [](Build& b) { b.guard(G::kEquals, b.arg(), "10**40"); },
+       {{"args = (int('1' + '0'*40),)", true}, {"args = (10**41,)", false}}});
+  run_case({"Equals two digits",
+            "args = (2**40,)",
             [](Build& b) { b.guard(G::kEquals, b.arg(), "2**40"); },
             {{"args = (2**41 // 2,)", true},
              {"args = (2**40 + 1,)", false},
              {"args = (2**40 + 2**30,)", false}}});
-  run_case({"Equals bool", "args = (True,)",
+  run_case({"Equals bool",
+            "args = (True,)",
             [](Build& b) { b.guard(G::kEquals, b.arg(), "True"); },
             {{"args = (1,)", false}, {"args = (False,)", false}}});
-  run_case({"Equals zero", "args = (0,)",
+  run_case({"Equals zero",
+            "args = (0,)",
             [](Build& b) { b.guard(G::kEquals, b.arg(), "0"); },
             {{"args = (False,)", false}, {"args = (int('0'),)", true}}});
-  run_case({"Equals str", "args = ('abc',)",
+  run_case({"Equals str",
+            "args = ('abc',)",
             [](Build& b) { b.guard(G::kEquals, b.arg(), "'abc'"); },
             {{"args = (''.join(['a', 'bc']),)", true},
              {"args = ('abd',)", false},
              {"args = (b'abc',)", false}}});
-  run_case({"FloatIs", "args = (float('nan'),)",
+  run_case({"FloatIs",
+            "args = (float('nan'),)",
             [](Build& b) { b.guard(G::kFloatIs, b.arg(), "float('nan')"); },
             {{"args = (float('nan'),)", true}, {"args = (0.0,)", false}}});
-  run_case({"Equals -0.0", "args = (-0.0,)",
+  run_case({"Equals -0.0",
+            "args = (-0.0,)",
             [](Build& b) { b.guard(G::kEquals, b.arg(), "-0.0"); },
             {{"args = (-float('0'),)", true},
              {"args = (0.0,)", false},
              {"args = (0,)", false}}});
   run_case(
-      {"Equals nested", "args = ((1, ('a', frozenset({2, 3})), slice(1, None)),)",
+      {"Equals nested",
+       "args = ((1, ('a', frozenset({2, 3})), slice(1, None)),)",
        [](Build& b) {
-         b.guard(G::kEquals, b.arg(), "(1, ('a', frozenset({3, 2})), slice(1, None))");
+         b.guard(G::kEquals, b.arg(),
+                 "(1, ('a', frozenset({3, 2})), slice(1, None))");
        },
-       {{"args = (tuple([1, ('a', frozenset([2, 3])), slice(1, None)]),)", true},
+       {{"args = (tuple([1, ('a', frozenset([2, 3])), slice(1, None)]),)",
+         true},
         {"args = ((1, ('a', frozenset({2, 4})), slice(1, None)),)", false},
         {"args = ((True, ('a', frozenset({2, 3})), slice(1, None)),)", false},
         {"args = ((1, ('a', frozenset({2, 3})), slice(2, None)),)", false}}});
-  run_case({"Equals range", "args = (range(3),)",
+  run_case({"Equals range",
+            "args = (range(3),)",
             [](Build& b) { b.guard(G::kEquals, b.arg(), "range(3)"); },
             {{"args = (range(0, 3),)", true}, {"args = (range(4),)", false}}});
-  run_case({"Same objects", "o = make(); args = (o, o, make())",
+  run_case({"Same objects",
+            "o = make(); args = (o, o, make())",
             [](Build& b) {
               b.same(G::kSameObject, b.arg(0), b.arg(1));
               b.same(G::kNotSameObject, b.arg(0), b.arg(2));
@@ -195,7 +213,8 @@ TEST_F(GuardKinds, Values) {
 }
 
 TEST_F(GuardKinds, Containers) {
-  run_case({"DictItem", "d = {'x': 1, 'y': 2}; args = (d,)",
+  run_case({"DictItem",
+            "d = {'x': 1, 'y': 2}; args = (d,)",
             [](Build& b) {
               b.guard(G::kEquals, b.make(S::kDictItem, b.arg(), "x"), "1");
             },
@@ -214,7 +233,8 @@ TEST_F(GuardKinds, Containers) {
              {"d.clear()", false},
              {"d.pop('x')", false},
              {"args = ([],)", false}}});
-  run_case({"DictItem int key", "d = {1: 'a', 'x': 2}; args = (d,)",
+  run_case({"DictItem int key",
+            "d = {1: 'a', 'x': 2}; args = (d,)",
             [](Build& b) {
               Ref key = Ref::steal(PyLong_FromLong(1));
               b.guard(G::kEquals,
@@ -225,7 +245,8 @@ TEST_F(GuardKinds, Containers) {
              {"args = ({True: 'a'},)", true},
              {"d[1] = 'b'", false},
              {"args = ({2: 'a'},)", false}}});
-  run_case({"HasKey NoKey", "d = {'x': 1, 'y': 2}; args = (d,)",
+  run_case({"HasKey NoKey",
+            "d = {'x': 1, 'y': 2}; args = (d,)",
             [](Build& b) {
               b.guard(G::kHasKey, b.arg(), "'x'");
               b.guard(G::kNoKey, b.arg(), "'gone'");
@@ -245,7 +266,8 @@ TEST_F(GuardKinds, Containers) {
             "d = {'x': 1, 2: 3}; args = (d,)",
             [](Build& b) { b.guard(G::kNoKey, b.arg(), "'gone'"); },
             {{"d[3] = 4", true}, {"d[K('gone')] = 1", false}}});
-  run_case({"DictKeys", "d = {'x': 1, 'y': 2}; args = (d,)",
+  run_case({"DictKeys",
+            "d = {'x': 1, 'y': 2}; args = (d,)",
             [](Build& b) { b.guard(G::kDictKeys, b.arg(), "('x', 'y')"); },
             {{"d['x'] = 9", true},
              {"args = (dict(x=0, y=1),)", true},
@@ -254,7 +276,8 @@ TEST_F(GuardKinds, Containers) {
              {"d['z'] = 1", false},
              {"d['z'] = 1; del d['z']", true},
              {"del d['x']", false}}});
-  run_case({"DictKeys empty", "d = {}; args = (d,)",
+  run_case({"DictKeys empty",
+            "d = {}; args = (d,)",
             [](Build& b) { b.guard(G::kDictKeys, b.arg(), "()"); },
             {{"d['x'] = 1", false},
              {"args = (collections.OrderedDict(),)", true},
@@ -269,15 +292,18 @@ TEST_F(GuardKinds, Containers) {
              {"d.move_to_end('x')", false},
              {"d.move_to_end('y')", true},
              {"args = ({'x': 1, 'y': 2},)", true}}});
-  run_case({"DictKeyAt", "d = {'x': 1, 'y': 2}; args = (d,)",
+  run_case({"DictKeyAt",
+            "d = {'x': 1, 'y': 2}; args = (d,)",
             [](Build& b) {
-              b.guard(G::kEquals, b.make(S::kDictKeyAt, b.arg(), nullptr, 1), "'y'");
+              b.guard(G::kEquals, b.make(S::kDictKeyAt, b.arg(), nullptr, 1),
+                      "'y'");
             },
             {{"d['y'] = 9", true},
              {"d['z'] = 9", true},
              {"del d['x']", false},
              {"args = (collections.OrderedDict(y=1, x=2),)", false}}});
-  run_case({"List", "l = [1, [2, 3]]; args = (l,)",
+  run_case({"List",
+            "l = [1, [2, 3]]; args = (l,)",
             [](Build& b) {
               const Source* inner = b.make(S::kListItem, b.arg(), nullptr, 1);
               b.guard(G::kEquals, b.make(S::kListItem, inner, nullptr, 0), "2");
@@ -292,7 +318,8 @@ TEST_F(GuardKinds, Containers) {
              {"l[1].clear()", false},
              {"l[1] = (2,)", false},
              {"args = ((1, [2]),)", false}}});
-  run_case({"Tuple", "t = (1, (2, make(v=3))); args = (t,)",
+  run_case({"Tuple",
+            "t = (1, (2, make(v=3))); args = (t,)",
             [](Build& b) {
               const Source* inner = b.make(S::kTupleItem, b.arg(), nullptr, 1);
               const Source* object = b.make(S::kTupleItem, inner, nullptr, 1);
@@ -308,7 +335,8 @@ TEST_F(GuardKinds, Containers) {
   run_case({"Deque set str lengths",
             "args = (collections.deque([1, 2]), {1, 2, 3}, 'text', b'ab')",
             [](Build& b) {
-              b.guard(G::kEquals, b.make(S::kDequeItem, b.arg(0), nullptr, 1), "2");
+              b.guard(G::kEquals, b.make(S::kDequeItem, b.arg(0), nullptr, 1),
+                      "2");
               b.guard(G::kLength, b.arg(0), nullptr, 2);
               b.guard(G::kLength, b.arg(1), nullptr, 3);
               b.guard(G::kLength, b.arg(2), nullptr, 4);
@@ -325,43 +353,47 @@ TEST_F(GuardKinds, Containers) {
 
 TEST_F(GuardKinds, Instances) {
   for (const char* maker : {"make", "make_dict"}) {
-    std::string setup = std::string("o = ") + maker +
-                        "(a=1, b=2); args = (o,); new = " + maker;
-    run_case({maker, setup.c_str(),
-              [](Build& b) {
-                b.guard(G::kTypeIs, b.arg(), "Obj");
-                b.guard(G::kEquals, b.make(S::kInstanceAttr, b.arg(), "a"), "1");
-                b.guard(G::kNoInstanceAttr, b.arg(), "'gone'");
-              },
-              {{"pass", true},
-               {"o.b = 3", true},
-               {"o.c = 3", true},
-               {"del o.b", true},
-               {"o.__dict__", true},
-               {"o.__dict__['b'] = 9", true},
-               {"o.__dict__ = {'a': 1}", true},
-               {"o.__dict__ = {'z': 0, 'a': 1}", true},
-               {"[setattr(o, 'k%d' % i, i) for i in range(100)]", true},
-               {"args = (new(a=1),)", true},
-               {"args = (new(b=5, a=1),)", true},
-               {"x = Obj(); x.gone = 1; del x.gone; x.a = 1; args = (x,)", true},
-               {"o.a = 2", false},
-               {"o.__dict__['a'] = 2", false},
-               {"object.__setattr__(o, 'a', 2)", false},
-               {"vars(o).update(a=3)", false},
-               {"del o.a", false},
-               {"o.gone = 1", false},
-               {"o.__dict__['gone'] = 1", false},
-               {"o.__dict__ = {}", false},
-               {"o.__dict__ = {'a': 1, 'gone': 1}", false},
-               {"o.__class__ = Other", false},
-               {"args = (make(),)", false}}});
-    run_case({"InstanceDict", setup.c_str(),
+    std::string setup =
+        std::string("o = ") + maker + "(a=1, b=2); args = (o,); new = " + maker;
+    run_case(
+        {maker,
+         setup.c_str(),
+         [](Build& b) {
+           b.guard(G::kTypeIs, b.arg(), "Obj");
+           b.guard(G::kEquals, b.make(S::kInstanceAttr, b.arg(), "a"), "1");
+           b.guard(G::kNoInstanceAttr, b.arg(), "'gone'");
+         },
+         {{"pass", true},
+          {"o.b = 3", true},
+          {"o.c = 3", true},
+          {"del o.b", true},
+          {"o.__dict__", true},
+          {"o.__dict__['b'] = 9", true},
+          {"o.__dict__ = {'a': 1}", true},
+          {"o.__dict__ = {'z': 0, 'a': 1}", true},
+          {"[setattr(o, 'k%d' % i, i) for i in range(100)]", true},
+          {"args = (new(a=1),)", true},
+          {"args = (new(b=5, a=1),)", true},
+          {"x = Obj(); x.gone = 1; del x.gone; x.a = 1; args = (x,)", true},
+          {"o.a = 2", false},
+          {"o.__dict__['a'] = 2", false},
+          {"object.__setattr__(o, 'a', 2)", false},
+          {"vars(o).update(a=3)", false},
+          {"del o.a", false},
+          {"o.gone = 1", false},
+          {"o.__dict__['gone'] = 1", false},
+          {"o.__dict__ = {}", false},
+          {"o.__dict__ = {'a': 1, 'gone': 1}", false},
+          {"o.__class__ = Other", false},
+          {"args = (make(),)", false}}});
+    run_case({"InstanceDict",
+              setup.c_str(),
               [](Build& b) {
                 const Source* dict = b.make(S::kInstanceDict, b.arg());
                 b.guard(G::kDictKeys, dict, "('a', 'b')");
                 b.guard(G::kEquals, b.make(S::kDictItem, dict, "a"), "1");
-                b.guard(G::kEquals, b.make(S::kInstanceAttr, b.arg(), "b"), "2");
+                b.guard(G::kEquals, b.make(S::kInstanceAttr, b.arg(), "b"),
+                        "2");
               },
               {{"pass", true},
                {"o.c = 1", false},
@@ -370,20 +402,23 @@ TEST_F(GuardKinds, Instances) {
                {"o.__dict__ = {'a': 1, 'b': 2}", true},
                {"o.a = 5", false}}});
   }
-  run_case({"No instance attributes at all", "o = Obj(); args = (o,)",
+  run_case({"No instance attributes at all",
+            "o = Obj(); args = (o,)",
             [](Build& b) { b.guard(G::kNoInstanceAttr, b.arg(), "'x'"); },
             {{"pass", true},
              {"o.y = 1", true},
              {"o.x = 1", false},
              {"args = (1,)", true},
              {"args = (make(x=1),)", false}}});
-  run_case({"Slots", "o = Slots(); o.first = 1; args = (o,)",
+  run_case({"Slots",
+            "o = Slots(); o.first = 1; args = (o,)",
             [](Build& b) {
               Ref offset;
               b.guard(G::kTypeIs, b.arg(), "Slots");
-              b.guard(G::kEquals,
-                      b.make(S::kSlotMember, b.arg(), "first", sizeof(PyObject)),
-                      "1");
+              b.guard(
+                  G::kEquals,
+                  b.make(S::kSlotMember, b.arg(), "first", sizeof(PyObject)),
+                  "1");
             },
             {{"pass", true},
              {"o.second = 2", true},
@@ -392,7 +427,8 @@ TEST_F(GuardKinds, Instances) {
              {"o = Slots(); o.first = 1; args = (o,)", true},
              {"del Slots.first", false},
              {"Slots.other = 1", true}}});
-  run_case({"TypeAttrIs", "args = (make(),)",
+  run_case({"TypeAttrIs",
+            "args = (make(),)",
             [](Build& b) {
               const Source* type = b.make(S::kTypeOf, b.arg());
               b.guard(G::kTypeIs, b.arg(), "Obj");
@@ -412,7 +448,8 @@ TEST_F(GuardKinds, Instances) {
              {"Obj.__bases__ = (Slots2 := type('Slots2', (Base,), {}),)", true},
              {"k = Obj.kind; Obj.kind = 1; Obj.kind = k", true},
              {"args[0].__class__ = Other", false}}});
-  run_case({"TypeAttr source", "args = (make(),)",
+  run_case({"TypeAttr source",
+            "args = (make(),)",
             [](Build& b) {
               const Source* type = b.make(S::kTypeOf, b.arg());
               b.guard(G::kEquals, b.make(S::kTypeAttr, type, "kind"), "'obj'");
@@ -423,7 +460,8 @@ TEST_F(GuardKinds, Instances) {
              {"Obj.other = 1", true},
              {"args = (Other(),)", false},
              {"args = (type('T', (), {'kind': 'obj'})(),)", true}}});
-  run_case({"TypeAttrIs of a constant type", "args = ()",
+  run_case({"TypeAttrIs of a constant type",
+            "args = ()",
             [](Build& b) {
               Ref type = Ref::borrow(reinterpret_cast<PyObject*>(&PyDict_Type));
               b.type_attr(b.set.sources().constant(type.get()), "get",
@@ -433,7 +471,8 @@ TEST_F(GuardKinds, Instances) {
 }
 
 TEST_F(GuardKinds, FunctionsAndFriends) {
-  run_case({"Globals", "scale = 2\nargs = ()",
+  run_case({"Globals",
+            "scale = 2\nargs = ()",
             [](Build& b) {
               const Source* globals =
                   b.make(S::kGlobals, b.set.sources().function());
@@ -464,7 +503,8 @@ TEST_F(GuardKinds, FunctionsAndFriends) {
              {"function, put = outer(5)", true},
              {"function, put = outer('x')", false},
              {"del function.__closure__[0].cell_contents", false}}});
-  run_case({"Defaults", "args = ()",
+  run_case({"Defaults",
+            "args = ()",
             [](Build& b) {
               const Source* f = b.set.sources().function();
               b.guard(G::kEquals, b.make(S::kDefault, f, nullptr, 0), "7");
@@ -480,7 +520,8 @@ TEST_F(GuardKinds, FunctionsAndFriends) {
              {"function.__kwdefaults__ = None", false},
              {"def g(a, b=7, *, c=8): return 1\nfunction.__code__ = g.__code__",
               false}}});
-  run_case({"Method", "o = make(v=1)\nm = types.MethodType(function, o)\nargs = (m,)",
+  run_case({"Method",
+            "o = make(v=1)\nm = types.MethodType(function, o)\nargs = (m,)",
             [](Build& b) {
               const Source* self = b.make(S::kMethodSelf, b.arg());
               b.guard(G::kEquals, b.make(S::kInstanceAttr, self, "v"), "1");
@@ -491,7 +532,8 @@ TEST_F(GuardKinds, FunctionsAndFriends) {
              {"args = (types.MethodType(len, o),)", false},
              {"o.v = 2", false},
              {"args = (function,)", false}}});
-  run_case({"Partial", "p = functools.partial(function, 1, x=2)\nargs = (p,)",
+  run_case({"Partial",
+            "p = functools.partial(function, 1, x=2)\nargs = (p,)",
             [](Build& b) {
               b.guard(G::kIs, b.make(S::kPartialPart, b.arg(), nullptr, 0),
                       "function");
@@ -507,26 +549,30 @@ TEST_F(GuardKinds, FunctionsAndFriends) {
              {"args = (functools.partial(function, 2, x=2),)", false},
              {"p.keywords['x'] = 3", false},
              {"p.__setstate__((len, (1,), {'x': 2}, None))", false}}});
-  run_case({"Property",
-            "def get(self): return 1\nargs = (property(get), staticmethod(get))",
-            [](Build& b) {
-              b.guard(G::kIs, b.make(S::kPropertyFunc, b.arg(0), nullptr, 0), "get");
-              b.guard(G::kIs, b.make(S::kPropertyFunc, b.arg(1), nullptr, 0), "get");
-            },
-            {{"pass", true},
-             {"args = (property(get), classmethod(get))", true},
-             {"args = (property(len), staticmethod(get))", false},
-             {"args = (property(get), staticmethod(len))", false},
-             {"args = (property(None), staticmethod(get))", false}}});
-  run_case({"Weakref", "o = make(v=1); r = weakref.ref(o); args = (r,)",
+  run_case(
+      {"Property",
+       "def get(self): return 1\nargs = (property(get), staticmethod(get))",
+       [](Build& b) {
+         b.guard(G::kIs, b.make(S::kPropertyFunc, b.arg(0), nullptr, 0), "get");
+         b.guard(G::kIs, b.make(S::kPropertyFunc, b.arg(1), nullptr, 0), "get");
+       },
+       {{"pass", true},
+        {"args = (property(get), classmethod(get))", true},
+        {"args = (property(len), staticmethod(get))", false},
+        {"args = (property(get), staticmethod(len))", false},
+        {"args = (property(None), staticmethod(get))", false}}});
+  run_case({"Weakref",
+            "o = make(v=1); r = weakref.ref(o); args = (r,)",
             [](Build& b) {
               const Source* referent = b.make(S::kWeakReferent, b.arg());
               b.guard(G::kEquals, b.make(S::kInstanceAttr, referent, "v"), "1");
             },
             {{"pass", true}, {"o.v = 2", false}, {"del o", false}}});
-  run_case({"GetSet", "args = (fake.tensor([2, 3]),)",
+  run_case({"GetSet",
+            "args = (fake.tensor([2, 3]),)",
             [](Build& b) {
-              b.guard(G::kEquals, b.make(S::kGetSet, b.arg(), "shape"), "(2, 3)");
+              b.guard(G::kEquals, b.make(S::kGetSet, b.arg(), "shape"),
+                      "(2, 3)");
             },
             {{"pass", true},
              {"args = (fake.tensor([2, 3]),)", true},

@@ -31,9 +31,9 @@ class TensorGuards : public testing::Test {
     EXPECT_TRUE(tracer.finish({}).ok());
     auto armed = std::make_unique<ArmedGuards>(std::move(set));
     EXPECT_TRUE(armed->arm(call.args.data(), call.function.get()));
-    EXPECT_TRUE(native_outcome(armed->guards(), armed->predicate_functions()[0],
-                               call)
-                    .holds);
+    EXPECT_TRUE(
+        native_outcome(armed->guards(), armed->predicate_functions()[0], call)
+            .holds);
     return armed;
   }
 
@@ -87,7 +87,8 @@ TEST_F(TensorGuards, StaticFields) {
           {"args = [fake.tensor([1, 2, 3, 2, 1, 2])]", false},
           {"args[0].t_()", false}});
   expect("args = [fake.tensor([])]", 0,
-         {{"args = [fake.tensor([])]", true}, {"args = [fake.tensor([1])]", false}});
+         {{"args = [fake.tensor([])]", true},
+          {"args = [fake.tensor([1])]", false}});
 }
 
 TEST_F(TensorGuards, DynamicDims) {
@@ -126,7 +127,8 @@ TEST_F(TensorGuards, StorageSharing) {
 TEST_F(TensorGuards, StorageOfParametersAndInputs) {
   PythonSource python;
   python.run(
-      "import fake\nparams = {'p%d' % i: fake.Parameter([2]) for i in range(20)}\n"
+      "import fake\nparams = {'p%d' % i: fake.Parameter([2]) for i in "
+      "range(20)}\n"
       "def function(*a): pass\nargs = [params, fake.tensor([2])]\n");
   Call call(python);
   auto set = std::make_unique<GuardSet>();
@@ -136,8 +138,9 @@ TEST_F(TensorGuards, StorageOfParametersAndInputs) {
   Py_ssize_t position = 0;
   while (PyDict_Next(call.args[0], &position, &key, &value)) {
     ASSERT_TRUE(tracer
-                    .stand_in(value, set->sources().make(SourceKind::kDictItem,
-                                                         set->sources().arg(0), key),
+                    .stand_in(value,
+                              set->sources().make(SourceKind::kDictItem,
+                                                  set->sources().arg(0), key),
                               0)
                     .ok());
   }
@@ -157,20 +160,22 @@ TEST_F(TensorGuards, StorageOfParametersAndInputs) {
   EXPECT_TRUE(now("args[1] = fake.tensor([2])"));
   EXPECT_FALSE(now("params['p3'] = params['p4']"));
   EXPECT_TRUE(now("params['p3'] = fake.Parameter([2])"));
-  EXPECT_TRUE(now("params = {k: fake.Parameter([2]) for k in params}; args[0] = params"));
+  EXPECT_TRUE(now(
+      "params = {k: fake.Parameter([2]) for k in params}; args[0] = params"));
 }
 
 TEST_F(TensorGuards, Gradient) {
   PythonSource python;
-  python.run("import fake\nx = fake.tensor([2]); x.grad = fake.tensor([2])\n"
-             "def function(*a): pass\nargs = [x]");
+  python.run(
+      "import fake\nx = fake.tensor([2]); x.grad = fake.tensor([2])\n"
+      "def function(*a): pass\nargs = [x]");
   auto set = std::make_unique<GuardSet>();
-  const Source* grad = set->sources().make(SourceKind::kTensorGrad,
-                                           set->sources().arg(0));
+  const Source* grad =
+      set->sources().make(SourceKind::kTensorGrad, set->sources().arg(0));
   Call call(python);
   TensorSpec spec;
-  TensorFields fields = tensor_fields(
-      reinterpret_cast<fake::TensorObject*>(call.args[0])->grad);
+  TensorFields fields =
+      tensor_fields(reinterpret_cast<fake::TensorObject*>(call.args[0])->grad);
   spec.type = fake::g_tensor;
   spec.key_set = fields.key_set;
   spec.dtype = fields.dtype;
@@ -183,8 +188,7 @@ TEST_F(TensorGuards, Gradient) {
   ArmedGuards armed(std::move(set));
   ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
   EXPECT_TRUE(check_call(armed, call));
-  for (auto [source, holds] :
-       std::vector<std::pair<const char*, bool>>{
+  for (auto [source, holds] : std::vector<std::pair<const char*, bool>>{
            {"x.grad = fake.tensor([2])", true},
            {"x.grad = fake.tensor([3])", false},
            {"x.grad = None", false}}) {
@@ -206,25 +210,25 @@ TEST_F(TensorGuards, ExpressionsNativeAndReference) {
   std::function<Expr(int)> make = [&](int depth) -> Expr {
     if (depth == 0 || random(5) == 0) {
       if (random(3) == 0) {
-        const int64_t kNumbers[] = {0, 1, -1, 2, -3, 8, 1000, INT64_MAX / 3,
-                                    INT64_MIN};
+        const int64_t kNumbers[] = {
+            0, 1, -1, 2, -3, 8, 1000, INT64_MAX / 3, INT64_MIN};
         return Expr(kNumbers[random(9)]);
       }
       return Expr::symbol(static_cast<int>(random(2)));
     }
-    static const ExprOp kOps[] = {
-        ExprOp::kAdd, ExprOp::kMul, ExprOp::kFloorDiv, ExprOp::kMod,
-        ExprOp::kMin, ExprOp::kMax, ExprOp::kNeg,      ExprOp::kEq,
-        ExprOp::kNe,  ExprOp::kLt,  ExprOp::kLe,       ExprOp::kAnd,
-        ExprOp::kOr,  ExprOp::kNot};
+    static const ExprOp kOps[] = {ExprOp::kAdd, ExprOp::kMul, ExprOp::kFloorDiv,
+                                  ExprOp::kMod, ExprOp::kMin, ExprOp::kMax,
+                                  ExprOp::kNeg, ExprOp::kEq,  ExprOp::kNe,
+                                  ExprOp::kLt,  ExprOp::kLe,  ExprOp::kAnd,
+                                  ExprOp::kOr,  ExprOp::kNot};
     ExprOp op = kOps[random(14)];
     std::vector<Expr> operands{make(depth - 1)};
     if (op != ExprOp::kNeg && op != ExprOp::kNot)
       operands.push_back(make(depth - 1));
     return Expr::make(op, operands);
   };
-  const int64_t kValues[] = {0, 1, 2, 3, 7, -1, -5, 64, 1 << 20,
-                             INT64_MAX, INT64_MIN, INT64_MAX / 2};
+  const int64_t kValues[] = {
+      0, 1, 2, 3, 7, -1, -5, 64, 1 << 20, INT64_MAX, INT64_MIN, INT64_MAX / 2};
   int compared = 0, held = 0;
   for (int round = 0; round < 1500; ++round) {
     Expr expr = make(4);
@@ -263,8 +267,9 @@ TEST_F(TensorGuards, ExpressionsNativeAndReference) {
 
 TEST_F(TensorGuards, ExplainsFailures) {
   PythonSource python;
-  python.run("import fake\ndef function(x, y): pass\n"
-             "args = [fake.tensor([10]), fake.tensor([4, 4])]");
+  python.run(
+      "import fake\ndef function(x, y): pass\n"
+      "args = [fake.tensor([10]), fake.tensor([4, 4])]");
   auto armed = guards_for(python, 0);
   auto text_after = [&](const char* source) {
     python.run(source);
@@ -279,8 +284,10 @@ TEST_F(TensorGuards, ExplainsFailures) {
   };
   EXPECT_EQ(text_after("args[0] = fake.tensor([8])"),
             "x.size(0): expected 10, got 8");
-  EXPECT_EQ(text_after("args = [fake.tensor([10]), fake.tensor([4, 4]).requires_grad_()]"),
-            "y.requires_grad: expected False, got True");
+  EXPECT_EQ(
+      text_after(
+          "args = [fake.tensor([10]), fake.tensor([4, 4]).requires_grad_()]"),
+      "y.requires_grad: expected False, got True");
   EXPECT_EQ(text_after("args = [3, 4]"), "type(x): expected Tensor, got int");
   EXPECT_EQ(text_after("fake.set_grad_enabled(False)\n"
                        "args = [fake.tensor([10]), fake.tensor([4, 4])]"),
@@ -289,8 +296,9 @@ TEST_F(TensorGuards, ExplainsFailures) {
 
 TEST_F(TensorGuards, ShapeHistoryFindsWhatChanges) {
   PythonSource python;
-  python.run("import fake\ndef function(x, n): pass\n"
-             "args = [fake.tensor([10, 3]), 5]");
+  python.run(
+      "import fake\ndef function(x, n): pass\n"
+      "args = [fake.tensor([10, 3]), 5]");
   GuardSet set;
   Call first(python);
   FakeTracer tracer;
