@@ -11,6 +11,7 @@
 #include "backend/alias_analysis.h"
 #include "backend/aot_node.h"
 #include "backend/rng_state.h"
+#include "backend/torch_executor.h"
 
 namespace framejit::backend {
 
@@ -130,6 +131,9 @@ class AotExecutor final : public Executor {
   std::vector<SavedSlot> saved_;
   std::vector<Watch> watches_;
   bool uses_random_ = false;
+  std::shared_ptr<const TorchGraph> torch_graph_;
+  // Runs instead, once an operator did not do what the trace predicted.
+  std::unique_ptr<Executor> torch_level_;
 };
 
 Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
@@ -137,6 +141,7 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
                           const ProgramOptions& options,
                           std::vector<std::string>* kernel_texts) {
   const Graph& forward = *graphs.forward;
+  torch_graph_ = torch_graph;
   input_objects_ = torch_graph->input_objects;
   uses_random_ = torch_graph->uses_random;
   num_user_outputs_ = graphs.num_user_outputs;
@@ -313,14 +318,18 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
     edge_inputs_.push_back(static_cast<int>(i));
   }
   num_symbols_ = count_symbols(backward);
-  FJ_TRY(code->program, Program::build(backward, options));
+  ProgramOptions backward_options = options;
+  // A backward cannot fall back.
+  backward_options.repair_strides = true;
+  FJ_TRY(code->program, Program::build(backward, backward_options));
   backward_ = std::move(code);
   return ok_status();
 }
 
 void AotExecutor::forward(const Inputs& tensors, const int64_t* symbols,
                           Tensors* outputs, Tensors* mutations) const {
-  c10::AutoGradMode no_grad(false);
+  // In the caller's grad mode: some kernels ask for it, whether they keep what
+  // their backward needs. Nothing gets a history below autograd.
   outputs->resize(program_->num_outputs());
   mutations->resize(program_->num_mutations());
   program_->run(tensors.data(), symbols, outputs->data(), mutations->data());
@@ -381,8 +390,10 @@ bool AotExecutor::wrap_outputs(const Tensors& results, PyObject* const* inputs,
 
 RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                            PyObject** outputs) {
+  if (torch_level_) return torch_level_->run(inputs, symbols, outputs);
   RngState rng;
   bool committing = false;
+  bool mispredicted = false;
   size_t wrapped = 0;
   try {
     Inputs tensors(input_objects_.size(), nullptr);
@@ -403,20 +414,31 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
       }
       return RunStatus::kOk;
     }
+  } catch (const UnexpectedResult& error) {
+    mispredicted = true;
+    PyErr_SetString(PyExc_RuntimeError, error.what());
   } catch (...) {
     if (!PyErr_Occurred()) {
       torch::translate_exception_to_python(std::current_exception());
     }
   }
-  ErrorGuard error;
-  for (size_t i = 0; i < wrapped; ++i) Py_CLEAR(outputs[i]);
-  if (committing) return RunStatus::kFailedInCommit;
-  try {
-    rng.restore();
-  } catch (...) {
-    return RunStatus::kFailedInCommit;
+  {
+    ErrorGuard error;
+    for (size_t i = 0; i < wrapped; ++i) Py_CLEAR(outputs[i]);
+    if (committing) return RunStatus::kFailedInCommit;
+    try {
+      rng.restore();
+    } catch (...) {
+      return RunStatus::kFailedInCommit;
+    }
+    if (mispredicted) {
+      auto executor = make_torch_executor(torch_graph_);
+      if (executor.ok()) torch_level_ = executor.take();
+    }
   }
-  return RunStatus::kFailedBeforeCommit;
+  if (!torch_level_) return RunStatus::kFailedBeforeCommit;
+  PyErr_Clear();
+  return torch_level_->run(inputs, symbols, outputs);
 }
 
 }  // namespace

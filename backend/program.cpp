@@ -1,6 +1,7 @@
 #include "backend/program.h"
 
 #include <ATen/core/LegacyTypeDispatch.h>
+#include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/python_variable.h>
 
@@ -21,6 +22,7 @@ class Program::Builder {
       : program_(program), graph_(graph) {}
 
   Status build(const ProgramOptions& options) {
+    program_.repair_strides_ = options.repair_strides;
     for (const Value* input : graph_.inputs) {
       bool tensor = input->kind != Value::Kind::kInt;
       program_.input_registers_.push_back(tensor ? add_register(input) : -1);
@@ -101,9 +103,32 @@ class Program::Builder {
     instruction.result_is_list = node.outputs_are_list;
     for (const auto& output : node.outputs) {
       instruction.results.push_back(add_register(output.get()));
+      instruction.expected.push_back(expect(*output));
     }
     program_.instructions_.push_back(std::move(instruction));
     return ok_status();
+  }
+
+  static Expected expect(const Value& value) {
+    Expected expected;
+    if (value.kind != Value::Kind::kTensor || value.users.empty()) {
+      return expected;
+    }
+    expected.checked = true;
+    expected.dtype = value.meta.dtype;
+    bool is_static = true;
+    for (size_t i = 0; i < value.meta.sizes.size(); ++i) {
+      const Expr &size = value.meta.sizes[i], &stride = value.meta.strides[i];
+      is_static &= size.is_const() && (stride.is_const() || size.is_const(1));
+      if (!is_static) break;
+      expected.sizes.push_back(size.constant());
+      expected.strides.push_back(size.is_const(1) ? -1 : stride.constant());
+    }
+    if (!is_static) {
+      expected.symbolic_sizes = value.meta.sizes;
+      expected.symbolic_strides = value.meta.strides;
+    }
+    return expected;
   }
 
   void add_kernel(ScheduleUnit unit) {
@@ -188,6 +213,7 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
   if (!instruction.result_is_list) {
     TORCH_INTERNAL_ASSERT(stack.size() >= count, "too few results");
     for (size_t i = 0; i < count; ++i) {
+      check_result(instruction, i, &stack[i], symbols);
       registers[instruction.results[i]] = std::move(stack[i]);
     }
     return;
@@ -195,8 +221,52 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
   const auto& items = stack.at(0).toListRef();
   TORCH_INTERNAL_ASSERT(items.size() == count, "another number of results");
   for (size_t i = 0; i < count; ++i) {
-    registers[instruction.results[i]] = items[i];
+    c10::IValue item = items[i];
+    check_result(instruction, i, &item, symbols);
+    registers[instruction.results[i]] = std::move(item);
   }
+}
+
+void Program::check_result(const Instruction& instruction, size_t index,
+                           c10::IValue* result, const int64_t* symbols) const {
+  const Expected& expected = instruction.expected[index];
+  if (!expected.checked) return;
+  auto fail = [&](const char* what) {
+    throw UnexpectedResult(instruction.op->schema().name() + ": " + what +
+                           " differs from what its meta function says");
+  };
+  if (!result->isTensor() || !result->toTensor().defined()) fail("a result");
+  const at::Tensor& tensor = result->toTensor();
+  if (tensor.scalar_type() != expected.dtype) fail("a dtype");
+  c10::SmallVector<int64_t, 8> sizes, strides;
+  at::IntArrayRef wanted_sizes = expected.sizes;
+  at::IntArrayRef wanted_strides = expected.strides;
+  if (!expected.symbolic_sizes.empty()) {
+    for (const Expr& e : expected.symbolic_sizes) {
+      sizes.push_back(e.evaluate(symbols));
+    }
+    for (const Expr& e : expected.symbolic_strides) {
+      strides.push_back(e.evaluate(symbols));
+    }
+    wanted_sizes = sizes;
+    wanted_strides = strides;
+  }
+  if (tensor.layout() != c10::kStrided) fail("a layout");
+  if (tensor.sizes() != wanted_sizes) fail("a size");
+  bool same = true;
+  for (size_t i = 0; i < wanted_sizes.size(); ++i) {
+    same &= wanted_sizes[i] == 1 || tensor.stride(i) == wanted_strides[i];
+  }
+  if (same || tensor.numel() == 0) return;
+  if (!repair_strides_) fail("a stride");
+  strides.assign(wanted_strides.begin(), wanted_strides.end());
+  for (size_t i = 0; i < strides.size(); ++i) {
+    if (wanted_sizes[i] == 1) strides[i] = 1;
+    if (strides[i] < 1) fail("a stride");  // overlapping: nothing to copy into
+  }
+  at::Tensor copy =
+      at::empty_strided(tensor.sizes(), strides, tensor.options());
+  *result = copy.copy_(tensor);
 }
 
 void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,

@@ -10,6 +10,7 @@
 #include <ATen/core/Tensor.h>
 
 #include <memory>
+#include <stdexcept>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,16 @@ class FusedKernel;  // fused_kernel.h
 
 struct ProgramOptions {
   bool fuse = false;
+  // A result whose strides are not the predicted ones is copied into those.
+  // Otherwise such a run throws UnexpectedResult.
+  bool repair_strides = false;
+};
+
+// An operator returned something else than its meta function said: the graph
+// was traced under a wrong assumption and must not be used.
+class UnexpectedResult : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
 };
 
 class Program {
@@ -33,7 +44,7 @@ class Program {
 
   // inputs[i] belongs to the graph's i-th input; null for symbols. Fills
   // outputs (undefined: None or an int) and mutation values, in the graph's
-  // order. Below autograd. Throws what the operators throw.
+  // order. Below autograd. Throws what the operators throw, UnexpectedResult.
   void run(const at::Tensor* const* inputs, const int64_t* symbols,
            at::Tensor* outputs, at::Tensor* mutations) const;
 
@@ -44,11 +55,20 @@ class Program {
   size_t num_instructions() const { return instructions_.size(); }
 
  private:
+  // What the trace says about a result that is used.
+  struct Expected {
+    bool checked = false;
+    c10::ScalarType dtype = c10::ScalarType::Undefined;
+    // Strides of -1 belong to dimensions of size 1. Symbolic: the expressions.
+    std::vector<int64_t> sizes, strides;
+    std::vector<Expr> symbolic_sizes, symbolic_strides;
+  };
   struct Instruction {
     std::optional<c10::OperatorHandle> op;
     std::vector<AtenArg> args;
     bool result_is_list = false;
-    std::vector<int> results;  // registers; -1: dropped
+    std::vector<int> results;        // registers; -1: dropped
+    std::vector<Expected> expected;  // per result
     std::unique_ptr<FusedKernel> kernel;
     std::vector<int> operands;  // kernel inputs
     std::vector<int> dying;
@@ -58,6 +78,8 @@ class Program {
   Program() = default;
   void call(const Instruction& instruction, c10::IValue* registers,
             const int64_t* symbols) const;
+  void check_result(const Instruction& instruction, size_t index,
+                    c10::IValue* result, const int64_t* symbols) const;
 
   std::vector<int> input_registers_;  // -1: symbol, or not used
   std::vector<std::pair<int, c10::IValue>> constants_;
@@ -65,6 +87,7 @@ class Program {
   std::vector<int> outputs_;  // register, or -1
   std::vector<int> mutations_;
   size_t num_registers_ = 0;
+  bool repair_strides_ = false;
 };
 
 }  // namespace framejit::backend

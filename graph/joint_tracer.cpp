@@ -4,6 +4,9 @@
 #include <ATen/core/jit_type.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "graph/libtorch_private.h"
 #include "graph/meta_inference.h"
 #include "graph/sym_node.h"
@@ -52,6 +55,15 @@ Arg list_arg(const List& list, Convert convert) {
   Arg::List result;
   for (const auto& item : list) result.items.push_back(convert(item));
   return Arg(std::move(result));
+}
+
+// The layout becomes part of what the guards hold.
+void specialise_strides(const at::Tensor& tensor) {
+  if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+  SymbolicShape shape = shape_of(tensor);
+  for (const std::vector<Expr>* exprs : {&shape.sizes, &shape.strides}) {
+    for (const Expr& expr : *exprs) specialise(expr);
+  }
 }
 
 // A number in the place of a tensor.
@@ -243,11 +255,58 @@ void JointTracer::record(const c10::OperatorHandle& op,
   for (const c10::IValue& result : results) add_results(added, result);
 }
 
+// ---- bernoulli_ fills memory in its order, bernoulli.p makes a contiguous
+// tensor: other numbers unless the dimensions are put in the order of memory
+
+bool JointTracer::rewrite_bernoulli(const c10::OperatorHandle& op,
+                                    std::vector<c10::IValue>* stack) {
+  const std::string& overload = op.schema().overload_name();
+  if (calls_bernoulli_ || (overload != "p" && overload != "Tensor")) {
+    return false;
+  }
+  size_t base = stack->size() - op.schema().arguments().size();
+  at::Tensor self = (*stack)[base].toTensor();
+  specialise_strides(self);
+  if (self.is_contiguous()) return false;
+  if (!self.is_non_overlapping_and_dense()) {
+    unsupported(*this, "bernoulli_ on a tensor with gaps");
+  }
+  std::vector<int64_t> order(self.dim()), back(self.dim());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
+    return self.stride(a) > self.stride(b);
+  });
+  for (size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
+  static const auto permute =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::permute", "");
+  auto permuted = [&](const c10::IValue& value,
+                      const std::vector<int64_t>& dims) {
+    std::vector<c10::IValue> call = {value, dims};
+    permute.callBoxed(&call);
+    return call.back();
+  };
+  std::vector<c10::IValue> call(stack->begin() + base, stack->end());
+  stack->resize(base);
+  call[0] = permuted(call[0], order);
+  if (overload == "Tensor") {
+    // The probabilities are broadcast to the tensor.
+    static const auto expand =
+        c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand", "");
+    std::vector<c10::IValue> wide = {call[1], self.sizes().vec(), false};
+    expand.callBoxed(&wide);
+    call[1] = permuted(wide.back(), order);
+  }
+  op.callBoxed(&call);
+  stack->push_back(permuted(call.back(), back));
+  return true;
+}
+
 // ---- batch norm hides from its schema that it writes the running statistics
 
 bool JointTracer::rewrite(const c10::OperatorHandle& op,
                           std::vector<c10::IValue>* stack) {
   const std::string& name = op.schema().name();
+  if (name == "aten::bernoulli") return rewrite_bernoulli(op, stack);
   bool batch_norm = name == "aten::native_batch_norm";
   bool accelerated =
       name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";

@@ -33,6 +33,8 @@ class JointTracer final : public TraceSession {
   Value* value_of(const at::Tensor& tensor);
   // Nodes recorded from now on belong to the backward.
   void start_backward() { in_backward_ = true; }
+  // bernoulli.p stands for bernoulli_ unless the program calls bernoulli.
+  void set_calls_bernoulli(bool calls) { calls_bernoulli_ = calls; }
   void set_span(const Span& span) { span_ = span; }
   std::unique_ptr<Graph> take_graph() { return std::move(graph_); }
   Graph& graph() { return *graph_; }
@@ -50,6 +52,8 @@ class JointTracer final : public TraceSession {
   Arg tensor_arg(const at::Tensor& tensor);
   void add_results(Node* node, const c10::IValue& result);
   void name_value(Value* value, const at::Tensor& tensor);
+  bool rewrite_bernoulli(const c10::OperatorHandle& op,
+                         std::vector<c10::IValue>* stack);
   void rewrite_batch_norm(std::vector<c10::IValue>* stack);
   void replace_input(const at::Tensor& old_value, const at::Tensor& new_value);
 
@@ -60,6 +64,7 @@ class JointTracer final : public TraceSession {
   std::vector<std::pair<at::Tensor, at::Tensor>> constants_;
   Span span_;
   bool in_backward_ = false;
+  bool calls_bernoulli_ = false;
 };
 
 }  // namespace framejit::graph

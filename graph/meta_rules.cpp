@@ -93,6 +93,11 @@ bool rsub_tensor(Stack* stack) {
   return finish(stack, {elementwise(at::result_type(a, b), {a, b})});
 }
 
+bool contiguous_unary(Stack* stack) {
+  at::Tensor x = (*stack)[0].toTensor();
+  return finish(stack, {make(x.sizes(), x.scalar_type())});
+}
+
 bool float_unary(Stack* stack) {
   if (!(*stack)[0].toTensor().is_floating_point()) return false;
   return same_type_unary(stack);
@@ -371,7 +376,7 @@ MetaRule find_meta_rule(const std::string& name) {
       {"aten::logical_xor", to_bool},
       {"aten::where.self", where},
       {"aten::rsub.Tensor", rsub_tensor},
-      {"aten::bernoulli.p", same_type_unary},
+      {"aten::bernoulli.p", contiguous_unary},
       {"aten::native_dropout", native_dropout},
       {"aten::native_layer_norm", layer_norm},
       {"aten::native_layer_norm_backward", layer_norm_backward},

@@ -218,6 +218,7 @@ class Replay {
     if (!node.callable) {
       return Break{BackendFailed(), "a node without a callable", node.span};
     }
+    tracer_.set_calls_bernoulli(calls_bernoulli(node));
     Ref result = Ref::steal(PyObject_Vectorcall(
         node.callable.get(), args.data(), node.args.size(), names.get()));
     if (!result) return python_failure();
@@ -229,8 +230,7 @@ class Replay {
   Status bind_results(const Node& node, Ref result) {
     if (!node.outputs_are_list) {
       if (node.outputs.empty()) return ok_status();
-      bind(node.outputs[0].get(), std::move(result));
-      return ok_status();
+      return bind(node.outputs[0].get(), std::move(result));
     }
     Ref items = Ref::steal(PySequence_Tuple(result.get()));
     if (!items) return python_failure();
@@ -240,17 +240,61 @@ class Replay {
                    node.span};
     }
     for (size_t i = 0; i < node.outputs.size(); ++i) {
-      bind(node.outputs[i].get(),
-           Ref::borrow(PyTuple_GET_ITEM(items.get(), i)));
+      FJ_CHECK_OK(bind(node.outputs[i].get(),
+                       Ref::borrow(PyTuple_GET_ITEM(items.get(), i))));
     }
     return ok_status();
   }
 
-  void bind(Value* value, Ref object) {
+  Status bind(Value* value, Ref object) {
     if (THPVariable_Check(object.get())) {
-      forbid_data_access(THPVariable_Unpack(object.get()));
+      const at::Tensor& tensor = THPVariable_Unpack(object.get());
+      forbid_data_access(tensor);
+      FJ_CHECK_OK(check_meta(tensor, *value));
     }
     objects_[value] = std::move(object);
+    return ok_status();
+  }
+
+  bool differ(const std::vector<Expr>& a, const std::vector<Expr>& b,
+              const std::vector<Expr>& sizes) const {
+    if (a.size() != b.size()) return true;
+    for (size_t i = 0; i < a.size(); ++i) {
+      // The stride of one element says nothing.
+      if (&a != &sizes && sizes[i].is_const(1)) continue;
+      if (a[i] != b[i] && hint_of(a[i]) != hint_of(b[i])) return true;
+    }
+    return false;
+  }
+
+  // Functionalization gives the result of an in-place operation the layout of
+  // the functional one; what the capture saw is what eager does.
+  Status check_meta(const at::Tensor& tensor, const Value& value) {
+    if (value.kind != Value::Kind::kTensor) return ok_status();
+    const TensorMeta& meta = value.meta;
+    SymbolicShape shape = shape_of(tensor);
+    const char* what = nullptr;
+    if (tensor.scalar_type() != meta.dtype) what = "dtype";
+    if (differ(shape.sizes, meta.sizes, shape.sizes)) what = "size";
+    if (!what && differ(shape.strides, meta.strides, shape.sizes)) {
+      what = "stride";
+    }
+    if (tensor.requires_grad() != meta.requires_grad) what = "requires_grad";
+    if (!what) return ok_status();
+    return Break{BackendFailed(),
+                 std::string("below autograd a result has another ") + what +
+                     " than at capture",
+                 {}};
+  }
+
+  // The program's own functional bernoulli, not the one of bernoulli_.
+  static bool calls_bernoulli(const Node& node) {
+    if (!node.method.empty()) return node.method == "bernoulli";
+    Ref name =
+        Ref::steal(PyObject_GetAttrString(node.callable.get(), "__name__"));
+    if (!name) PyErr_Clear();
+    return name && PyUnicode_Check(name.get()) &&
+           PyUnicode_CompareWithASCIIString(name.get(), "bernoulli") == 0;
   }
 
   // ---- what the graph did to its inputs
