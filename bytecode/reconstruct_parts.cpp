@@ -113,6 +113,10 @@ Result<int> Planner::function(PyObject* object) {
                    constant(made->func_name), defaults, closure});
   define(object, step);
   PyObject* set_attr = library_object("builtins", "setattr");
+  // Kept as a flat tuple until they are first read; this makes the dict.
+  if (made->func_annotations && !PyFunction_GetAnnotations(object)) {
+    return Result<int>::raised();
+  }
   struct Part {
     const char* name;
     PyObject* value;
