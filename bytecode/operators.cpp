@@ -170,10 +170,14 @@ Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
     // `int += int` makes a new object.
     const char* name =
         in_place && is_stand_in(state, a) ? row.in_place : row.name;
-    FJ_TRY(Ref left, prepare(state, a, Reads::kElements));
-    FJ_TRY(Ref right, prepare(state, b, Reads::kElements));
-    if (is_symbolic(state, a)) left = Ref::borrow(a);
-    if (is_symbolic(state, b)) right = Ref::borrow(b);
+    // prepare() would ask for the value of a symbolic number, and guard it.
+    Ref left = Ref::borrow(a), right = Ref::borrow(b);
+    if (!is_symbolic(state, a)) {
+      FJ_TRY(left, prepare(state, a, Reads::kElements));
+    }
+    if (!is_symbolic(state, b)) {
+      FJ_TRY(right, prepare(state, b, Reads::kElements));
+    }
     PyObject* function = library_object("operator", name);
     if (!function) return Result<Ref>::raised();
     return state.tracer.operate(function, {left.get(), right.get()});
