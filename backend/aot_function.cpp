@@ -7,6 +7,7 @@
 #include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "backend/alias_analysis.h"
 #include "backend/aot_node.h"
@@ -70,6 +71,32 @@ size_t count_symbols(const Graph& graph) {
   size_t count = 0;
   for (int symbol : symbols) count = std::max<size_t>(count, symbol + 1);
   return count;
+}
+
+// Which tangents each value of a backward graph is computed from.
+std::unordered_map<const Value*, std::vector<int>> find_tangents(
+    const Graph& backward, const std::vector<int>& tensor_inputs,
+    size_t num_saved) {
+  std::unordered_map<const Value*, std::vector<int>> found;
+  for (size_t i = num_saved; i < tensor_inputs.size(); ++i) {
+    found[backward.inputs[tensor_inputs[i]]] = {
+        static_cast<int>(i - num_saved)};
+  }
+  for (const auto& node : backward.block().nodes) {
+    if (node->op != graph::Opcode::kCallFunction) continue;
+    std::vector<int> tangents;
+    for (const Arg& arg : node->args) {
+      graph::for_each_value(arg, [&](Value* value) {
+        const std::vector<int>& more = found[value];
+        tangents.insert(tangents.end(), more.begin(), more.end());
+      });
+    }
+    std::sort(tangents.begin(), tangents.end());
+    tangents.erase(std::unique(tangents.begin(), tangents.end()),
+                   tangents.end());
+    for (const auto& output : node->outputs) found[output.get()] = tangents;
+  }
+  return found;
 }
 
 // What the caller gets.
@@ -299,6 +326,8 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
     }
   }
   AliasAnalysis aliases(backward);
+  auto tangents_of =
+      find_tangents(backward, code->tensor_inputs, saved_.size());
   for (size_t i = 0; i < backward.outputs.size(); ++i) {
     const Value* gradient = tensor_of(backward.outputs[i]);
     if (!gradient) continue;
@@ -314,7 +343,8 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
       const Value* other = tensor_of(backward.outputs[j]);
       copy |= other && other != gradient && aliases.may_alias(gradient, other);
     }
-    code->gradients.push_back({static_cast<int>(i), copy});
+    code->gradients.push_back(
+        {static_cast<int>(i), copy, tangents_of[gradient]});
     edge_inputs_.push_back(static_cast<int>(i));
   }
   num_symbols_ = count_symbols(backward);

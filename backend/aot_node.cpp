@@ -97,6 +97,13 @@ variable_list AotNode::apply(variable_list&& grads) {
   for (size_t i = 0; i < code.gradients.size(); ++i) {
     at::Tensor& result = outputs[code.gradients[i].output];
     if (!result.defined() || !should_compute_output(i)) continue;
+    const std::vector<int>& sources = code.gradients[i].tangents;
+    if (!sources.empty() &&
+        std::none_of(sources.begin(), sources.end(), [&](int tangent) {
+          return grads[tangent].defined();
+        })) {
+      continue;
+    }
     results[i] = code.gradients[i].copy ? result.clone() : result;
     if (!create_graph) continue;
     // Detached first: the tangent itself may be a result.

@@ -32,6 +32,8 @@ struct BackwardCode {
   struct Gradient {
     int output;
     bool copy;
+    // The tangents it comes from: without any of them there is no gradient.
+    std::vector<int> tangents;
   };
   std::vector<Gradient> gradients;
 };

@@ -29,7 +29,7 @@ class Program::Builder {
     }
     for (ScheduleUnit& unit : make_schedule(graph_, options.fuse)) {
       if (unit.kernel) {
-        add_kernel(std::move(unit));
+        FJ_CHECK_OK(add_kernel(std::move(unit)));
       } else {
         FJ_CHECK_OK(add_node(*unit.node));
       }
@@ -131,16 +131,22 @@ class Program::Builder {
     return expected;
   }
 
-  void add_kernel(ScheduleUnit unit) {
+  Status add_kernel(ScheduleUnit unit) {
     Instruction instruction;
     for (const Value* operand : unit.operands) {
-      instruction.operands.push_back(registers_.at(operand));
+      auto found = registers_.find(operand);
+      if (found == registers_.end()) {
+        return Break{BreakReason::kBackendFailed, "a kernel before its operand",
+                     {}};
+      }
+      instruction.operands.push_back(found->second);
     }
     for (const Value* result : unit.results) {
       instruction.results.push_back(add_register(result));
     }
     instruction.kernel = std::move(unit.kernel);
     program_.instructions_.push_back(std::move(instruction));
+    return ok_status();
   }
 
   // -1: None, or an int that the caller evaluates itself.

@@ -96,7 +96,7 @@ class Scheduler {
   void group();
   std::optional<int> required_split(const Node& node) const;
   bool joinable(int unit, const Unit& other) const;
-  bool reaches(int from, int unit, int without) const;
+  bool reaches(int from, int unit, int without);
   bool merge(int target, int source);
   size_t count_inputs(const Unit& unit) const;
   void emit(int unit);
@@ -112,6 +112,8 @@ class Scheduler {
   std::vector<int> unit_of_;
   std::unordered_set<const Value*> graph_results_;
   std::vector<ScheduleUnit> result_;
+  std::vector<int> visited_;  // per unit: the last search that met it
+  int visit_ = 0;
 };
 
 void Scheduler::collect() {
@@ -163,21 +165,22 @@ std::optional<int> Scheduler::required_split(const Node& node) const {
   return split;
 }
 
-// Does `from` need `unit` (through units other than `without`)?
-bool Scheduler::reaches(int from, int unit, int without) const {
+// Does `from` need `unit` (through units other than `without`)? The numbers of
+// the nodes say nothing: a unit on the way may have later members that do.
+bool Scheduler::reaches(int from, int unit, int without) {
+  visited_.resize(nodes_.size(), 0);
+  ++visit_;
   std::vector<int> stack{from};
-  std::unordered_set<int> visited{from};
-  const int first = units_[unit].members.front();
+  visited_[from] = visit_;
   while (!stack.empty()) {
     int current = stack.back();
     stack.pop_back();
     if (current == unit) return true;
-    // Everything a unit needs comes before its last member.
-    if (units_[current].members.back() < first) continue;
     for (int member : units_[current].members) {
       for (int input : inputs_[member]) {
         int next = unit_of_[input];
-        if (next == without || !visited.insert(next).second) continue;
+        if (next == without || visited_[next] == visit_) continue;
+        visited_[next] = visit_;
         stack.push_back(next);
       }
     }

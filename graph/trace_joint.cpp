@@ -221,10 +221,17 @@ class Replay {
     tracer_.set_calls_bernoulli(calls_bernoulli(node));
     Ref result = Ref::steal(PyObject_Vectorcall(
         node.callable.get(), args.data(), node.args.size(), names.get()));
-    if (!result) return python_failure();
+    if (!result) return call_failure(node);
     // Foreign code may have swallowed the exception that carried it.
     if (tracer_.has_break()) return failure("");
     return bind_results(node, std::move(result));
+  }
+
+  Status call_failure(const Node& node) {
+    std::string text = node.target_name() + ": " + take_python_error();
+    Break brk = failure(text.c_str());
+    if (!brk.span.code) brk.span = node.span;
+    return brk;
   }
 
   Status bind_results(const Node& node, Ref result) {
@@ -454,12 +461,19 @@ class Replay {
       primals.push_back(inputs_[i]);
       primal_index.push_back(i);
     }
-    if (outputs.empty() || primals.empty()) return ok_status();
+    if (outputs.empty()) return ok_status();
+    if (primals.empty()) {
+      return Break{BackendFailed(), "an output is a leaf that requires grad",
+                   {}};
+    }
     joint_.has_backward = true;
     tracer_.start_backward();
     tracer_.set_span({});
     std::vector<at::Tensor> gradients;
     {
+      // A backward runs outside of autocast, as torch's manual asks for.
+      c10::impl::ExcludeDispatchKeyGuard no_autocast(
+          c10::autocast_dispatch_keyset);
       // The engine takes the GIL itself where it needs it.
       py::gil_scoped_release released;
       gradients = torch::autograd::grad(outputs, primals, tangents,
@@ -468,6 +482,7 @@ class Replay {
                                         /*allow_unused=*/true);
     }
     if (tracer_.has_break()) return failure("");
+    bool connected = false;
     for (size_t i = 0; i < gradients.size(); ++i) {
       if (!gradients[i].defined()) continue;
       Value* value = tracer_.value_of(gradients[i]);
@@ -476,6 +491,12 @@ class Replay {
             BackendFailed(), "a gradient that is not in the graph", {}};
       }
       gradients_[primal_index[i]] = Arg(value);
+      connected = true;
+    }
+    if (!connected) {
+      return Break{BackendFailed(),
+                   "an output requires grad, but no gradient reaches an input",
+                   {}};
     }
     return ok_status();
   }

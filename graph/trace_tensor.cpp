@@ -120,6 +120,37 @@ void TraceTensorImpl::sync_with_companion() {
   set_allow_tensor_metadata_change(allowed);
 }
 
+void TraceTensorImpl::specialise_shape() const {
+  SymbolicShape symbolic = shape();
+  for (const Expr& size : symbolic.sizes) specialise(size);
+  for (const Expr& stride : symbolic.strides) specialise(stride);
+  specialise(symbolic.storage_offset);
+}
+
+at::IntArrayRef TraceTensorImpl::sizes_custom() const {
+  if (!has_symbolic_sizes_strides()) return TensorImpl::sizes_custom();
+  specialise_shape();
+  return meta_.sizes();
+}
+
+at::IntArrayRef TraceTensorImpl::strides_custom() const {
+  if (!has_symbolic_sizes_strides()) return TensorImpl::strides_custom();
+  specialise_shape();
+  return meta_.strides();
+}
+
+int64_t TraceTensorImpl::numel_custom() const {
+  if (!has_symbolic_sizes_strides()) return TensorImpl::numel_custom();
+  specialise_shape();
+  return meta_.numel();
+}
+
+int64_t TraceTensorImpl::storage_offset_custom() const {
+  if (!has_symbolic_sizes_strides()) return TensorImpl::storage_offset_custom();
+  specialise_shape();
+  return meta_.storage_offset();
+}
+
 template <class Version>
 c10::intrusive_ptr<c10::TensorImpl> TraceTensorImpl::detached(
     Version&& version, bool allow_change) const {

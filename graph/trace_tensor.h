@@ -65,6 +65,12 @@ class TraceTensorImpl final : public c10::TensorImpl {
       c10::VariableVersion&& version, bool allow_change) const override;
   void shallow_copy_from(
       const c10::intrusive_ptr<c10::TensorImpl>& impl) override;
+  // A kernel that does not know symbols asks for numbers: it gets the hints,
+  // which then are what the guards ask for.
+  at::IntArrayRef sizes_custom() const override;
+  at::IntArrayRef strides_custom() const override;
+  int64_t numel_custom() const override;
+  int64_t storage_offset_custom() const override;
   const char* tensorimpl_type_name() const override {
     return "framejit::TraceTensor";
   }
@@ -73,6 +79,8 @@ class TraceTensorImpl final : public c10::TensorImpl {
   template <class Version>
   c10::intrusive_ptr<c10::TensorImpl> detached(Version&& version,
                                                bool allow_change) const;
+
+  void specialise_shape() const;
 
   at::Tensor meta_;
   uint64_t session_;

@@ -1,0 +1,200 @@
+"""The backends that differentiate ahead of time, against eager.
+
+Most of these were wrong numbers or errors once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from differential import check
+from torch import nn
+
+import framejit
+
+AOT = ("aot_eager", "native")
+
+
+def entries(compiled: Callable[..., Any]) -> list[Any]:
+    return [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+
+
+def fallbacks(compiled: Callable[..., Any]) -> list[str]:
+    return [e.fallback_reason for e in entries(compiled) if e.fallback_reason]
+
+
+def train(module: nn.Module, x: torch.Tensor, seed: int) -> list[torch.Tensor]:
+    """The result, all gradients and all buffers after one step's backward."""
+    torch.manual_seed(seed)
+    module.zero_grad()
+    result = module(x)
+    if isinstance(result, tuple):
+        result = result[0]
+    result.pow(2).sum().backward()
+    grads = [p.grad for p in module.parameters() if p.grad is not None]
+    return [result.detach(), *grads, *(b.clone() for b in module.buffers())]
+
+
+def same_training(
+    make: Callable[[], nn.Module],
+    inputs: Callable[[int], torch.Tensor],
+    backend: str,
+    sizes: tuple[int, ...] = (5, 5, 7),
+) -> Callable[..., Any]:
+    framejit.reset()
+    torch.manual_seed(0)
+    plain = make()
+    torch.manual_seed(0)
+    compiled = framejit.compile(make(), backend=backend)
+    for number, size in enumerate(sizes):
+        torch.manual_seed(number)
+        x = inputs(size)
+        expected = train(plain, x, number)
+        actual = train(compiled, x, number)
+        assert len(expected) == len(actual)
+        for a, b in zip(expected, actual):
+            torch.testing.assert_close(b, a, rtol=1e-4, atol=1e-5)
+    return compiled
+
+
+@pytest.mark.parametrize("backend", AOT)
+def test_batch_norm_trains_ahead_of_time(backend: str) -> None:
+    compiled = same_training(
+        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+        lambda n: torch.randn(n, 3, 6, 6),
+        backend,
+    )
+    assert fallbacks(compiled) == []
+    assert any(e.backward_graph for e in entries(compiled))
+
+
+@pytest.mark.parametrize("backend", AOT)
+def test_transformer_layer_in_training(backend: str) -> None:
+    same_training(
+        lambda: nn.TransformerEncoderLayer(16, 4, 32, batch_first=True),
+        lambda n: torch.randn(2, n, 16),
+        backend,
+    )
+
+
+@pytest.mark.parametrize("backend", AOT)
+def test_lstm_keeps_its_workspace(backend: str) -> None:
+    same_training(lambda: nn.LSTM(8, 8), lambda n: torch.randn(n, 2, 8), backend)
+
+
+@pytest.mark.parametrize("layout", [(0, 1, 2), (1, 0, 2), (2, 0, 1), (2, 1, 0)])
+def test_dropout_fills_in_the_order_of_memory(layout: tuple[int, ...]) -> None:
+    def drop(x: torch.Tensor) -> torch.Tensor:
+        return F.dropout(x, 0.4) + F.dropout(x * 2, 0.1)
+
+    def permuted() -> tuple[torch.Tensor]:
+        return (torch.randn(40, 30, 20).permute(layout).requires_grad_(),)
+
+    check(drop, permuted, breaks=0)
+
+
+def test_bernoulli_of_a_permuted_tensor() -> None:
+    def functional(x: torch.Tensor) -> torch.Tensor:
+        return torch.bernoulli(x, 0.5) + torch.bernoulli(torch.sigmoid(x))
+
+    def in_place(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x).bernoulli_(0.5)
+
+    def in_place_tensor(x: torch.Tensor) -> torch.Tensor:
+        return torch.empty_like(x).bernoulli_(torch.sigmoid(x))
+
+    def gaps(x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros_like(x)
+        y[:, ::2].bernoulli_(0.5)
+        return y
+
+    for fn in (functional, in_place, in_place_tensor, gaps):
+        check(fn, lambda: (torch.randn(6, 8).t(),))
+
+
+@pytest.mark.parametrize(
+    "name", ["normal_", "uniform_", "exponential_", "log_normal_", "cauchy_"]
+)
+def test_random_in_place(name: str) -> None:
+    def fill(x: torch.Tensor) -> torch.Tensor:
+        return getattr(torch.empty_like(x), name)() * 2
+
+    check(fill, lambda: (torch.randn(6, 8, 3).permute(2, 0, 1),))
+
+
+def test_an_output_without_a_gradient_still_requires_grad() -> None:
+    def count(x: torch.Tensor) -> torch.Tensor:
+        return torch.linalg.vector_norm(x, 0)
+
+    check(count, lambda: (torch.randn(5, requires_grad=True),))
+
+
+@pytest.mark.parametrize("backend", AOT)
+def test_unused_outputs_give_no_gradient(backend: str) -> None:
+    def two(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return x.sin() * 2, y.cos() * 3
+
+    framejit.reset()
+    compiled = framejit.compile(two, backend=backend)
+    for output in (0, 1):
+        x = torch.randn(4, requires_grad=True)
+        y = torch.randn(4, requires_grad=True)
+        compiled(x, y)[output].sum().backward()
+        used, unused = (x, y) if output == 0 else (y, x)
+        assert used.grad is not None
+        assert unused.grad is None
+    assert fallbacks(compiled) == []
+
+
+def test_groups_that_would_need_each_other() -> None:
+    check(
+        lambda a, b: F.cosine_similarity(a, b, dim=1),
+        lambda: (
+            torch.randn(5, 5, requires_grad=True),
+            torch.randn(5, 5, requires_grad=True),
+        ),
+        graphs=1,
+    )
+
+
+def test_layouts_of_results() -> None:
+    def mixed(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        a = x.t() + 1
+        b = torch.empty_like(a).copy_(y.t())
+        c = torch.zeros(8, 6).t().add_(y)
+        return a, b, c, (a * b).clone(), torch.zeros_like(x).t() * 2
+
+    check(
+        mixed, lambda: (torch.randn(8, 6, requires_grad=True), torch.randn(6, 8).t())
+    )
+
+
+def test_a_layout_that_functionalization_changes() -> None:
+    def write(x: torch.Tensor) -> torch.Tensor:
+        y = torch.zeros(8, 6).t()
+        y.copy_(x)
+        y.mul_(2)
+        return y.exp_()
+
+    check(write, lambda: (torch.randn(6, 8),))
+
+
+@pytest.mark.parametrize("backend", AOT)
+def test_numbers_asked_of_symbolic_sizes(backend: str) -> None:
+    def attend(q: torch.Tensor) -> torch.Tensor:
+        return F.scaled_dot_product_attention(q, q, q, dropout_p=0.2)
+
+    framejit.reset()
+    compiled = framejit.compile(attend, backend=backend)
+    for size in (4, 6, 9, 4):
+        q = torch.randn(2, 3, size, 8, requires_grad=True)
+        torch.manual_seed(1)
+        expected = attend(q)
+        torch.manual_seed(1)
+        actual = compiled(q)
+        torch.testing.assert_close(actual, expected)
+    assert fallbacks(compiled) == []
