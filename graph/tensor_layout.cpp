@@ -16,6 +16,7 @@
 #include "graph/libtorch_private.h"
 #include "graph/thread_state.h"
 #include "graph/tracer.h"
+#include "guards/object_text.h"
 
 namespace framejit::graph {
 
@@ -104,6 +105,17 @@ bool reads_right(const TensorLayout& layout, int64_t dims) {
          read<const void*>(meta, layout.grad_fn) == nullptr;
 }
 
+std::string dtype_name(int scalar_type) {
+  return std::string(
+      c10::getDtypeNames(static_cast<c10::ScalarType>(scalar_type)).first);
+}
+
+std::string device_name(int type, int index) {
+  return c10::Device(static_cast<c10::DeviceType>(type),
+                     static_cast<c10::DeviceIndex>(index))
+      .str();
+}
+
 }  // namespace
 
 bool install_torch(std::string* error) {
@@ -125,6 +137,7 @@ bool install_torch(std::string* error) {
     }
     if (!register_fake_fallback(error)) return false;
     set_tensor_layout(layout);
+    set_tensor_words({&dtype_name, &device_name});
     installed = true;
     return true;
   } catch (const std::exception& exception) {

@@ -70,13 +70,13 @@ class TensorFailure {
     if (!fields.valid) return name_ + ": not a tensor that can be read";
     auto number = [](int64_t n) { return std::to_string(n); };
     if (fields.dtype != spec.dtype)
-      return failed(name_ + ".dtype", "type " + number(spec.dtype),
-                    "type " + number(fields.dtype));
+      return failed(name_ + ".dtype", dtype_text(spec.dtype),
+                    dtype_text(fields.dtype));
     if (fields.device_type != spec.device_type ||
         fields.device_index != spec.device_index)
       return failed(name_ + ".device",
-                    device(spec.device_type, spec.device_index),
-                    device(fields.device_type, fields.device_index));
+                    device_text(spec.device_type, spec.device_index),
+                    device_text(fields.device_type, fields.device_index));
     if (fields.has_forward_grad)
       return failed(name_ + " forward-mode gradient", "none", "one");
     if (fields.requires_grad != spec.requires_grad)
@@ -102,9 +102,6 @@ class TensorFailure {
     return reinterpret_cast<PyObject*>(type);
   }
   static std::string truth(bool value) { return value ? "True" : "False"; }
-  static std::string device(int type, int index) {
-    return "(" + std::to_string(type) + ", " + std::to_string(index) + ")";
-  }
   std::string numbers(const char* field, const std::vector<Expr>& expected,
                       const int64_t* actual) {
     for (size_t i = 0; i < expected.size(); ++i) {
@@ -240,11 +237,10 @@ std::string tensor_guard_text(const GuardSet& set, const Guard& guard,
     return text + "]";
   };
   std::string text = source_text(guard.source, code) + ": " +
-                     object_text(reinterpret_cast<PyObject*>(spec.type)) +
-                     " dtype " + std::to_string(spec.dtype) + " device (" +
-                     std::to_string(spec.device_type) + ", " +
-                     std::to_string(spec.device_index) + ") sizes " +
-                     list(spec.sizes);
+                     object_text(reinterpret_cast<PyObject*>(spec.type)) + " " +
+                     dtype_text(spec.dtype) + " " +
+                     device_text(spec.device_type, spec.device_index) +
+                     " sizes " + list(spec.sizes);
   if (spec.check_strides) text += " strides " + list(spec.strides);
   if (spec.check_offset) text += " offset " + spec.storage_offset.str();
   if (spec.requires_grad) text += " requires_grad";

@@ -83,4 +83,20 @@ std::string object_text(PyObject* object) {
   return text;
 }
 
+namespace {
+TensorWords tensor_words{};
+}  // namespace
+
+void set_tensor_words(const TensorWords& words) { tensor_words = words; }
+
+std::string dtype_text(int scalar_type) {
+  if (tensor_words.dtype) return tensor_words.dtype(scalar_type);
+  return "dtype " + std::to_string(scalar_type);
+}
+
+std::string device_text(int type, int index) {
+  if (tensor_words.device) return tensor_words.device(type, index);
+  return "device (" + std::to_string(type) + ", " + std::to_string(index) + ")";
+}
+
 }  // namespace framejit

@@ -12,4 +12,14 @@ std::string object_text(PyObject* object);
 // The characters of a str; "?" for anything else.
 std::string string_text(PyObject* unicode);
 
+// How messages name dtypes and devices, which are numbers down here. graph/
+// gives torch's names at load; without them the numbers are shown.
+struct TensorWords {
+  std::string (*dtype)(int scalar_type);
+  std::string (*device)(int type, int index);
+};
+void set_tensor_words(const TensorWords& words);
+std::string dtype_text(int scalar_type);
+std::string device_text(int type, int index);
+
 }  // namespace framejit
