@@ -507,6 +507,15 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
 
 Result<Ref> CaptureState::length(PyObject* object) {
   if (is_foreign(*this, object)) {
+    // len() itself answers with a plain int: it would guard the size.
+    if (is_stand_in(*this, object)) {
+      Ref name = Ref::steal(PyUnicode_InternFromString("shape"));
+      if (!name) return Result<Ref>::raised();
+      FJ_TRY(Ref shape, get_attr(object, name.get()));
+      if (PyTuple_Check(shape.get()) && PyTuple_GET_SIZE(shape.get()) > 0) {
+        return Ref::borrow(PyTuple_GET_ITEM(shape.get(), 0));
+      }
+    }
     PyObject* function = library_object("builtins", "len");
     return tracer.operate(function, {object});
   }

@@ -4,6 +4,8 @@
 
 #include <structmember.h>
 
+#include <string_view>
+
 namespace framejit::bytecode {
 
 namespace {
@@ -21,11 +23,17 @@ bool is_c_callable(PyObject* object) {
          Py_IS_TYPE(object, &PyMemberDescr_Type);
 }
 
-// torch.return_types.max and the like: tuples with named items whose type was
-// made in C. One with items that the sequence hides has no rebuild rule.
-bool is_struct_sequence(PyObject* object) {
+// torch.Size, torch.return_types.max and the like: tuples whose type was made
+// in C and takes the items. One with items that the sequence hides has no
+// rebuild rule.
+bool is_tuple_made_in_c(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (type->tp_base != &PyTuple_Type) return false;
+  // No class statement makes a type without this flag.
+  if (!(type->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
+      std::string_view(type->tp_name) == "torch.Size") {
+    return true;
+  }
   Ref dict = own_dict(type);
   if (!dict) return false;
   PyObject* shown = PyDict_GetItemString(dict.get(), "n_sequence_fields");
@@ -184,7 +192,7 @@ Result<int> Planner::rebuild(PyObject* object) {
   FJ_TRY(std::optional<int> found, iterator(object));
   if (found) return *found;
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
-  if (is_struct_sequence(object)) {
+  if (is_tuple_made_in_c(object)) {
     FJ_TRY(int items, tuple(object));
     return call(type_object, {items});
   }
