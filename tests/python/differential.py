@@ -5,6 +5,9 @@
 values, dtype, strides, requires_grad), the exception (type, message), the
 arguments afterwards (mutation), aliasing between results and arguments, the
 gradients of everything that requires grad, and the random number state.
+
+`program(make_args, graphs=1, breaks=0)` makes the decorated function a test
+that checks itself; the files test_01_... to test_10_... are ladders of these.
 """
 
 from __future__ import annotations
@@ -60,7 +63,9 @@ def tensors_of(value: Any) -> list[torch.Tensor]:
     return [item for _, item in flatten(value) if isinstance(item, torch.Tensor)]
 
 
-def _run(fn: Callable[..., Any], args: tuple[Any, ...], backward: bool, seed: int) -> Outcome:
+def _run(
+    fn: Callable[..., Any], args: tuple[Any, ...], backward: bool, seed: int
+) -> Outcome:
     torch.manual_seed(seed)
     inputs = tensors_of(args)
     result, error = None, None
@@ -71,7 +76,11 @@ def _run(fn: Callable[..., Any], args: tuple[Any, ...], backward: bool, seed: in
     rng = torch.get_rng_state()
     grads: list[torch.Tensor | None] = []
     if backward and error is None:
-        outputs = [t for t in tensors_of(result) if t.requires_grad and t.dtype.is_floating_point]
+        outputs = [
+            t
+            for t in tensors_of(result)
+            if t.requires_grad and t.dtype.is_floating_point
+        ]
         if outputs:
             total = sum((t * (i + 1)).sum() for i, t in enumerate(outputs))
             leaves = [t for t in inputs if t.requires_grad and t.is_leaf]
@@ -80,7 +89,9 @@ def _run(fn: Callable[..., Any], args: tuple[Any, ...], backward: bool, seed: in
     return Outcome(result, error, args, grads, rng)
 
 
-def assert_same_tensor(a: torch.Tensor, b: torch.Tensor, where: str, exact: bool) -> None:
+def assert_same_tensor(
+    a: torch.Tensor, b: torch.Tensor, where: str, exact: bool
+) -> None:
     assert type(a) is type(b), f"{where}: {type(a)} != {type(b)}"
     assert a.dtype == b.dtype, f"{where}: dtype {a.dtype} != {b.dtype}"
     assert a.shape == b.shape, f"{where}: shape {a.shape} != {b.shape}"
@@ -88,8 +99,12 @@ def assert_same_tensor(a: torch.Tensor, b: torch.Tensor, where: str, exact: bool
     assert a.requires_grad == b.requires_grad, f"{where}: requires_grad"
     assert a.is_leaf == b.is_leaf, f"{where}: is_leaf"
     if a.numel() > 1:
-        strides = [(n, s, t) for n, s, t in zip(a.shape, a.stride(), b.stride()) if n > 1]
-        assert all(s == t for _, s, t in strides), f"{where}: stride {a.stride()} != {b.stride()}"
+        strides = [
+            (n, s, t) for n, s, t in zip(a.shape, a.stride(), b.stride()) if n > 1
+        ]
+        assert all(s == t for _, s, t in strides), (
+            f"{where}: stride {a.stride()} != {b.stride()}"
+        )
     kwargs: dict[str, Any] = {"equal_nan": True, "msg": lambda m: f"{where}: {m}"}
     if exact:
         kwargs.update(rtol=0, atol=0)
@@ -115,7 +130,7 @@ def assert_same(a: Any, b: Any, where: str = "result", exact: bool = False) -> N
             assert_same(a[key], b[key], f"{where}[{key!r}]", exact)
     elif callable(a) or isinstance(a, type):
         pass
-    elif hasattr(a, "__dict__") and type(a).__eq__ is object.__eq__:
+    elif hasattr(a, "__dict__"):
         assert_same(vars(a), vars(b), where, exact)
     else:
         assert a == b or (a != a and b != b), f"{where}: {a!r} != {b!r}"
@@ -129,7 +144,10 @@ def _aliases(outcome: Outcome) -> set[tuple[str, str]]:
     for i, (p, a) in enumerate(places):
         for q, b in places[i + 1 :]:
             if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
-                if a.numel() and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr():
+                if (
+                    a.numel()
+                    and a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr()
+                ):
                     pairs.add((p, q))
                 if a is b:
                     pairs.add((p + "!", q))
@@ -151,7 +169,9 @@ def compare(expected: Outcome, actual: Outcome, exact: bool = False) -> None:
     for i, (a, b) in enumerate(zip(expected.grads, actual.grads)):
         assert (a is None) == (b is None), f"gradient {i}: {a} against {b}"
         if a is not None and b is not None:
-            torch.testing.assert_close(a, b, msg=lambda m, i=i: f"gradient {i}: {m}")
+            torch.testing.assert_close(
+                a, b, equal_nan=True, msg=lambda m, i=i: f"gradient {i}: {m}"
+            )
     assert torch.equal(expected.rng, actual.rng), "random number state differs"
 
 
@@ -183,7 +203,9 @@ def check(
             try:
                 compare(expected, actual)
             except AssertionError as error:
-                raise AssertionError(f"backend {backend}, call {number}: {error}") from error
+                raise AssertionError(
+                    f"backend {backend}, call {number}: {error}"
+                ) from error
         entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
         if graphs is not None:
             found = sum(1 for e in entries if e.operations)
@@ -195,3 +217,42 @@ def check(
             assert found == breaks, (
                 f"{backend}: {found} breaks, expected {breaks}: {framejit.events()}"
             )
+
+
+def program(
+    make_args: Callable[[], tuple[Any, ...]],
+    *,
+    graphs: int | None = 1,
+    breaks: int | None = 0,
+    **options: Any,
+) -> Callable[[Callable[..., Any]], Callable[[], None]]:
+    """Makes a test of the decorated function: `check` of it, on `make_args()`."""
+
+    def decorate(fn: Callable[..., Any]) -> Callable[[], None]:
+        def test() -> None:
+            check(fn, make_args, graphs=graphs, breaks=breaks, **options)
+
+        test.__name__ = test.__qualname__ = fn.__name__
+        test.__doc__ = fn.__doc__
+        return test
+
+    return decorate
+
+
+def vector(n: int = 4, **kwargs: Any) -> torch.Tensor:
+    return torch.randn(n, **kwargs)
+
+
+def one() -> tuple[torch.Tensor]:
+    """A vector."""
+    return (torch.randn(4),)
+
+
+def leaf() -> tuple[torch.Tensor]:
+    """A vector that requires grad."""
+    return (torch.randn(4, requires_grad=True),)
+
+
+def two() -> tuple[torch.Tensor, torch.Tensor]:
+    """Two matrices of one size, the first requires grad."""
+    return torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
