@@ -179,11 +179,11 @@ def run(source: str, options: str, calls: str) -> str:
         "model.py",
     )
     namespace: dict[str, Any] = {"torch": torch, "framejit": framejit}
-    exec(compile(source, "model.py", "exec"), namespace)
+    exec(compile(source, "model.py", "exec", dont_inherit=True), namespace)
     compiled = framejit.compile(namespace["f"], **eval(f"dict({options})"))
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(compile(calls, "calls.py", "exec"), {**namespace, "f": compiled})
+        exec(compile(calls, "calls.py", "exec", dont_inherit=True), {**namespace, "f": compiled})
     return output.getvalue() + _report(framejit.inspect(compiled))
 
 
