@@ -13,6 +13,7 @@ struct Traits {
   bool random = false;
   bool writes = false;
   bool recomputable = false;
+  bool refusing = false;
   std::vector<int> aliased;  // argument positions
 };
 
@@ -57,6 +58,55 @@ const std::unordered_set<std::string_view>& cheap_operators() {
   return names;
 }
 
+// Operators that look at the values of their arguments and may refuse them: an
+// index out of range, a singular matrix, an integer division by zero. Eager
+// raises whether or not the result is used.
+const std::unordered_set<std::string_view>& refusing_operators() {
+  static const std::unordered_set<std::string_view> names = {
+      "aten::index",
+      "aten::index_put",
+      "aten::index_select",
+      "aten::index_add",
+      "aten::index_copy",
+      "aten::index_fill",
+      "aten::index_reduce",
+      "aten::_unsafe_index",
+      "aten::_unsafe_index_put",
+      "aten::gather",
+      "aten::scatter",
+      "aten::scatter_add",
+      "aten::scatter_reduce",
+      "aten::take",
+      "aten::put",
+      "aten::embedding",
+      "aten::_embedding_bag",
+      "aten::_embedding_bag_forward_only",
+      "aten::nll_loss_forward",
+      "aten::nll_loss2d_forward",
+      "aten::multi_margin_loss",
+      "aten::multilabel_margin_loss_forward",
+      "aten::_ctc_loss",
+      "aten::max_unpool2d",
+      "aten::max_unpool3d",
+      "aten::binary_cross_entropy",
+      "aten::floor_divide",
+      "aten::remainder",
+      "aten::fmod",
+      "aten::div",
+      "aten::pow",
+      "aten::histc",
+      "aten::bincount",
+      "aten::repeat_interleave",
+      "aten::cholesky",
+      "aten::cholesky_inverse",
+      "aten::cholesky_solve",
+      "aten::lu_unpack",
+      "aten::triangular_solve",
+      "aten::searchsorted",
+  };
+  return names;
+}
+
 const Traits& traits_of(const Node& node) {
   static auto* cache = new std::unordered_map<const void*, Traits>;
   const c10::FunctionSchema& schema = node.aten->schema();
@@ -74,6 +124,10 @@ const Traits& traits_of(const Node& node) {
     if (alias->isWrite()) traits.writes = true;
     if (returns_alias) traits.aliased.push_back(static_cast<int>(i));
   }
+  std::string_view name = schema.name();
+  traits.refusing = refusing_operators().contains(name) ||
+                    name.starts_with("aten::linalg_") ||
+                    name.starts_with("aten::_linalg_");
   traits.recomputable =
       !traits.random && !traits.writes &&
       (node.aten->hasTag(at::Tag::pointwise) || !traits.aliased.empty() ||
@@ -104,6 +158,11 @@ bool has_effect(const Node& node) {
   // Returns nothing, so it runs for its effect: _linalg_check_errors raises.
   if (node.aten->schema().returns().empty()) return true;
   return is_random(node) || writes_arguments(node);
+}
+
+bool must_run(const Node& node) {
+  if (has_effect(node)) return true;
+  return node.aten && !node.is_backward && traits_of(node).refusing;
 }
 
 std::vector<Value*> aliased_arguments(const Node& node) {

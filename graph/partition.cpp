@@ -130,7 +130,7 @@ class Partitioner {
     for (const auto& mutation : graph_.mutations) want(mutation.value);
     for (auto& node : graph_.block().nodes)
       if (node->op != Opcode::kPlaceholder && node->op != Opcode::kOutput &&
-          has_effect(*node) && !from_tangents_.contains(node.get()))
+          must_run(*node) && !from_tangents_.contains(node.get()))
         wanted.push_back(node.get());
     while (!wanted.empty()) {
       Node* node = wanted.back();

@@ -4,7 +4,8 @@
 //   %2 = aten.view.default(%1, [2, 5])   ->    return (%1)
 //   return (%1)
 //
-// Random operations stay: without them the generator would end elsewhere.
+// Random operations stay: without them the generator would end elsewhere. So do
+// the user's operations that may refuse the values they are given.
 #include <unordered_set>
 
 #include "graph/passes.h"
@@ -20,7 +21,7 @@ bool remove_dead_code(Graph& graph) {
   for (auto at = nodes.end(); at != nodes.begin();) {
     --at;
     Node* node = at->get();
-    if (has_effect(*node)) continue;
+    if (must_run(*node)) continue;
     bool used = false;
     for (const auto& value : node->outputs)
       used |= !value->users.empty() || committed.contains(value.get());

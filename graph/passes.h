@@ -26,7 +26,10 @@ bool merge_common_subexpressions(Graph& graph);
 // ---- facts about ATen nodes that passes share (op_traits.cpp)
 bool is_random(const Node& node);  // advances a generator
 bool writes_arguments(const Node& node);
-bool has_effect(const Node& node);  // may not be removed
+bool has_effect(const Node& node);  // may not be removed or merged
+// Also the user's operations that may raise on the values they are given: eager
+// does so whether or not the result is used.
+bool must_run(const Node& node);
 // The arguments whose memory the results may share (views).
 std::vector<Value*> aliased_arguments(const Node& node);
 bool is_view(const Node& node);

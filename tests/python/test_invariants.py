@@ -13,7 +13,6 @@ import framejit
 from differential import BACKENDS, check
 from framejit import _C
 
-
 # ---- 1: a capture changes nothing the program can see
 
 
@@ -350,3 +349,16 @@ def test_forward_mode_tangents_are_kept():
         value, tangent = fwad.unpack_dual(f(dual))
         assert tangent.tolist() == [4, 4, 4]
     assert f(x).tolist() == [4, 4, 4]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_unused_operation_still_raises(backend):
+    def f(x, index):
+        x[index]
+        return x * 2
+
+    compiled = framejit.compile(f, backend=backend)
+    x = torch.ones(3)
+    assert compiled(x, torch.tensor([1])).tolist() == [2, 2, 2]
+    with pytest.raises(IndexError):
+        compiled(x, torch.tensor([5]))
