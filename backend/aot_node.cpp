@@ -99,9 +99,8 @@ variable_list AotNode::apply(variable_list&& grads) {
     if (!result.defined() || !should_compute_output(i)) continue;
     const std::vector<int>& sources = code.gradients[i].tangents;
     if (!sources.empty() &&
-        std::none_of(sources.begin(), sources.end(), [&](int tangent) {
-          return grads[tangent].defined();
-        })) {
+        std::none_of(sources.begin(), sources.end(),
+                     [&](int tangent) { return grads[tangent].defined(); })) {
       continue;
     }
     results[i] = code.gradients[i].copy ? result.clone() : result;

@@ -136,8 +136,8 @@ class Program::Builder {
     for (const Value* operand : unit.operands) {
       auto found = registers_.find(operand);
       if (found == registers_.end()) {
-        return Break{BreakReason::kBackendFailed, "a kernel before its operand",
-                     {}};
+        return Break{
+            BreakReason::kBackendFailed, "a kernel before its operand", {}};
       }
       instruction.operands.push_back(found->second);
     }

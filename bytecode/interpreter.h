@@ -157,12 +157,13 @@ std::string callable_name(PyObject* callable);
 PyObject* capture_break_type();
 
 // Interned names, made once.
-#define FJ_NAMES(X)                                                         \
-  X(__enter__)                                                              \
-  X(__exit__)                                                               \
-  X(__next__)                                                               \
-  X(__class__) X(__package__) X(_framejit_disable) X(_framejit_graph_break) \
-      X(_framejit_is_compiling) X(send) X(keys) X(__match_args__)           \
+#define FJ_NAMES(X)                                               \
+  X(__enter__)                                                    \
+  X(__exit__)                                                     \
+  X(__next__)                                                     \
+  X(__class__)                                                    \
+  X(__package__) X(_framejit_disable) X(_framejit_graph_break)    \
+      X(_framejit_is_compiling) X(send) X(keys) X(__match_args__) \
           X(__import__)
 struct Names {
 #define X(name) PyObject* name;

@@ -183,7 +183,10 @@ def run(source: str, options: str, calls: str) -> str:
     compiled = framejit.compile(namespace["f"], **eval(f"dict({options})"))
     output = io.StringIO()
     with contextlib.redirect_stdout(output):
-        exec(compile(calls, "calls.py", "exec", dont_inherit=True), {**namespace, "f": compiled})
+        exec(
+            compile(calls, "calls.py", "exec", dont_inherit=True),
+            {**namespace, "f": compiled},
+        )
     return output.getvalue() + _report(framejit.inspect(compiled))
 
 
