@@ -106,7 +106,11 @@ class Operation {
     }
     symbolic_ = is_symbolic_call(arguments_of(facts_, *stack_));
     Stack concrete = concrete_arguments();
-    infer_meta(facts_, &concrete);
+    if (facts_.keeps_sizes) {
+      infer_in_place(&concrete);
+    } else {
+      infer_meta(facts_, &concrete);
+    }
     Stack results = wrap_results(concrete);
     sync_written_arguments();
     session_.record(facts_.op, arguments_of(facts_, *stack_), results);
@@ -130,6 +134,18 @@ class Operation {
         return number;
       });
     }
+  }
+
+  // Some Python meta functions resize where the operator itself raises.
+  void infer_in_place(Stack* concrete) {
+    at::Tensor self = concrete->front().toTensor();
+    std::vector<int64_t> sizes = self.sizes().vec();
+    std::vector<int64_t> strides = self.strides().vec();
+    infer_meta(facts_, concrete);
+    if (self.sizes() == sizes) return;
+    self.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides);
+    TORCH_CHECK(false, "output with shape ", at::IntArrayRef(sizes),
+                " doesn't match the broadcast shape");
   }
 
   // Replaces real tensors by stand-ins; checks the others.

@@ -171,6 +171,11 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
   changes_metadata = op.hasTag(at::Tag::inplace_view) ||
                      name.starts_with("aten::resize") ||
                      name.starts_with("aten::set_");
+  keeps_sizes =
+      !changes_metadata && num_results == 1 &&
+      written_arguments == std::vector<int>{0} && result_alias[0] == 0 &&
+      schema.name().ends_with("_") &&
+      schema.arguments()[0].type()->kind() == c10::TypeKind::TensorType;
   special = special_of(name, op);
   kernel = find_meta_kernel(op);
   meta_rule = find_meta_rule(name);

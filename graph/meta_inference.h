@@ -38,6 +38,7 @@ struct OpFacts {
   std::vector<int> result_alias;  // the written argument returned, or -1
   bool only_in_place = false;     // every result is a written argument
   bool changes_metadata = false;  // tag inplace_view
+  bool keeps_sizes = false;       // in place: add_, not add.out
   enum class Special : uint8_t {
     kNone,
     kReadsData,           // the answer is tensor data: item(), equal()

@@ -399,6 +399,11 @@ class Replay {
       return Break{
           BackendFailed(), "an output that is an input or constant", {}};
     }
+    if (info.requires_grad && info.alias == OutputInfo::Alias::kNone &&
+        !tensor.grad_fn()) {
+      return Break{
+          BackendFailed(), "an output is a leaf that requires grad", {}};
+    }
     joint_.outputs.push_back(info);
     tensors_.push_back(tensor);
     output_args_.push_back(Arg(output));
@@ -463,8 +468,8 @@ class Replay {
     }
     if (outputs.empty()) return ok_status();
     if (primals.empty()) {
-      return Break{BackendFailed(), "an output is a leaf that requires grad",
-                   {}};
+      return Break{
+          BackendFailed(), "an output is a leaf that requires grad", {}};
     }
     joint_.has_backward = true;
     tracer_.start_backward();

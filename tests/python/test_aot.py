@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from differential import check
 from torch import nn
 
 import framejit
+from differential import check
 
 AOT = ("aot_eager", "native")
 
@@ -168,9 +168,7 @@ def test_layouts_of_results() -> None:
         c = torch.zeros(8, 6).t().add_(y)
         return a, b, c, (a * b).clone(), torch.zeros_like(x).t() * 2
 
-    check(
-        mixed, lambda: (torch.randn(8, 6, requires_grad=True), torch.randn(6, 8).t())
-    )
+    check(mixed, lambda: (torch.randn(8, 6, requires_grad=True), torch.randn(6, 8).t()))
 
 
 def test_a_layout_that_functionalization_changes() -> None:
@@ -198,3 +196,20 @@ def test_numbers_asked_of_symbolic_sizes(backend: str) -> None:
         actual = compiled(q)
         torch.testing.assert_close(actual, expected)
     assert fallbacks(compiled) == []
+
+
+def test_a_leaf_made_in_the_graph_stays_a_leaf() -> None:
+    def make(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = torch.ones(4, requires_grad=True)
+        return x * y, y
+
+    check(make, lambda: (torch.randn(4, requires_grad=True),))
+
+
+@pytest.mark.parametrize("name", ["ldexp_", "add_", "addr_"])
+def test_in_place_operations_do_not_grow(name: str) -> None:
+    def write(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x = x.clone()
+        return x.addr_(y, y) if name == "addr_" else getattr(x, name)(y)
+
+    check(write, lambda: (torch.randn(5, 1), torch.randn(5)))
