@@ -1,4 +1,5 @@
 #include "backend/aten_args.h"
+#include "graph/tensor_check.h"
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/jit_type.h>
@@ -127,7 +128,7 @@ class Converter {
     }
     if (arg.is<Ref>()) {
       PyObject* object = arg.get<Ref>().get();
-      if (!THPVariable_Check(object)) {
+      if (!graph::is_tensor_object(object)) {
         return mismatch(argument_, "opaque Python object");
       }
       return constant(THPVariable_Unpack(object));

@@ -10,6 +10,7 @@
 #include "backend/input_snapshot.h"
 #include "backend/rng_state.h"
 #include "graph/fx_bridge.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::backend {
 
@@ -154,7 +155,7 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
         continue;
       }
       values.push_back(Ref::borrow(inputs[object]));
-      if (!THPVariable_Check(inputs[object])) continue;
+      if (!graph::is_tensor_object(inputs[object])) continue;
       snapshot.add(
           THPVariable_Unpack(inputs[object]),
           std::count(written.begin(), written.end(), static_cast<int>(i)) > 0);

@@ -7,6 +7,7 @@
 
 #include "backend/fused_kernel.h"
 #include "backend/schedule.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::backend {
 
@@ -76,7 +77,7 @@ class Program::Builder {
     FJ_CHECK(node.outputs.size() == 1 && node.args.size() == 1 &&
              node.args[0].is<Ref>());
     PyObject* object = node.args[0].get<Ref>().get();
-    if (!THPVariable_Check(object)) {
+    if (!graph::is_tensor_object(object)) {
       return Break{BreakReason::kBackendFailed,
                    "a graph constant that is not a tensor", node.span};
     }

@@ -10,6 +10,7 @@
 #include "backend/input_snapshot.h"
 #include "backend/python_args.h"
 #include "backend/rng_state.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::backend {
 
@@ -261,7 +262,7 @@ void TorchExecutor::save_inputs(const std::vector<Ref>& registers,
                                 InputSnapshot* snapshot) const {
   for (const Input& input : inputs_) {
     PyObject* object = registers[input.reg].get();
-    if (!THPVariable_Check(object)) continue;
+    if (!graph::is_tensor_object(object)) continue;
     snapshot->add(THPVariable_Unpack(object), input.written);
   }
 }

@@ -5,6 +5,8 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "graph/tensor_check.h"
+
 namespace framejit::graph {
 
 namespace {
@@ -112,7 +114,7 @@ std::string builtin_name(PyCFunctionObject* function) {
     if (!module) PyErr_Clear();
     return std::string(module ? module : "?") + "." + name;
   }
-  if (self && THPVariable_Check(self))
+  if (self && is_tensor_object(self))
     return std::string("torch.Tensor.") + name;
   if (self && PyType_Check(self)) {
     std::string module = text_attribute(self, "__module__");
@@ -139,7 +141,7 @@ std::string builtin_name(PyCFunctionObject* function) {
 CalleeRow find_builtin(PyCFunctionObject* function) {
   PyObject* self = function->m_self;
   const char* name = function->m_ml->ml_name;
-  if (self && THPVariable_Check(self))
+  if (self && is_tensor_object(self))
     return method_row(name, CalleeClass::kLeaf);
   if (is_type_method(function)) return {CalleeClass::kNotForeign};
   std::string full = canonical_name(reinterpret_cast<PyObject*>(function));
@@ -221,7 +223,7 @@ CalleeRow find_uncached(PyObject* callable) {
   if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
     Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
     if (!self) PyErr_Clear();
-    if (!self || !THPVariable_Check(self.get()))
+    if (!self || !is_tensor_object(self.get()))
       return {CalleeClass::kNotForeign};
     return method_row(text_attribute(callable, "__name__"), CalleeClass::kLeaf);
   }

@@ -8,6 +8,7 @@
 #include <unordered_map>
 
 #include "graph/python_args.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::graph {
 
@@ -365,7 +366,7 @@ class FromFx {
     Ref meta = attribute(fx_node, "meta");
     for (const char* key : {"val", "example_value"}) {
       PyObject* example = PyDict_GetItemString(meta.get(), key);
-      if (!example || !THPVariable_Check(example)) continue;
+      if (!example || !is_tensor_object(example)) continue;
       const at::Tensor& tensor = THPVariable_Unpack(example);
       if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) continue;
       value->kind = Value::Kind::kTensor;

@@ -13,6 +13,7 @@
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
 #include "graph/sym_node.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::graph {
 
@@ -39,7 +40,7 @@ class ToArg {
  private:
   Result<Arg> dispatch(PyObject* object) {
     if (object == Py_None) return Arg();
-    if (THPVariable_Check(object)) {
+    if (is_tensor_object(object)) {
       FJ_TRY(Value * value, tensor_(object));
       return Arg(value);
     }

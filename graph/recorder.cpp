@@ -11,6 +11,7 @@
 #include "frame_hook/frame_eval.h"
 #include "graph/python_args.h"
 #include "graph/sym_objects.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::graph {
 
@@ -26,7 +27,7 @@ const void* companion_storage(const at::Tensor& tensor) {
 }
 
 bool is_stand_in(PyObject* object) {
-  return THPVariable_Check(object) && as_trace(THPVariable_Unpack(object));
+  return is_tensor_object(object) && as_trace(THPVariable_Unpack(object));
 }
 
 std::string python_error_text() {
@@ -248,7 +249,7 @@ bool Recorder::has_new_tensor(PyObject* result) {
 }
 
 Status Recorder::add_output(Node* node, PyObject* item) {
-  if (!THPVariable_Check(item)) {
+  if (!is_tensor_object(item)) {
     bool nested =
         (PyList_Check(item) || PyTuple_Check(item)) && has_new_tensor(item);
     if (nested)
@@ -279,7 +280,7 @@ Status Recorder::add_outputs(Node* node, PyObject* result) {
       FJ_CHECK_OK(add_output(node, PySequence_Fast_GET_ITEM(result, i)));
     return ok_status();
   }
-  if (THPVariable_Check(result)) return add_output(node, result);
+  if (is_tensor_object(result)) return add_output(node, result);
   return ok_status();
 }
 

@@ -14,6 +14,7 @@
 
 #include "graph/fake_fallback.h"
 #include "graph/libtorch_private.h"
+#include "graph/tensor_check.h"
 #include "graph/thread_state.h"
 #include "graph/tracer.h"
 #include "guards/object_text.h"
@@ -22,7 +23,7 @@ namespace framejit::graph {
 
 namespace {
 
-bool is_tensor(PyObject* object) { return THPVariable_Check(object); }
+bool is_tensor(PyObject* object) { return is_tensor_object(object); }
 
 bool same_thread_state(const void* state) {
   return static_cast<const ThreadState*>(state)->same_as_now();

@@ -21,6 +21,7 @@
 #include "graph/joint_tracer.h"
 #include "graph/python_args.h"
 #include "graph/sym_node.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::graph {
 namespace {
@@ -254,7 +255,7 @@ class Replay {
   }
 
   Status bind(Value* value, Ref object) {
-    if (THPVariable_Check(object.get())) {
+    if (is_tensor_object(object.get())) {
       const at::Tensor& tensor = THPVariable_Unpack(object.get());
       forbid_data_access(tensor);
       FJ_CHECK_OK(check_meta(tensor, *value));
@@ -372,7 +373,7 @@ class Replay {
     auto found = objects_.find(value);
     FJ_CHECK(found != objects_.end(), "an output without a value");
     PyObject* object = found->second.get();
-    if (!THPVariable_Check(object)) {
+    if (!is_tensor_object(object)) {
       info.is_tensor = false;
       Arg arg;
       if (symbols_.count(value)) {

@@ -15,6 +15,7 @@
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
 #include "graph/tensor_attributes.h"
+#include "graph/tensor_check.h"
 #include "graph/thread_state.h"
 
 namespace framejit::graph {
@@ -156,7 +157,7 @@ std::vector<std::pair<Ref, std::vector<Ref>>> LibTorchTracer::state_now() {
 // ---- objects
 
 ObjectClass LibTorchTracer::classify(PyObject* object) {
-  if (THPVariable_Check(object)) {
+  if (is_tensor_object(object)) {
     const at::Tensor& tensor = THPVariable_Unpack(object);
     if (!tensor.defined()) return ObjectClass::kUnsupported;
     if (TraceTensorImpl* trace = as_trace(tensor)) {
@@ -280,7 +281,7 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
     name = PyUnicode_AsUTF8(name_object.get());
     if (!name) return Result<Ref>::raised();
   }
-  if (!self || !THPVariable_Check(self.get()))
+  if (!self || !is_tensor_object(self.get()))
     return recorder_->record_call(callable, args, kwnames);
   Ref descriptor = Ref::steal(PyObject_GetAttrString(
       reinterpret_cast<PyObject*>(Py_TYPE(self.get())), name));
@@ -296,7 +297,7 @@ Result<Ref> LibTorchTracer::operate(PyObject* function,
   // Arithmetic on sizes alone makes expressions, no node.
   bool numbers =
       std::none_of(operands.begin(), operands.end(), [](PyObject* operand) {
-        return THPVariable_Check(operand) || PyList_Check(operand) ||
+        return is_tensor_object(operand) || PyList_Check(operand) ||
                PyTuple_Check(operand);
       });
   return guarded([&]() -> Result<Ref> {
