@@ -26,6 +26,3 @@ void assertionFailed(const char* file, int line, const char* message) noexcept {
 
 }  // namespace DebugUtils
 ASMJIT_END_NAMESPACE
-
-// What asmjit.cmake names to the linker, so that this file is always taken.
-extern "C" void framejit_asmjit_pic_shim() {}
