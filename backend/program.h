@@ -26,6 +26,9 @@ struct ProgramOptions {
   // A result whose strides are not the predicted ones is copied into those.
   // Otherwise such a run throws UnexpectedResult.
   bool repair_strides = false;
+  // Compare every ATen result with its metadata. Off for graphs whose values
+  // carry none (written by hand).
+  bool check_results = true;
 };
 
 // An operator returned something else than its meta function said: the graph

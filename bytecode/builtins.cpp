@@ -6,6 +6,8 @@
 #include <cstring>
 #include <string_view>
 
+#include "frame_hook/frame_eval.h"
+
 namespace framejit::bytecode {
 
 namespace {
@@ -25,6 +27,7 @@ const RowSpec kRows[] = {
 #define FJ_PURE(module, path, reads) {module, path, {nullptr, Reads::reads}},
 #define FJ_MODEL(module, path, function) {module, path, {function}},
 #include "bytecode/builtins.def"
+
 #undef FJ_PURE
 #undef FJ_MODEL
 };
@@ -54,6 +57,8 @@ using RowTable = std::unordered_map<PyObject*, Row>;
 
 const RowTable& row_table() {
   static const RowTable* table = [] {
+    // Imports: their frames are not the program's, and would come back here.
+    PauseHook pause;
     auto* rows = new RowTable;
     ErrorGuard keep;
     for (const RowSpec& spec : kRows) {

@@ -3,6 +3,7 @@
 
 #include "bytecode/capture_tables.h"
 #include "bytecode/interpreter.h"
+#include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
 
@@ -222,6 +223,9 @@ PyObject* library_object(const char* module, const char* name) {
   std::string path = std::string(module) + ":" + name;
   auto found = cache.find(path);
   if (found != cache.end()) return found->second;
+  // The import system's own frames are not the program's: seen by the capture,
+  // they would come back here.
+  PauseHook pause;
   Ref imported = Ref::steal(PyImport_ImportModule(module));
   if (!imported) return nullptr;
   PyObject* object = PyObject_GetAttrString(imported.get(), name);

@@ -19,7 +19,11 @@ namespace framejit {
 
 namespace {
 
-Ref graph_break_error;
+// Never destroyed: the process may end after the interpreter has.
+Ref& graph_break_error() {
+  static auto* error = new Ref;
+  return *error;
+}
 
 class Stopwatch {
  public:
@@ -50,7 +54,7 @@ ShapeHistory* shape_history(const CompileRequest& request) {
 void raise_graph_break(const Break& brk) {
   std::string text = break_report(brk);
   PyObject* type =
-      graph_break_error ? graph_break_error.get() : PyExc_RuntimeError;
+      graph_break_error() ? graph_break_error().get() : PyExc_RuntimeError;
   PyErr_SetString(type, text.c_str());
 }
 
@@ -229,7 +233,7 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
 }
 
 void set_graph_break_error(PyObject* type) {
-  graph_break_error = Ref::borrow(type);
+  graph_break_error() = Ref::borrow(type);
 }
 
 bool install_compiler() {

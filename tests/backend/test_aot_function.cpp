@@ -261,12 +261,12 @@ TEST(AotFunctionGraphs, SavedViewsAreWatched) {
   Graph& f = *graphs.forward;
   auto* x = f.add_input("x", meta({2, 3}, true));
   auto* w = f.add_input("w", meta({4, 3}));
-  auto* t = aten(f, "t", "", {w}, meta({3, 4}));
+  graph::TensorMeta transposed = meta({3, 4});
+  transposed.strides = {1, 3};
+  auto* t = aten(f, "t", "", {w}, transposed);
   f.set_outputs({aten(f, "mm", "", {x, t}, meta({2, 4})), t});
   graphs.backward = std::make_unique<Graph>();
   Graph& g = *graphs.backward;
-  graph::TensorMeta transposed = meta({3, 4});
-  transposed.strides = {1, 3};
   auto* st = g.add_input("t", transposed);
   auto* tangent = g.add_input("g", meta({2, 4}));
   auto* back = aten(g, "t", "", {st}, meta({4, 3}));

@@ -29,7 +29,9 @@ BackendRequest request(std::shared_ptr<graph::TorchGraph> torch,
   BackendRequest result;
   result.graph = std::move(torch);
   result.backend = backend;
-  static Ref x, y;
+  // Never destroyed: main() ends the interpreter first.
+  static Ref& x = *new Ref;
+  static Ref& y = *new Ref;
   x = eval("torch.randn(4, requires_grad=True)");
   y = eval("torch.randn(4)");
   result.example_inputs = {x.get(), y.get(), nullptr};

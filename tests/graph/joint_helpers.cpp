@@ -152,7 +152,8 @@ FunctionGraph::FunctionGraph(const std::string& name,
   Node* added = graph.graph->append(std::move(node));
   std::vector<Arg> outputs;
   for (size_t i = 0; i < num_outputs; ++i) {
-    outputs.push_back(Arg(graph.graph->add_output(added)));
+    // No metadata: these graphs were not captured, so there is none to compare.
+    outputs.push_back(Arg(graph.graph->add_output(added, Value::Kind::kOther)));
   }
   graph.graph->set_outputs(std::move(outputs));
 }
