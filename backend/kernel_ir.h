@@ -24,27 +24,41 @@ namespace framejit::backend {
 enum class LaneType : uint8_t { kF32, kI32, kMask };
 
 // X(name, result, number of operands)
-#define FJ_KERNEL_OPS(X)                                             \
-  X(ConstF, F32, 0)                                                  \
-  X(ConstI, I32, 0)                                                  \
-  X(LoadF, F32, 0)                                                   \
-  X(LoadMask, Mask, 0) X(Add, F32, 2) X(Sub, F32, 2) X(Mul, F32, 2)  \
-      X(Div, F32, 2) X(Fma, F32, 3)   /* a * b + c, rounded once */  \
-      X(Fnma, F32, 3)                 /* c - a * b */                \
-      X(Min, F32, 2)                  /* a < b ? a : b */            \
-      X(Max, F32, 2)                  /* a > b ? a : b */            \
-      X(Sqrt, F32, 1) X(Rint, F32, 1) /* to nearest, ties to even */ \
-      X(And, F32, 2) X(Or, F32, 2) X(Xor, F32, 2)                    \
-          X(AndNot, F32, 2)   /* ~a & b, on the bits */              \
-      X(ScaleByPower, F32, 2) /* a * 2^floor(b) */                   \
-      X(Exponent, F32, 1)     /* floor(log2 |a|) as a float */       \
-      X(ShiftLeft, F32, 1)    /* of the bits, by imm */              \
-      X(Less, Mask, 2) X(LessEqual, Mask, 2) X(Equal, Mask, 2)       \
-          X(NotEqual, Mask, 2) /* true on NaN; the others false */   \
-      X(Unordered, Mask, 2)    /* either is NaN */                   \
-      X(MaskAnd, Mask, 2) X(MaskOr, Mask, 2) X(MaskXor, Mask, 2)     \
-          X(MaskNot, Mask, 1) X(Select, F32, 3) /* mask ? b : c */   \
-      X(Retry, F32, 3) /* mask ? function(b) : c, see above */
+// clang-format off
+#define FJ_KERNEL_OPS(X)                                    \
+  X(ConstF, F32, 0)                                         \
+  X(ConstI, I32, 0)                                         \
+  X(LoadF, F32, 0)                                          \
+  X(LoadMask, Mask, 0)                                      \
+  X(Add, F32, 2)                                            \
+  X(Sub, F32, 2)                                            \
+  X(Mul, F32, 2)                                            \
+  X(Div, F32, 2)                                            \
+  X(Fma, F32, 3) /* a * b + c, rounded once */              \
+  X(Fnma, F32, 3) /* c - a * b */                           \
+  X(Min, F32, 2) /* a < b ? a : b */                        \
+  X(Max, F32, 2) /* a > b ? a : b */                        \
+  X(Sqrt, F32, 1)                                           \
+  X(Rint, F32, 1) /* to nearest, ties to even */            \
+  X(And, F32, 2)                                            \
+  X(Or, F32, 2)                                             \
+  X(Xor, F32, 2)                                            \
+  X(AndNot, F32, 2) /* ~a & b, on the bits */               \
+  X(ScaleByPower, F32, 2) /* a * 2^floor(b) */              \
+  X(Exponent, F32, 1) /* floor(log2 |a|) as a float */      \
+  X(ShiftLeft, F32, 1) /* of the bits, by imm */            \
+  X(Less, Mask, 2)                                          \
+  X(LessEqual, Mask, 2)                                     \
+  X(Equal, Mask, 2)                                         \
+  X(NotEqual, Mask, 2) /* true on NaN; the others false */  \
+  X(Unordered, Mask, 2) /* either is NaN */                 \
+  X(MaskAnd, Mask, 2)                                       \
+  X(MaskOr, Mask, 2)                                        \
+  X(MaskXor, Mask, 2)                                       \
+  X(MaskNot, Mask, 1)                                       \
+  X(Select, F32, 3) /* mask ? b : c */                      \
+  X(Retry, F32, 3) /* mask ? function(b) : c, see above */
+// clang-format on
 
 enum class KernelOp : uint8_t {
 #define X(name, type, count) k##name,
@@ -84,29 +98,38 @@ class KernelBody {
   Lane name(Lane a, Lane b) { return emit(KernelOp::op, {a, b, -1}); }
 #define FJ_TERNARY(name, op) \
   Lane name(Lane a, Lane b, Lane c) { return emit(KernelOp::op, {a, b, c}); }
+  // clang-format off
   FJ_BINARY(add, kAdd)
   FJ_BINARY(sub, kSub)
   FJ_BINARY(mul, kMul)
-  FJ_BINARY(div, kDiv) FJ_TERNARY(fma, kFma) FJ_TERNARY(fnma, kFnma)
-      FJ_BINARY(min, kMin) FJ_BINARY(max, kMax) FJ_UNARY(sqrt, kSqrt)
-          FJ_UNARY(rint, kRint) FJ_BINARY(bit_and, kAnd) FJ_BINARY(bit_or, kOr)
-              FJ_BINARY(bit_xor, kXor) FJ_BINARY(bit_and_not, kAndNot)
-                  FJ_BINARY(scale_by_power, kScaleByPower) FJ_UNARY(exponent,
-                                                                    kExponent)
-                      FJ_BINARY(less, kLess) FJ_BINARY(less_equal, kLessEqual)
-                          FJ_BINARY(equal, kEqual) FJ_BINARY(not_equal,
-                                                             kNotEqual)
-                              FJ_BINARY(unordered, kUnordered)
-                                  FJ_BINARY(mask_and, kMaskAnd)
-                                      FJ_BINARY(mask_or, kMaskOr)
-                                          FJ_BINARY(mask_xor, kMaskXor)
-                                              FJ_UNARY(mask_not, kMaskNot)
-                                                  FJ_TERNARY(select, kSelect)
+  FJ_BINARY(div, kDiv)
+  FJ_TERNARY(fma, kFma)
+  FJ_TERNARY(fnma, kFnma)
+  FJ_BINARY(min, kMin)
+  FJ_BINARY(max, kMax)
+  FJ_UNARY(sqrt, kSqrt)
+  FJ_UNARY(rint, kRint)
+  FJ_BINARY(bit_and, kAnd)
+  FJ_BINARY(bit_or, kOr)
+  FJ_BINARY(bit_xor, kXor)
+  FJ_BINARY(bit_and_not, kAndNot)
+  FJ_BINARY(scale_by_power, kScaleByPower)
+  FJ_UNARY(exponent, kExponent)
+  FJ_BINARY(less, kLess)
+  FJ_BINARY(less_equal, kLessEqual)
+  FJ_BINARY(equal, kEqual)
+  FJ_BINARY(not_equal, kNotEqual)
+  FJ_BINARY(unordered, kUnordered)
+  FJ_BINARY(mask_and, kMaskAnd)
+  FJ_BINARY(mask_or, kMaskOr)
+  FJ_BINARY(mask_xor, kMaskXor)
+  FJ_UNARY(mask_not, kMaskNot)
+  FJ_TERNARY(select, kSelect)
+  // clang-format on
 #undef FJ_UNARY
 #undef FJ_BINARY
 #undef FJ_TERNARY
-                                                      Lane
-      shift_left(Lane a, int count) {
+  Lane shift_left(Lane a, int count) {
     return emit(KernelOp::kShiftLeft, {a, -1, -1}, count);
   }
 

@@ -157,14 +157,21 @@ std::string callable_name(PyObject* callable);
 PyObject* capture_break_type();
 
 // Interned names, made once.
-#define FJ_NAMES(X)                                               \
-  X(__enter__)                                                    \
-  X(__exit__)                                                     \
-  X(__next__)                                                     \
-  X(__class__)                                                    \
-  X(__package__) X(_framejit_disable) X(_framejit_graph_break)    \
-      X(_framejit_is_compiling) X(send) X(keys) X(__match_args__) \
-          X(__import__)
+// clang-format off
+#define FJ_NAMES(X)          \
+  X(__enter__)               \
+  X(__exit__)                \
+  X(__next__)                \
+  X(__class__)               \
+  X(__package__)             \
+  X(_framejit_disable)       \
+  X(_framejit_graph_break)   \
+  X(_framejit_is_compiling)  \
+  X(send)                    \
+  X(keys)                    \
+  X(__match_args__)          \
+  X(__import__)
+// clang-format on
 struct Names {
 #define X(name) PyObject* name;
   FJ_NAMES(X)
