@@ -340,7 +340,6 @@ def explain(fn: Any) -> Callable[..., Explanation]:
         # Not interned: what this compiles goes with the object.
         key = _C.CompileOptions("eager", False, None, None)
         compiled = _compile_with(fn, key)
-        first = len(_C.recent_events())
         _C.clear_events()
         result = compiled(*args, **kwargs)
         function = _key_and_function(compiled)[1]
@@ -349,7 +348,6 @@ def explain(fn: Any) -> Callable[..., Explanation]:
             result=result,
             entries=[entry_info(item, key) for item in raw],
             events=_C.recent_events(),
-            seen_before=first,
         )
 
     if _inspect.isroutine(fn):

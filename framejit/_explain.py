@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from framejit import _C
@@ -128,7 +128,6 @@ class Explanation:
     result: Any
     entries: list[EntryInfo]
     events: list[tuple[str, str]]
-    seen_before: int = field(default=0, repr=False)
 
     def _all(self) -> list[EntryInfo]:
         return [found for entry in self.entries for found in entry.walk()]
