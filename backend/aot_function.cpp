@@ -2,9 +2,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/functions/utils.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -13,6 +11,7 @@
 #include "backend/aot_node.h"
 #include "backend/rng_state.h"
 #include "backend/torch_executor.h"
+#include "graph/python_tensor.h"
 
 namespace framejit::backend {
 
@@ -429,7 +428,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     Inputs tensors(input_objects_.size(), nullptr);
     for (size_t i = 0; i < tensors.size(); ++i) {
       int object = input_objects_[i];
-      if (object >= 0) tensors[i] = &THPVariable_Unpack(inputs[object]);
+      if (object >= 0) tensors[i] = &graph::unpack_tensor(inputs[object]);
     }
     if (uses_random_) rng.save({});
     Tensors results, mutations;

@@ -1,11 +1,12 @@
 #include "backend/aten_args.h"
-#include "graph/tensor_check.h"
 
 #include <ATen/ScalarOps.h>
 #include <ATen/core/jit_type.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
+
+#include "graph/python_tensor.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::backend {
 
@@ -131,7 +132,7 @@ class Converter {
       if (!graph::is_tensor_object(object)) {
         return mismatch(argument_, "opaque Python object");
       }
-      return constant(THPVariable_Unpack(object));
+      return constant(graph::unpack_tensor(object));
     }
     c10::Scalar number;
     if (arg.is<bool>()) {

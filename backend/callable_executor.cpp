@@ -1,8 +1,6 @@
 #include "backend/callable_executor.h"
 
 #include <c10/core/AutogradState.h>
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <map>
@@ -10,6 +8,7 @@
 #include "backend/input_snapshot.h"
 #include "backend/rng_state.h"
 #include "graph/fx_bridge.h"
+#include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::backend {
@@ -157,7 +156,7 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
       values.push_back(Ref::borrow(inputs[object]));
       if (!graph::is_tensor_object(inputs[object])) continue;
       snapshot.add(
-          THPVariable_Unpack(inputs[object]),
+          graph::unpack_tensor(inputs[object]),
           std::count(written.begin(), written.end(), static_cast<int>(i)) > 0);
     }
     Ref callable = callable_for(key, values);

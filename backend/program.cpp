@@ -3,10 +3,10 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include "backend/fused_kernel.h"
 #include "backend/schedule.h"
+#include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::backend {
@@ -83,7 +83,7 @@ class Program::Builder {
                    "a graph constant that is not a tensor", node.span};
     }
     program_.constants_.emplace_back(add_register(node.outputs[0].get()),
-                                     THPVariable_Unpack(object));
+                                     graph::unpack_tensor(object));
     return ok_status();
   }
 

@@ -2,14 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
-#include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 
 #include "backend/input_snapshot.h"
 #include "backend/python_args.h"
 #include "backend/rng_state.h"
+#include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::backend {
@@ -263,7 +262,7 @@ void TorchExecutor::save_inputs(const std::vector<Ref>& registers,
   for (const Input& input : inputs_) {
     PyObject* object = registers[input.reg].get();
     if (!graph::is_tensor_object(object)) continue;
-    snapshot->add(THPVariable_Unpack(object), input.written);
+    snapshot->add(graph::unpack_tensor(object), input.written);
   }
 }
 

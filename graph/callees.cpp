@@ -1,10 +1,9 @@
 #include "graph/callees.h"
 
-#include <torch/csrc/autograd/python_variable.h>
-
 #include <string_view>
 #include <unordered_map>
 
+#include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::graph {

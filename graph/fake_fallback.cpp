@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "graph/meta_inference.h"
+#include "graph/python_tensor.h"
 #include "graph/shape_rules.h"
 #include "graph/sym_node.h"
 #include "graph/trace_tensor.h"
@@ -353,7 +354,7 @@ void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
 void fallback(const c10::OperatorHandle& op, c10::DispatchKeySet,
               Stack* stack) {
   // Python bindings release the GIL before they call an operator.
-  pybind11::gil_scoped_acquire gil;
+  HoldGil gil;
   TraceSession* session = TraceSession::active();
   try {
     OpFacts& facts = facts_of(op);

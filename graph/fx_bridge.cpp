@@ -1,13 +1,13 @@
 #include "graph/fx_bridge.h"
 
 #include <c10/core/SymInt.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <cctype>
 #include <map>
 #include <unordered_map>
 
 #include "graph/python_args.h"
+#include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::graph {
@@ -367,7 +367,7 @@ class FromFx {
     for (const char* key : {"val", "example_value"}) {
       PyObject* example = PyDict_GetItemString(meta.get(), key);
       if (!example || !is_tensor_object(example)) continue;
-      const at::Tensor& tensor = THPVariable_Unpack(example);
+      const at::Tensor& tensor = unpack_tensor(example);
       if (tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) continue;
       value->kind = Value::Kind::kTensor;
       value->meta.dtype = tensor.scalar_type();

@@ -1,11 +1,12 @@
 #include "graph/input_guards.h"
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <numeric>
 #include <optional>
+
+#include "graph/python_tensor.h"
 
 namespace framejit::graph {
 
@@ -88,7 +89,7 @@ std::string unsupported_input(PyObject* tensor) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
   if (type != THPVariableClass && type != ParameterClass)
     return std::string("a tensor of class ") + Py_TYPE(tensor)->tp_name;
-  const at::Tensor& value = THPVariable_Unpack(tensor);
+  const at::Tensor& value = unpack_tensor(tensor);
   const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
   if (impl->key_set().raw_repr() & ~ordinary_keys())
     return "a tensor with dispatch keys " + c10::toString(impl->key_set());
@@ -105,7 +106,7 @@ std::string unsupported_input(PyObject* tensor) {
 
 SymbolicShape guard_input(GuardSet& guards, const Source* source,
                           PyObject* tensor, uint64_t dynamic_dims) {
-  const at::Tensor& value = THPVariable_Unpack(tensor);
+  const at::Tensor& value = unpack_tensor(tensor);
   const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
   c10::IntArrayRef sizes = value.sizes(), strides = value.strides();
   SymbolicShape shape;

@@ -2,13 +2,13 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/jit_type.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <numeric>
 
 #include "graph/libtorch_private.h"
 #include "graph/meta_inference.h"
+#include "graph/python_tensor.h"
 #include "graph/sym_node.h"
 
 namespace framejit::graph {
@@ -137,7 +137,7 @@ Result<at::Tensor> JointTracer::lift(const at::Tensor& real, bool fresh) {
       make_trace_tensor(*this, make_companion(real), real.device());
   auto node = std::make_unique<Node>();
   node->op = Opcode::kGetAttr;
-  node->args = {Arg(Ref::steal(THPVariable_Wrap(real)))};
+  node->args = {Arg(wrap_tensor(real))};
   node->span = span_;
   node->is_backward = in_backward_;
   name_value(graph_->add_output(graph_->append(std::move(node))), lifted);

@@ -5,7 +5,13 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include "graph/python_tensor.h"
+
 namespace framejit::graph {
+
+static_assert(sizeof(PythonTensor) <= sizeof(THPVariable) &&
+              offsetof(PythonTensor, value) == offsetof(THPVariable, cdata));
+
 namespace {
 
 // Explicit instantiation may name private members (C++ [temp.explicit]): each

@@ -3,16 +3,15 @@
 #include <c10/core/SymInt.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/MemoryFormat.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/python_symnode.h>
 #include <torch/csrc/utils/tensor_dtypes.h>
 #include <torch/csrc/utils/tensor_layouts.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
 #include "graph/sym_node.h"
+#include "graph/sym_objects.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::graph {
@@ -123,9 +122,8 @@ class ToArg {
       return Arg(reinterpret_cast<THPLayout*>(object)->layout);
     if (THPMemoryFormat_Check(object))
       return Arg(reinterpret_cast<THPMemoryFormat*>(object)->memory_format);
-    if (torch::is_symint(object)) {
-      auto value = py::handle(object).cast<c10::SymInt>();
-      if (auto expr = to_expr(value)) {
+    if (auto value = sym_int_of(object)) {
+      if (auto expr = to_expr(*value)) {
         if (expr->is_const()) return Arg(expr->constant());
         return Arg(*expr);
       }

@@ -1,15 +1,13 @@
 #include "graph/recorder.h"
 
 #include <ATen/core/Tensor.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
 #include <set>
 
 #include "frame_hook/frame_eval.h"
 #include "graph/python_args.h"
+#include "graph/python_tensor.h"
 #include "graph/sym_objects.h"
 #include "graph/tensor_check.h"
 
@@ -27,7 +25,7 @@ const void* companion_storage(const at::Tensor& tensor) {
 }
 
 bool is_stand_in(PyObject* object) {
-  return is_tensor_object(object) && as_trace(THPVariable_Unpack(object));
+  return is_tensor_object(object) && as_trace(unpack_tensor(object));
 }
 
 std::string python_error_text() {
@@ -98,7 +96,7 @@ void Recorder::fill_meta(Value* value, const at::Tensor& tensor) {
 
 void Recorder::add_input(Ref stand_in, Ref real, const Source* source,
                          std::string name) {
-  const at::Tensor& tensor = THPVariable_Unpack(stand_in.get());
+  const at::Tensor& tensor = unpack_tensor(stand_in.get());
   Value* value = result_->graph->add_input(std::move(name), TensorMeta{});
   fill_meta(value, tensor);
   input_storages_.emplace(companion_storage(tensor), value);
@@ -205,7 +203,7 @@ Result<Ref> Recorder::record_call(PyObject* callable,
   std::vector<PyObject*> args = given;
   std::vector<Ref> concrete;
   for (PyObject*& arg : args) {
-    if (!is_symbolic_object(arg) || torch::is_symint(arg)) continue;
+    if (!is_symbolic_object(arg) || sym_int_of(arg)) continue;
     FJ_TRY(Ref value, concrete_value(arg));
     concrete.push_back(value);
     arg = value.get();
@@ -258,7 +256,7 @@ Status Recorder::add_output(Node* node, PyObject* item) {
     result_->graph->add_output(node, Value::Kind::kOther);
     return ok_status();
   }
-  const at::Tensor& tensor = THPVariable_Unpack(item);
+  const at::Tensor& tensor = unpack_tensor(item);
   TraceTensorImpl* trace = as_trace(tensor);
   if (!trace || trace->session() != id())
     return Break{BreakReason::kUnknownTensor,
@@ -382,7 +380,7 @@ Status Recorder::guard_storage() {
   bool shared = false;
   for (PyObject* stand_in : inputs_) {
     const Entry& entry = entries_.at(stand_in);
-    const at::Tensor& real = THPVariable_Unpack(entry.real.get());
+    const at::Tensor& real = unpack_tensor(entry.real.get());
     const void* storage =
         real.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     auto [place, fresh] = seen.emplace(storage, static_cast<int>(seen.size()));

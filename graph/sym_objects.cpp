@@ -15,6 +15,23 @@ bool is_symbolic_object(PyObject* object) {
          type == torch::get_symfloat_class().ptr();
 }
 
+PyTypeObject* plain_type_of(PyObject* symbolic) {
+  py::handle handle(symbolic);
+  return torch::is_symint(handle)    ? &PyLong_Type
+         : torch::is_symbool(handle) ? &PyBool_Type
+                                     : &PyFloat_Type;
+}
+
+Ref sym_int_object(const c10::SymInt& value) {
+  return Ref::steal(py::cast(value).release().ptr());
+}
+
+std::optional<c10::SymInt> sym_int_of(PyObject* object) {
+  py::handle handle(object);
+  if (!torch::is_symint(handle)) return std::nullopt;
+  return handle.cast<c10::SymInt>();
+}
+
 c10::SymNode node_of(PyObject* symbolic) {
   py::handle handle(symbolic);
   if (torch::is_symint(handle)) {

@@ -2,7 +2,7 @@
 // isinstance(), which reads __class__ and so may run the user's code.
 #pragma once
 
-#include <torch/csrc/autograd/python_variable.h>
+#include "graph/python_tensor.h"
 
 namespace framejit::graph {
 

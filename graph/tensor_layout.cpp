@@ -8,12 +8,12 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <cstring>
 
 #include "graph/fake_fallback.h"
 #include "graph/libtorch_private.h"
+#include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
 #include "graph/thread_state.h"
 #include "graph/tracer.h"
@@ -46,8 +46,7 @@ bool is_foreign_constant(PyObject* object) {
 
 PyObject* gradient(PyObject* tensor) {
   // The TensorImpl's own getter: Tensor::grad() warns on non-leaf tensors.
-  const at::Tensor& grad =
-      THPVariable_Unpack(tensor).unsafeGetTensorImpl()->grad();
+  const at::Tensor& grad = unpack_tensor(tensor).unsafeGetTensorImpl()->grad();
   if (!grad.defined()) Py_RETURN_NONE;
   return THPVariable_Wrap(grad);
 }
@@ -69,7 +68,7 @@ bool reads_right(const TensorLayout& layout, int64_t dims) {
   at::Tensor tensor = at::empty_strided({64}, {1}, at::kInt);
   auto* impl = tensor.unsafeGetTensorImpl();
   impl->set_sizes_and_strides(sizes, strides, 3);
-  Ref object = Ref::steal(THPVariable_Wrap(tensor));
+  Ref object = wrap_tensor(tensor);
   if (!object) {
     PyErr_Clear();
     return false;

@@ -9,9 +9,6 @@
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
 #include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
 #include <unordered_map>
@@ -20,7 +17,9 @@
 #include "graph/joint.h"
 #include "graph/joint_tracer.h"
 #include "graph/python_args.h"
+#include "graph/python_tensor.h"
 #include "graph/sym_node.h"
+#include "graph/sym_objects.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::graph {
@@ -110,7 +109,7 @@ class Replay {
                                                      input->meta.requires_grad);
         initial_.push_back(tracer_.value_of(tensor));
         inputs_.push_back(tensor);
-        object = Ref::steal(THPVariable_Wrap(tensor));
+        object = wrap_tensor(tensor);
       }
       if (input->kind == Value::Kind::kInt) initial_.push_back(nullptr);
       objects_[input] = std::move(object);
@@ -119,7 +118,7 @@ class Replay {
   }
 
   Ref sym_int_object(const Expr& expr) {
-    return Ref::steal(py::cast(to_sym_int(expr)).release().ptr());
+    return graph::sym_int_object(to_sym_int(expr));
   }
 
   // Expressions become SymInts, so that sizes stay symbolic in the replay.
@@ -256,7 +255,7 @@ class Replay {
 
   Status bind(Value* value, Ref object) {
     if (is_tensor_object(object.get())) {
-      const at::Tensor& tensor = THPVariable_Unpack(object.get());
+      const at::Tensor& tensor = unpack_tensor(object.get());
       forbid_data_access(tensor);
       FJ_CHECK_OK(check_meta(tensor, *value));
     }
@@ -388,7 +387,7 @@ class Replay {
       output_args_.push_back(arg);
       return ok_status();
     }
-    const at::Tensor& tensor = THPVariable_Unpack(object);
+    const at::Tensor& tensor = unpack_tensor(object);
     Value* output = tracer_.value_of(tensor);
     if (!output) {
       return Break{BackendFailed(), "an output that is not in the graph", {}};
@@ -412,15 +411,14 @@ class Replay {
   }
 
   std::optional<Expr> expr_of_object(PyObject* object) {
-    py::handle handle(object);
     if (PyLong_CheckExact(object)) {
       int overflow = 0;
       int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
       if (overflow) return std::nullopt;
       return Expr(value);
     }
-    if (torch::is_symint(handle)) return to_expr(handle.cast<c10::SymInt>());
-    return std::nullopt;
+    std::optional<c10::SymInt> value = sym_int_of(object);
+    return value ? to_expr(*value) : std::nullopt;
   }
 
   void find_alias(const at::Tensor& tensor, OutputInfo* info) {
@@ -481,7 +479,7 @@ class Replay {
       c10::impl::ExcludeDispatchKeyGuard no_autocast(
           c10::autocast_dispatch_keyset);
       // The engine takes the GIL itself where it needs it.
-      py::gil_scoped_release released;
+      ReleaseGil released;
       gradients = torch::autograd::grad(outputs, primals, tangents,
                                         /*retain_graph=*/false,
                                         /*create_graph=*/false,
@@ -539,12 +537,10 @@ Result<JointGraph> trace_joint(const TorchGraph& torch_graph,
   Replay replay(torch_graph, guards);
   try {
     return replay.run();
-  } catch (const py::error_already_set& error) {
-    return replay.failure(error.what());
   } catch (const c10::Error& error) {
     return replay.failure(error.what_without_backtrace());
   } catch (const std::exception& error) {
-    // python_error among them: its text is in the thread state.
+    // python_error and pybind11's among them: its text is in the thread state.
     if (PyErr_Occurred()) PyErr_Clear();
     return replay.failure(error.what());
   }

@@ -2,15 +2,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
-#include <torch/csrc/autograd/python_variable.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
 
 #include "frame_hook/frame_eval.h"
 #include "graph/callees.h"
 #include "graph/input_guards.h"
+#include "graph/python_tensor.h"
 #include "graph/recorder.h"
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
@@ -29,10 +27,6 @@ auto guarded(const F& f) -> decltype(f()) {
   PauseHook pause;  // Python of torch's own (SymInt.__init__) is not captured
   try {
     return f();
-  } catch (py::error_already_set& error) {
-    return Break{BreakReason::kInternal,
-                 std::string("a torch binding raised ") + error.what(),
-                 {}};
   } catch (const std::exception& error) {
     return Break{BreakReason::kInternal, error.what(), {}};
   }
@@ -158,7 +152,7 @@ std::vector<std::pair<Ref, std::vector<Ref>>> LibTorchTracer::state_now() {
 
 ObjectClass LibTorchTracer::classify(PyObject* object) {
   if (is_tensor_object(object)) {
-    const at::Tensor& tensor = THPVariable_Unpack(object);
+    const at::Tensor& tensor = unpack_tensor(object);
     if (!tensor.defined()) return ObjectClass::kUnsupported;
     if (TraceTensorImpl* trace = as_trace(tensor)) {
       return recorder_ && trace->session() == recorder_->id()
@@ -193,13 +187,13 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
   std::string reason = unsupported_input(tensor);
   if (!reason.empty()) return make_break(BreakReason::kTensorSubclass, reason);
   return guarded([&]() -> Result<Ref> {
-    const at::Tensor& real = THPVariable_Unpack(tensor);
+    const at::Tensor& real = unpack_tensor(tensor);
     SymbolicShape shape = guard_input(guards, source, tensor, dynamic_dims);
     std::vector<int64_t> hints = guards.hints();
     at::Tensor made = make_trace_tensor(*recorder_, real.scalar_type(),
                                         real.device(), shape, hints);
     if (real.requires_grad()) made.set_requires_grad(true);
-    Ref object = Ref::steal(THPVariable_Wrap(made));
+    Ref object = wrap_tensor(made);
     if (!object) return Result<Ref>::raised();
     if (Py_TYPE(tensor) != Py_TYPE(object.get()) &&
         PyObject_SetAttrString(object.get(), "__class__",
@@ -334,7 +328,7 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
       case AttributeAction::kGrad:
         return grad_of(stand_in);
       case AttributeAction::kIfNoGrad:
-        if (!THPVariable_Unpack(stand_in).requires_grad())
+        if (!unpack_tensor(stand_in).requires_grad())
           return from_api(PyObject_GetAttr(stand_in, name));
         break;
       case AttributeAction::kBreak:
@@ -351,12 +345,11 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
 Result<Ref> LibTorchTracer::grad_of(PyObject* stand_in) {
   Recorder::Entry* entry = recorder_->find(stand_in);
   if (!entry->source) {
-    if (!THPVariable_Unpack(stand_in).requires_grad())
-      return Ref::borrow(Py_None);
+    if (!unpack_tensor(stand_in).requires_grad()) return Ref::borrow(Py_None);
     return make_break(BreakReason::kTensorInternals,
                       "grad of a computed tensor");
   }
-  const at::Tensor& real = THPVariable_Unpack(entry->real.get());
+  const at::Tensor& real = unpack_tensor(entry->real.get());
   if (!real.is_leaf())
     return make_break(BreakReason::kTensorInternals,
                       "grad of a non-leaf tensor");
@@ -446,8 +439,7 @@ Status LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
 Result<Ref> LibTorchTracer::make_symbolic(const Expr& expr) {
   return guarded([&]() -> Result<Ref> {
     if (expr.is_const()) return from_api(PyLong_FromLongLong(expr.constant()));
-    py::object object = py::cast(to_sym_int(expr));
-    return Ref::steal(object.release().ptr());
+    return sym_int_object(to_sym_int(expr));
   });
 }
 
@@ -463,11 +455,7 @@ std::optional<Expr> LibTorchTracer::expr_of(PyObject* symbolic) {
 }
 
 PyObject* LibTorchTracer::symbolic_type(PyObject* symbolic) {
-  py::handle handle(symbolic);
-  PyTypeObject* type = torch::is_symint(handle)    ? &PyLong_Type
-                       : torch::is_symbool(handle) ? &PyBool_Type
-                                                   : &PyFloat_Type;
-  return reinterpret_cast<PyObject*>(type);
+  return reinterpret_cast<PyObject*>(plain_type_of(symbolic));
 }
 
 Result<Ref> LibTorchTracer::concretise(PyObject* symbolic) {

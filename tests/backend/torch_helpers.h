@@ -4,13 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <memory>
 #include <string>
 #include <vector>
 
 #include "backend/backend.h"
+#include "graph/python_tensor.h"
 
 namespace framejit::backend::testing {
 
@@ -23,11 +23,9 @@ void set_global(const char* name, PyObject* value);
 std::string take_error();
 
 inline const at::Tensor& tensor(const Ref& object) {
-  return THPVariable_Unpack(object.get());
+  return graph::unpack_tensor(object.get());
 }
-inline Ref wrap(const at::Tensor& value) {
-  return Ref::steal(THPVariable_Wrap(value));
-}
+inline Ref wrap(const at::Tensor& value) { return graph::wrap_tensor(value); }
 
 graph::TensorMeta meta(std::vector<Expr> sizes, bool requires_grad = false,
                        c10::ScalarType dtype = c10::ScalarType::Float);

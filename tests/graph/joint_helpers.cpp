@@ -5,6 +5,8 @@
 
 #include <unordered_map>
 
+#include "graph/python_tensor.h"
+
 namespace framejit::graph::testing {
 namespace {
 
@@ -97,7 +99,7 @@ class Runner {
 void run_node(const Node& node, Runner& runner) {
   if (node.op == Opcode::kGetAttr) {
     runner.values[node.outputs[0].get()] =
-        THPVariable_Unpack(node.args[0].get<Ref>().get());
+        unpack_tensor(node.args[0].get<Ref>().get());
     return;
   }
   if (!node.aten) return;

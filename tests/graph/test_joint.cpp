@@ -7,6 +7,7 @@
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/autograd.h>
 
+#include "graph/python_tensor.h"
 #include "graph/shape_rules.h"
 #include "tests/graph/joint_helpers.h"
 
@@ -74,7 +75,7 @@ class Joint : public ::testing::Test {
     }
     Tensors gradients;
     {
-      py::gil_scoped_release released;
+      ReleaseGil released;
       gradients = torch::autograd::grad(differentiable, wanted, tangents, false,
                                         false, true);
     }

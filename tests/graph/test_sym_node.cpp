@@ -1,6 +1,6 @@
-#include <torch/csrc/utils/pybind.h>
-
 #include "graph/sym_node.h"
+
+#include "graph/sym_objects.h"
 #include "tests/graph/trace_helpers.h"
 
 namespace framejit::graph::testing {
@@ -15,8 +15,8 @@ class SymbolicNumbers : public ::testing::Test {
     session_ = std::make_unique<RecordingSession>(&symbols_.guards);
     scope_ = std::make_unique<TracingScope>(*session_);
     for (int i = 0; i < 2; ++i) {
-      py::object value = py::cast(to_sym_int(Expr::symbol(i)));
-      set_global(i ? "m" : "n", value.ptr());
+      Ref value = sym_int_object(to_sym_int(Expr::symbol(i)));
+      set_global(i ? "m" : "n", value.get());
     }
   }
   void TearDown() override {
@@ -29,7 +29,7 @@ class SymbolicNumbers : public ::testing::Test {
     Ref value = eval(expression);
     if (!value) return Expr(-1);
     if (PyLong_Check(value.get())) return Expr(PyLong_AsLong(value.get()));
-    return to_expr(py::handle(value.get()).cast<c10::SymInt>()).value();
+    return to_expr(sym_int_of(value.get()).value()).value();
   }
   int64_t at(const Expr& e, int64_t n, int64_t m) {
     int64_t values[] = {n, m};

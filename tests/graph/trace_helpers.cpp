@@ -3,7 +3,9 @@
 #include <ATen/ops/equal.h>
 
 #include "graph/meta_inference.h"
+#include "graph/python_tensor.h"
 #include "graph/sym_node.h"
+#include "graph/tensor_check.h"
 
 namespace framejit::graph::testing {
 namespace {
@@ -72,14 +74,13 @@ Ref call(const char* name, const std::vector<at::Tensor>& arguments) {
 std::vector<at::Tensor> tensors_of(const Ref& result) {
   std::vector<at::Tensor> values;
   if (!result) return values;
-  if (THPVariable_Check(result.get())) {
+  if (is_tensor_object(result.get())) {
     values.push_back(tensor(result));
   } else {
     Ref fast = Ref::steal(PySequence_Fast(result.get(), "a tuple"));
     for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(fast.get()); ++i) {
       PyObject* item = PySequence_Fast_GET_ITEM(fast.get(), i);
-      values.push_back(item == Py_None ? at::Tensor()
-                                       : THPVariable_Unpack(item));
+      values.push_back(item == Py_None ? at::Tensor() : unpack_tensor(item));
     }
   }
   return values;

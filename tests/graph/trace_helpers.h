@@ -4,13 +4,13 @@
 
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
-#include <torch/csrc/autograd/python_variable.h>
 
 #include <map>
 #include <string>
 #include <vector>
 
 #include "graph/fake_fallback.h"
+#include "graph/python_tensor.h"
 #include "graph/trace_tensor.h"
 
 namespace framejit::graph::testing {
@@ -22,11 +22,9 @@ void exec(const std::string& source);
 Ref eval(const std::string& expression);
 void set_global(const char* name, PyObject* value);
 std::string take_error();
-inline Ref wrap(const at::Tensor& value) {
-  return Ref::steal(THPVariable_Wrap(value));
-}
+inline Ref wrap(const at::Tensor& value) { return wrap_tensor(value); }
 inline const at::Tensor& tensor(const Ref& object) {
-  return THPVariable_Unpack(object.get());
+  return unpack_tensor(object.get());
 }
 // Calls the global function `name`; empty when it raised (error kept).
 Ref call(const char* name, const std::vector<at::Tensor>& arguments);
