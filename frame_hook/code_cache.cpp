@@ -12,7 +12,7 @@ namespace {
 struct CodeExtra {
   PyObject* code = nullptr;  // borrowed: the owner of this struct
   CodeKind kind = CodeKind::kUser;
-  int8_t verdict = -1;
+  CodeMemory memory;
   std::vector<std::unique_ptr<CodeCache>> caches;
 };
 
@@ -82,6 +82,7 @@ void CodeCache::clear() {
   std::vector<std::shared_ptr<CacheEntry>> old = std::move(entries_);
   entries_.clear();
   max_objects_ = max_symbols_ = 0;
+  compiler_state.reset();
   skip_forever = hook_callees = limit_logged = false;
   failed_compiles = 0;
   misses = 0;
@@ -123,15 +124,13 @@ CodeKind code_kind(PyObject* code) {
   return extra ? extra->kind : CodeKind::kUser;
 }
 
-int compile_verdict(PyObject* code) {
-  CodeExtra* extra = find_extra(code);
-  return extra ? extra->verdict : -1;
-}
-
-void set_compile_verdict(PyObject* code, bool verdict) {
+CodeMemory* code_memory(PyObject* code) {
+  if (CodeExtra* extra = find_extra(code)) return &extra->memory;
   try {
-    if (CodeExtra* extra = get_extra(code)) extra->verdict = verdict;
+    CodeExtra* extra = get_extra(code);
+    return extra ? &extra->memory : nullptr;
   } catch (const std::bad_alloc&) {
+    return nullptr;
   }
 }
 
@@ -151,7 +150,7 @@ void clear_all_caches() {
   // Clearing one cache may free code objects, and so other caches: hold them.
   std::vector<Ref> codes;
   for (CodeExtra* extra : registry()) {
-    extra->verdict = -1;
+    extra->memory = {};
     codes.push_back(Ref::borrow(extra->code));
   }
   for (const Ref& code : codes) {

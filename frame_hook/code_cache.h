@@ -88,9 +88,22 @@ CodeCache* find_code_cache(PyObject* code, const void* options);
 bool mark_code(PyObject* code, CodeKind kind);
 CodeKind code_kind(PyObject* code);
 
-// The answer of should_compile() for a code, remembered: -1 not asked yet.
-int compile_verdict(PyObject* code);
-void set_compile_verdict(PyObject* code, bool verdict);
+// Whether a code met by the frame hook is worth compiling. Decided once.
+enum class CodeVerdict : uint8_t {
+  kUnknown,  // not judged yet
+  kSkip,     // no
+  kCallee,   // beneath a compiled function only
+  kTensors,  // in whole-script mode, too, when an argument holds a tensor
+  kTorch,    // likewise, and without one: it names torch itself
+  kSuspend,  // traces or compiles on its own: nothing beneath it is ours
+};
+struct CodeMemory {
+  CodeVerdict verdict = CodeVerdict::kUnknown;
+  uint8_t calls_without_tensor = 0;  // whole-script mode
+  bool gave_up = false;              // whole-script mode: never a tensor
+};
+// Lives as long as the code. Null: no memory.
+CodeMemory* code_memory(PyObject* code);
 
 // Deletes every cache made for these options (their owner is being destroyed:
 // nothing runs with them any more).

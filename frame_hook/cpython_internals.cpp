@@ -157,7 +157,8 @@ bool is_traced(PyThreadState* thread) {
   static constexpr uint8_t kNone[sizeof(monitors.tools)] = {};
   return std::memcmp(monitors.tools, kNone, sizeof(kNone)) != 0;
 #else
-  return thread->cframe->use_tracing != 0;
+  // Not cframe->use_tracing, which is off inside the trace function itself.
+  return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
 #endif
 }
 

@@ -113,6 +113,11 @@ class Compiler {
  public:
   virtual ~Compiler() = default;
   virtual CompileOutcome compile(const CompileRequest& request) = 0;
+  // A call that no entry matches will not be compiled, by the stance. True:
+  // it must fail, the Python error is set.
+  virtual bool refuse(const CompileRequest& request, bool raise) {
+    return false;
+  }
 };
 
 }  // namespace framejit

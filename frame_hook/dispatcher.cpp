@@ -13,6 +13,7 @@ namespace framejit {
 namespace {
 
 Compiler* current_compiler = nullptr;
+Stance stance = Stance::kDefault;
 std::string (*exception_text)() = nullptr;
 
 // Fixed room on the C stack, the heap beyond it. Not initialised.
@@ -237,8 +238,8 @@ DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
                    symbols.data(), result);
 }
 
-DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
-                                PyObject* const* slots, PyObject** result) {
+CompileRequest request_of(CodeCache* cache, PyObject* function,
+                          PyObject* const* slots) {
   CompileRequest request;
   request.function = function;
   request.code = cache->code();
@@ -247,6 +248,27 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
       reinterpret_cast<PyCodeObject*>(cache->code()));
   request.options = cache->options();
   request.is_resume = code_kind(cache->code()) == CodeKind::kResume;
+  return request;
+}
+
+// The stance forbids to compile. Code that has never been worth compiling, or
+// whose entries are at their limit, does not count.
+DispatchOutcome refuse_to_compile(CodeCache* cache, PyObject* function,
+                                  PyObject* const* slots, PyObject** result) {
+  bool raised = false;
+  {
+    CompilingScope compiling;
+    raised = current_compiler->refuse(request_of(cache, function, slots),
+                                      stance == Stance::kFailOnRecompile);
+  }
+  if (!raised) return DispatchOutcome::kRunOriginal;
+  *result = nullptr;
+  return DispatchOutcome::kResult;
+}
+
+DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
+                                PyObject* const* slots, PyObject** result) {
+  CompileRequest request = request_of(cache, function, slots);
   CompileOutcome outcome;
   {
     CompilingScope compiling;
@@ -292,6 +314,9 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     }
     if (!may_compile(cache, function)) return DispatchOutcome::kRunOriginal;
     where = "compiling";
+    if (stance != Stance::kDefault) {
+      return refuse_to_compile(cache, function, slots, result);
+    }
     return compile_and_run(cache, function, slots, result);
   } catch (...) {
     std::string text = current_exception_text();
@@ -395,6 +420,12 @@ PyObject* token_marker() {
       PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
   return marker;
 }
+
+void set_stance(Stance value) {
+  stance = value;
+  force_original(value == Stance::kForceEager);
+}
+Stance current_stance() { return stance; }
 
 void set_compiler(Compiler* compiler) { current_compiler = compiler; }
 Compiler* compiler() { return current_compiler; }

@@ -36,6 +36,16 @@ PyObject* run_tokens(PyObject* result, const void* options);
 // Is this thread one whose calls must run the original code now?
 bool must_run_original();
 
+// What a miss does, for the whole process (framejit.set_stance).
+enum class Stance : uint8_t {
+  kDefault,           // compiles
+  kForceEager,        // every call runs the original code
+  kEagerOnRecompile,  // entries answer, nothing is compiled
+  kFailOnRecompile,   // a call that would have to be compiled raises
+};
+void set_stance(Stance stance);
+Stance current_stance();
+
 void set_compiler(Compiler* compiler);  // not owned; null: compile nothing
 Compiler* compiler();
 

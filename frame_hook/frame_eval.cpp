@@ -6,6 +6,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
+#include "frame_hook/script_mode.h"
 
 namespace framejit {
 
@@ -29,6 +30,7 @@ struct ThreadState {
   OwnedCall* owned_call = nullptr;
   int compiling = 0;
   int suspended = 0;
+  int paused = 0;                            // PauseHook
   int installs = 0;                          // this thread's share of installs
   _PyInterpreterFrame* passed_on = nullptr;  // to the hook beneath ours
 };
@@ -36,6 +38,9 @@ struct ThreadState {
 constinit thread_local ThreadState thread_state;
 
 int installs = 0;
+const void* script_options = nullptr;
+bool script_installed = false;
+bool all_original = false;  // force_original()
 internals::EvalFrame previous_eval = nullptr;
 PyInterpreterState* hooked_interpreter = nullptr;
 ShouldCompile should_compile = nullptr;
@@ -66,15 +71,20 @@ void remove_hook() {
 // In the child of a fork the other threads, and their scopes, are gone.
 void after_fork_in_child() {
   const ThreadState& state = thread_state;
-  threads_with_attention = state.compiling + state.suspended;
-  if (installs != 0 && state.installs == 0) remove_hook();
-  installs = state.installs;
+  threads_with_attention = state.compiling + state.suspended + all_original;
+  int left = state.installs + script_installed;
+  if (installs != 0 && left == 0) remove_hook();
+  installs = left;
 }
 
-void install() {
+void register_fork_handler() {
   static const int registered =
       pthread_atfork(nullptr, nullptr, after_fork_in_child);
   (void)registered;
+}
+
+void install() {
+  register_fork_handler();
   ++thread_state.installs;
   ++installs;
   set_hook(installs == 1);
@@ -122,23 +132,40 @@ PyObject* run_with_low_stack(PyThreadState* thread, _PyInterpreterFrame* frame,
   return result;
 }
 
-bool worth_compiling(PyObject* function, PyObject* code) {
-  int verdict = compile_verdict(code);
-  if (verdict >= 0) return verdict != 0;
-  if (!should_compile) return false;
-  bool answer = false;
-  {
-    CompilingScope scope;
-    try {
-      answer = should_compile(function, code);
-    } catch (...) {
-      log_event(Channel::k_fallbacks,
-                "should_compile: " + current_exception_text());
-    }
-    if (PyErr_Occurred()) PyErr_Clear();
+bool dispatches(const ThreadState& state) {
+  return state.options || state.capture || (script_options && !state.paused);
+}
+
+// A frame outside any capture. The options to dispatch it with; null: CPython
+// runs it.
+const void* choose(PyThreadState* thread, const ThreadState& state,
+                   _PyInterpreterFrame* frame, PyObject* function,
+                   bool* suspend) {
+  auto* code = reinterpret_cast<PyObject*>(internals::frame_code(frame));
+  if (code_kind(code) != CodeKind::kUser) return nullptr;
+  ScriptChoice choice = ScriptChoice::kDispatch;
+  if (state.options) {
+    CodeVerdict verdict = code_verdict(function, code);
+    if (verdict == CodeVerdict::kSkip) return nullptr;
+    if (verdict == CodeVerdict::kSuspend) choice = ScriptChoice::kSuspend;
+  } else {
+    PyObject* const* slots = internals::frame_slots(frame);
+    size_t count = internals::parameter_slots(internals::frame_code(frame));
+    choice = script_choice(function, code, slots, count);
   }
-  set_compile_verdict(code, answer);
-  return answer;
+  *suspend = choice == ScriptChoice::kSuspend;
+  if (choice != ScriptChoice::kDispatch || internals::is_traced(thread)) {
+    return nullptr;
+  }
+  return state.options ? state.options : script_options;
+}
+
+PyObject* run_suspended(PyThreadState* thread, _PyInterpreterFrame* frame,
+                        int throwflag) {
+  suspend_thread();
+  PyObject* result = run_frame(thread, frame, throwflag);
+  resume_thread();
+  return result;
 }
 
 PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
@@ -163,7 +190,7 @@ PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
     state.skipped_function = nullptr;
     return run_frame(thread, frame, throwflag);
   }
-  if ((!state.options && !state.capture) || state.suspended) {
+  if (!dispatches(state) || state.suspended || all_original) {
     return run_frame(thread, frame, throwflag);
   }
   if (internals::native_stack_low()) [[unlikely]] {
@@ -183,14 +210,15 @@ PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
       return run_frame(thread, frame, throwflag);
     }
   } else {
-    if (code_kind(code) != CodeKind::kUser || internals::is_traced(thread) ||
-        !worth_compiling(function, code)) {
-      return run_frame(thread, frame, throwflag);
-    }
-    const void* options = state.options;
+    bool suspend = false;
+    const void* options = choose(thread, state, frame, function, &suspend);
+    if (suspend) return run_suspended(thread, frame, throwflag);
+    if (!options) return run_frame(thread, frame, throwflag);
     CodeCache* cache = code_cache(code, options);
-    if (!cache || dispatch(function, cache, slots, &result) ==
-                      DispatchOutcome::kRunOriginal) {
+    bool hopeless = cache && cache->skip_forever && cache->entries().empty();
+    if (!cache || hopeless ||
+        dispatch(function, cache, slots, &result) ==
+            DispatchOutcome::kRunOriginal) {
       return run_frame(thread, frame, throwflag);
     }
     result = run_tokens(result, options);
@@ -217,11 +245,36 @@ PauseHook::PauseHook()
       saved_capture_(thread_state.capture) {
   thread_state.options = nullptr;
   thread_state.capture = nullptr;
+  ++thread_state.paused;
 }
 
 PauseHook::~PauseHook() {
+  --thread_state.paused;
   thread_state.options = saved_options_;
   thread_state.capture = saved_capture_;
+}
+
+CodeVerdict code_verdict(PyObject* function, PyObject* code) {
+  CodeMemory* memory = code_memory(code);
+  if (memory && memory->verdict != CodeVerdict::kUnknown) {
+    return memory->verdict;
+  }
+  if (!should_compile) return CodeVerdict::kSkip;
+  CodeVerdict answer = CodeVerdict::kSkip;
+  {
+    CompilingScope scope;
+    ErrorGuard error;
+    try {
+      answer = should_compile(function, code);
+    } catch (...) {
+      log_event(Channel::k_fallbacks,
+                "should_compile: " + current_exception_text());
+    }
+    if (PyErr_Occurred()) PyErr_Clear();
+  }
+  // Asked again: what ran may have changed the extra data.
+  if ((memory = code_memory(code))) memory->verdict = answer;
+  return answer;
 }
 
 CaptureCallbackScope::CaptureCallbackScope(FrameCallback callback)
@@ -262,14 +315,34 @@ void resume_thread() {
   --threads_with_attention;
 }
 
+void set_script_options(const void* options) { script_options = options; }
+
+void hold_hook(bool installed) {
+  if (installed == script_installed) return;
+  script_installed = installed;
+  if (installed) {
+    register_fork_handler();
+    set_hook(++installs == 1);
+  } else if (--installs == 0) {
+    remove_hook();
+  }
+}
+
+void force_original(bool on) {
+  if (on == all_original) return;
+  all_original = on;
+  threads_with_attention += on ? 1 : -1;
+}
+
 bool thread_needs_original() {
-  return thread_state.compiling != 0 || thread_state.suspended != 0;
+  return all_original || thread_state.compiling != 0 ||
+         thread_state.suspended != 0;
 }
 
 PyObject* call_original(PyObject* function, PyObject* const* args,
                         size_t nargsf, PyObject* kwnames) {
   ThreadState& state = thread_state;
-  if (installs == 0 || (!state.options && !state.capture) || state.capture) {
+  if (installs == 0 || !dispatches(state) || state.capture) {
     // A capture wants to see this frame.
     return PyObject_Vectorcall(function, args, nargsf, kwnames);
   }

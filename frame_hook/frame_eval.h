@@ -1,17 +1,20 @@
 // The PEP 523 hook, installed for extents only.
 //
-// Two things need to see Python frames that CPython enters: a capture (frames
-// called by C code beneath it are interpreted, not run) and a compiled function
-// that broke (what it calls is dispatched through the code cache). The hook is
-// installed while at least one scope below exists in the process, and does
-// something only on threads that have one. Scopes nest and are strictly tied to
-// C++ blocks. It is also how a function called by the dispatcher comes to own
-// its arguments: our references go as its frame starts.
+// Three things need to see Python frames that CPython enters: a capture (frames
+// called by C code beneath it are interpreted, not run), a compiled function
+// that broke (what it calls is dispatched through the code cache), and
+// whole-script mode (script_mode.h: every frame that does tensor work is).
+// The hook is installed while at least one scope below exists in the process,
+// or whole-script mode is awake; apart from the latter it does something only
+// on threads that have a scope. Scopes nest and are strictly tied to C++
+// blocks. It is also how a function called by the dispatcher comes to own its
+// arguments: our references go as its frame starts.
 #pragma once
 
 #include <cstddef>
 #include <functional>
 
+#include "frame_hook/code_cache.h"
 #include "frame_hook/py_ref.h"
 
 namespace framejit {
@@ -41,6 +44,14 @@ class PauseHook {
   const void* saved_options_;
   class CaptureCallbackScope* saved_capture_;
 };
+
+// For script_mode.cpp: the options of frames met outside any scope (null: none
+// are dispatched), and its share of the installs. With the GIL.
+void set_script_options(const void* options);
+void hold_hook(bool installed);
+
+// set_stance("force_eager"): like a suspended thread, for all of them.
+void force_original(bool on);
 
 // Interprets a frame that is about to be run beneath a native call. args: the
 // parameter slots (borrowed). True: answered (*result new, or null with an
@@ -96,10 +107,12 @@ PyObject* call_original(PyObject* function, PyObject* const* args,
 // are the only owners.
 PyObject* call_owned(PyObject* function, PyObject** args, size_t num_args);
 
-// Decides whether a function met beneath a HookExtent is worth compiling. Asked
-// once per code object. Must not raise. None set: nothing is.
-using ShouldCompile = bool (*)(PyObject* function, PyObject* code);
+// Decides whether a function met by the hook is worth compiling. Asked once per
+// code object. Must not raise. None set: nothing is.
+using ShouldCompile = CodeVerdict (*)(PyObject* function, PyObject* code);
 void set_should_compile(ShouldCompile should_compile);
+// The verdict on this code, asked for when there is none yet.
+CodeVerdict code_verdict(PyObject* function, PyObject* code);
 
 // Scopes that keep the hook installed (tests).
 int hook_installs();

@@ -24,10 +24,11 @@ std::string name_of(const CompileRequest& request) {
   return PyUnicode_AsUTF8(name.get());
 }
 
-bool all_but_skipped(PyObject* function, PyObject*) {
+CodeVerdict all_but_skipped(PyObject* function, PyObject*) {
   Ref name = Ref::steal(PyObject_GetAttrString(function, "__name__"));
-  return std::string(PyUnicode_AsUTF8(name.get())).find("skip") ==
-         std::string::npos;
+  bool skip = std::string(PyUnicode_AsUTF8(name.get())).find("skip") !=
+              std::string::npos;
+  return skip ? CodeVerdict::kSkip : CodeVerdict::kCallee;
 }
 
 // f breaks as a whole: what it calls is compiled, beneath skipped frames too.
@@ -318,7 +319,7 @@ TEST_F(FrameEval, RecursionDepthIsNotReduced) {
       "  return reached\n"
       "def f(): return skip_f()\n");
   compile_in(ns, "f");
-  set_should_compile([](PyObject*, PyObject*) { return false; });
+  set_should_compile([](PyObject*, PyObject*) { return CodeVerdict::kSkip; });
   compiler_.on_compile = [&](const CompileRequest&) {
     CompileOutcome outcome;
     outcome.skip_forever = outcome.hook_callees = true;
@@ -359,7 +360,7 @@ TEST_F(FrameEval, DeepRecursionSurvivesALowStack) {
       "old = sys.getrecursionlimit()\n"
       "sys.setrecursionlimit(200000)\n");
   compile_in(ns, "f");
-  set_should_compile([](PyObject*, PyObject*) { return false; });
+  set_should_compile([](PyObject*, PyObject*) { return CodeVerdict::kSkip; });
   compiler_.on_compile = [&](const CompileRequest&) {
     CompileOutcome outcome;
     outcome.skip_forever = outcome.hook_callees = true;

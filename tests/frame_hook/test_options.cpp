@@ -17,7 +17,7 @@ TEST_F(OptionsTest, EnvironmentIsReadAndValuesAreSettable) {
   EXPECT_EQ(options().recompile_limit, 8);  // read once
   reload_options();
   EXPECT_EQ(options().recompile_limit, 3);
-  EXPECT_FALSE(options().enabled);
+  EXPECT_EQ(options().activation, "0");
   EXPECT_EQ(options().log, "guards,graphs");
   EXPECT_FALSE(options().verify);
   for (const OptionRow& row : option_rows()) unsetenv(row.environment);
@@ -31,7 +31,7 @@ TEST_F(OptionsTest, EnvironmentIsReadAndValuesAreSettable) {
 }
 
 TEST_F(OptionsTest, EveryRowHasItsColumns) {
-  EXPECT_EQ(option_rows().size(), 8u);
+  EXPECT_EQ(option_rows().size(), 10u);
   for (const OptionRow& row : option_rows()) {
     EXPECT_EQ(std::string(row.environment).rfind("FRAMEJIT", 0), 0u);
     EXPECT_FALSE(std::string(row.help).empty());
