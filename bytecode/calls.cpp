@@ -257,7 +257,8 @@ Result<Ref> Interpreter::call_marked_function(PyObject* function,
                                               const Arguments& args) {
   PyObject* marks = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
   if (!marks || PyDict_GET_SIZE(marks) == 0) return Ref();
-  if (PyDict_Contains(marks, names()._framejit_disable) == 1) {
+  if (PyDict_Contains(marks, names()._framejit_disable) == 1 ||
+      PyDict_Contains(marks, names()._torchdynamo_disable) == 1) {
     return make_break(BreakReason::kDisabledCallee, callable_name(function));
   }
   if (PyDict_Contains(marks, names()._framejit_graph_break) == 1) {

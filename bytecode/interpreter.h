@@ -167,6 +167,7 @@ PyObject* capture_break_type();
   X(_framejit_disable)       \
   X(_framejit_graph_break)   \
   X(_framejit_is_compiling)  \
+  X(_torchdynamo_disable)    \
   X(send)                    \
   X(keys)                    \
   X(__match_args__)          \

@@ -1,7 +1,9 @@
 // Origins: where a value came from, and the guard that made reading it sound.
 #include <cstring>
+#include <limits>
 
 #include "bytecode/capture_tables.h"
+#include "bytecode/dim_marks.h"
 #include "bytecode/interpreter.h"
 #include "frame_hook/frame_eval.h"
 
@@ -334,6 +336,24 @@ Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
   return state.tracer.make_symbolic(Expr::symbol(symbol));
 }
 
+// mark_dynamic(x, dim, min=, max=): the symbol of the dim stays in the range. A
+// size outside it stays a constant.
+void guard_range(GuardSet& guards, const Source* source,
+                 const DimMarks::Range& range) {
+  const Source* size = guards.sources().make(SourceKind::kTensorSize, source,
+                                             nullptr, range.dim);
+  for (size_t i = 0; i < guards.symbols().size(); ++i) {
+    const Symbol& symbol = guards.symbols()[i];
+    if (symbol.source != size) continue;
+    if (symbol.hint < range.low || symbol.hint > range.high) return;
+    Expr value = Expr::symbol(int(i));
+    if (range.low > 0) guards.add_expr(expr_le(Expr(range.low), value));
+    if (range.high < std::numeric_limits<int64_t>::max()) {
+      guards.add_expr(expr_le(value, Expr(range.high)));
+    }
+  }
+}
+
 Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
                         const Source* source) {
   auto& tables = state.tables();
@@ -358,7 +378,12 @@ Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
     auto found = request.dynamic_dims->find(source_text(source, code));
     if (found != request.dynamic_dims->end()) dims = found->second;
   }
+  DimMarks marks = read_dim_marks(tensor);
+  if (!marks.empty()) dims = marks.apply(dims);
   FJ_TRY(Ref stand_in, state.tracer.stand_in(tensor, source, dims));
+  for (const DimMarks::Range& range : marks.ranges) {
+    guard_range(state.guards, source, range);
+  }
   state.register_input(tensor, source);
   state.keep_alive(stand_in.get());
   tables.stand_ins[tensor] = stand_in.get();

@@ -160,6 +160,11 @@ CalleeRow find_builtin(PyCFunctionObject* function) {
 
 CalleeRow find_python_function(PyObject* function) {
   auto* raw = reinterpret_cast<PyFunctionObject*>(function);
+  // framejit.allow_in_graph: one node, whatever is in it.
+  if (raw->func_dict &&
+      PyDict_GetItemString(raw->func_dict, "_framejit_allow_in_graph")) {
+    return {CalleeClass::kLeaf};
+  }
   std::string module = text(raw->func_module);
   if (!is_torch(module)) return {CalleeClass::kNotForeign};
   std::string qualified = text(raw->func_qualname);

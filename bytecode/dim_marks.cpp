@@ -1,0 +1,87 @@
+#include "bytecode/dim_marks.h"
+
+#include <limits>
+#include <string_view>
+
+namespace framejit::bytecode {
+namespace {
+
+// A dim as a bit; negative ones count from the end, as everywhere in torch.
+uint64_t bit_of(PyObject* index, int* dim) {
+  if (!PyLong_CheckExact(index)) return 0;
+  int overflow = 0;
+  long long number = PyLong_AsLongLongAndOverflow(index, &overflow);
+  if (overflow || number < 0 || number >= 64) return 0;
+  *dim = int(number);
+  return uint64_t{1} << number;
+}
+
+int64_t bound(PyObject* object, int64_t otherwise) {
+  if (!PyLong_CheckExact(object)) return otherwise;
+  int overflow = 0;
+  long long number = PyLong_AsLongLongAndOverflow(object, &overflow);
+  return overflow ? otherwise : number;
+}
+
+// _framejit_dims: {dim: (kind, min, max)}, made by framejit/_dims.py.
+void read_own(PyObject* dims, DimMarks* marks) {
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dims, &position, &key, &value)) {
+    int dim = 0;
+    uint64_t bit = bit_of(key, &dim);
+    if (!bit || !PyTuple_CheckExact(value) || PyTuple_GET_SIZE(value) != 3 ||
+        !PyUnicode_CheckExact(PyTuple_GET_ITEM(value, 0))) {
+      continue;
+    }
+    const char* kind = PyUnicode_AsUTF8(PyTuple_GET_ITEM(value, 0));
+    if (!kind) continue;
+    if (std::string_view(kind) == "dynamic") {
+      marks->dynamic |= bit;
+      int64_t low = bound(PyTuple_GET_ITEM(value, 1), 0);
+      int64_t high = bound(PyTuple_GET_ITEM(value, 2),
+                           std::numeric_limits<int64_t>::max());
+      marks->ranges.push_back({dim, low, high});
+    } else if (std::string_view(kind) == "maybe") {
+      marks->maybe |= bit;
+    } else {
+      marks->fixed |= bit;
+    }
+  }
+}
+
+uint64_t read_set(PyObject* dict, const char* name) {
+  PyObject* set = PyDict_GetItemString(dict, name);
+  if (!set || !PySet_CheckExact(set)) return 0;
+  uint64_t bits = 0;
+  PyObject* item;
+  Py_ssize_t position = 0;
+  Py_hash_t hash;
+  int dim = 0;
+  while (_PySet_NextEntry(set, &position, &item, &hash)) {
+    bits |= bit_of(item, &dim);
+  }
+  return bits;
+}
+
+}  // namespace
+
+DimMarks read_dim_marks(PyObject* tensor) {
+  DimMarks marks;
+  PyObject** where = _PyObject_GetDictPtr(tensor);
+  if (!where || !*where || !PyDict_CheckExact(*where) ||
+      PyDict_GET_SIZE(*where) == 0) {
+    return marks;
+  }
+  ErrorGuard error;
+  Ref dict = Ref::borrow(*where);
+  PyObject* own = PyDict_GetItemString(dict.get(), "_framejit_dims");
+  if (own && PyDict_CheckExact(own)) read_own(own, &marks);
+  marks.dynamic |= read_set(dict.get(), "_dynamo_dynamic_indices");
+  marks.maybe |= read_set(dict.get(), "_dynamo_weak_dynamic_indices");
+  marks.fixed |= read_set(dict.get(), "_dynamo_static_indices");
+  PyErr_Clear();
+  return marks;
+}
+
+}  // namespace framejit::bytecode
