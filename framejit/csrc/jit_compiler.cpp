@@ -5,24 +5,32 @@
 
 #include "backend/backend.h"
 #include "bytecode/capture.h"
+#include "bytecode/dim_marks.h"
 #include "bytecode/residual.h"
 #include "frame_hook/code_cache.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
 #include "framejit/csrc/compile_options.h"
+#include "framejit/csrc/frame_choice.h"
 #include "framejit/csrc/jit_entry.h"
 #include "framejit/csrc/reports.h"
+#include "framejit/csrc/trace_log.h"
 #include "graph/tracer.h"
+#include "guards/evaluate.h"
 
 namespace framejit {
 
 namespace {
 
 // Never destroyed: the process may end after the interpreter has.
-Ref& graph_break_error() {
-  static auto* error = new Ref;
-  return *error;
+ErrorTypes& error_types() {
+  static auto* types = new ErrorTypes;
+  return *types;
+}
+
+void raise(const Ref& type, const std::string& text) {
+  PyErr_SetString(type ? type.get() : PyExc_RuntimeError, text.c_str());
 }
 
 class Stopwatch {
@@ -42,20 +50,13 @@ class Stopwatch {
 
 // The sizes seen by earlier captures of one (code, options) key live with its
 // code cache.
-ShapeHistory* shape_history(const CompileRequest& request) {
+std::shared_ptr<ShapeHistory> shape_history(const CompileRequest& request) {
   CodeCache* cache = code_cache(request.code, request.options);
   if (!cache) return nullptr;
   if (!cache->compiler_state) {
     cache->compiler_state = std::make_shared<ShapeHistory>();
   }
-  return static_cast<ShapeHistory*>(cache->compiler_state.get());
-}
-
-void raise_graph_break(const Break& brk) {
-  std::string text = break_report(brk);
-  PyObject* type =
-      graph_break_error() ? graph_break_error().get() : PyExc_RuntimeError;
-  PyErr_SetString(type, text.c_str());
+  return std::static_pointer_cast<ShapeHistory>(cache->compiler_state);
 }
 
 // The user's functions beneath are still worth compiling, except where nothing
@@ -74,7 +75,7 @@ CompileOutcome give_up(const CompileRequest& request, const Break& brk) {
                 break_report(brk));
   CompileOutcome outcome;
   if (options->fullgraph) {
-    raise_graph_break(brk);
+    raise(error_types().graph_break, break_report(brk));
     outcome.raise = true;
     return outcome;
   }
@@ -169,28 +170,94 @@ Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
   return entry;
 }
 
-// One line per miss: why each present entry does not fit this call.
-void log_recompile(const CompileRequest& request) {
+// One line per miss and entry: why it does not fit this call.
+std::vector<std::string> log_misses(const CompileRequest& request,
+                                    const char* what) {
+  std::vector<std::string> lines;
   CodeCache* cache = find_code_cache(request.code, request.options);
-  if (!cache || cache->entries().empty() || !enabled(Channel::k_recompiles)) {
-    return;
+  if (!cache) return lines;
+  // A copy: what runs here may change the cache.
+  const std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
+  std::string name = describe_function(request.function);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    auto* entry = static_cast<JitEntry*>(entries[i].get());
+    Miss miss = find_miss(*entry, request);
+    if (!miss.missed) continue;
+    if (entry->guard_failures.size() <= miss.guard) {
+      entry->guard_failures.resize(miss.guard + 1);
+    }
+    ++entry->guard_failures[miss.guard];
+    lines.push_back(std::string(what) + " " + name + ", entry " +
+                    std::to_string(i) + ": " + miss.text());
+    log_event(Channel::k_recompiles, lines.back());
+    if (tracing()) {
+      TraceRecord("recompile")
+          .add("function", name)
+          .add("entry", (long long)i)
+          .add("reason", miss.reason)
+          .add("hint", miss.hint)
+          .emit();
+    }
   }
-  for (size_t i = 0; i < cache->entries().size(); ++i) {
-    auto* entry = static_cast<JitEntry*>(cache->entries()[i].get());
-    const GuardSet& guards = entry->guards();
-    std::vector<PyObject*> objects(guards.gathered().size() + 1);
-    std::vector<int64_t> symbols(guards.symbols().size() + 1);
-    size_t failed = 0;
-    if (evaluate(guards, request.args, request.function, objects.data(),
-                 symbols.data(), &failed)) {
+  return lines;
+}
+
+// The guard that lets a symbol have one value only, or null.
+const Guard* pinning_guard(const GuardSet& guards, const Expr& size) {
+  for (const Guard& guard : guards.guards()) {
+    if (guard.kind != GuardKind::kShapeExpr || guard.expr.op() != ExprOp::kEq) {
       continue;
     }
-    log_event(Channel::k_recompiles,
-              "recompiling " + describe_function(request.function) +
-                  ", entry " + std::to_string(i) + ": " +
-                  explain_failure(guards, failed, request.args,
-                                  request.function, request.code));
+    const std::vector<Expr>& sides = guard.expr.operands();
+    if ((sides[0].is_const() && sides[1] == size) ||
+        (sides[1].is_const() && sides[0] == size)) {
+      return &guard;
+    }
   }
+  return nullptr;
+}
+
+// mark_dynamic promised that a dim changes; a constant in its place means a
+// compilation for each size. What the user asked for and did not get.
+std::string lost_dims(const GuardSet& guards, const CompileRequest& request) {
+  ErrorGuard error;
+  SourceValues sources(guards, request.args, request.function);
+  std::string text;
+  for (const Guard& guard : guards.guards()) {
+    if (guard.kind != GuardKind::kTensor) continue;
+    PyObject* tensor = sources.get(guard.source);
+    uint64_t marked = tensor ? bytecode::read_dim_marks(tensor).dynamic : 0;
+    const TensorSpec& spec = guards.tensor_specs()[guard.number];
+    for (size_t d = 0; d < spec.sizes.size() && d < 64; ++d) {
+      if (!(marked >> d & 1)) continue;
+      std::string why;
+      if (spec.sizes[d].is_const()) {
+        why = "is the constant " + spec.sizes[d].str() +
+              (spec.sizes[d].constant() < 2
+                   ? ": sizes 0 and 1 are programs of their own"
+                   : "");
+      } else if (const Guard* pin = pinning_guard(guards, spec.sizes[d])) {
+        why = "must be one number: " + guard_text(guards, *pin, request.code);
+        if (pin->span.code) why += "  (" + format_span(pin->span) + ")";
+      }
+      if (why.empty()) continue;
+      text += (text.empty() ? "" : "\n") + std::string("mark_dynamic(") +
+              source_text(guard.source, request.code) + ", " +
+              std::to_string(d) + "): the size " + why;
+    }
+  }
+  return text;
+}
+
+void trace_result(const CompileRequest& request, const JitEntry* entry,
+                  const Break* brk, double total_ms) {
+  if (!tracing()) return;
+  TraceRecord record("compile_end");
+  record.add("function", describe_function(request.function))
+      .add("total_ms", total_ms);
+  if (entry) record.add("entry", entry_report(request.code, *entry));
+  if (brk) record.add("break", break_report(*brk));
+  record.emit();
 }
 
 std::string internal_error_text() {
@@ -206,8 +273,15 @@ std::string internal_error_text() {
 }  // namespace
 
 CompileOutcome JitCompiler::compile(const CompileRequest& request) {
-  log_recompile(request);
-  ShapeHistory* history = shape_history(request);
+  Stopwatch stopwatch;
+  if (tracing()) {
+    TraceRecord("compile_start")
+        .add("function", describe_function(request.function))
+        .add("resume", (long long)request.is_resume)
+        .emit();
+  }
+  log_misses(request, "recompiling");
+  std::shared_ptr<ShapeHistory> history = shape_history(request);
   if (history) {
     CodeCache* cache = code_cache(request.code, request.options);
     for (const auto& entry : cache->entries()) {
@@ -215,33 +289,56 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
                          request.args, request.function, request.code);
     }
   }
-  auto built = build_entry(request, history);
-  if (built.broke()) return give_up(request, built.brk());
-  CompileOutcome outcome;
+  auto built = build_entry(request, history.get());
   if (!built.ok()) {
     // An exception of the user's own program escaped: eager will raise it.
-    std::string text = take_error_text();
-    return give_up(request,
-                   Break{BreakReason::kUnsupportedException, text, {}});
+    Break brk =
+        built.broke()
+            ? built.take_break()
+            : Break{BreakReason::kUnsupportedException, take_error_text(), {}};
+    trace_result(request, nullptr, &brk, stopwatch.milliseconds());
+    return give_up(request, brk);
   }
+  CompileOutcome outcome;
+  auto* entry = static_cast<JitEntry*>(built.value().get());
+  std::string lost = lost_dims(entry->guards(), request);
+  if (!lost.empty()) {
+    log_event(Channel::k_recompiles,
+              describe_function(request.function) + ": " + lost);
+    if (static_cast<const CompileOptions*>(request.options)->fullgraph) {
+      raise(error_types().dimension, lost);
+      outcome.raise = true;
+      return outcome;
+    }
+  }
+  log_compilation(request.function, *entry);
+  trace_result(request, entry, nullptr, stopwatch.milliseconds());
+  event_counters().breaks += entry->outcome().breaks.size();
   outcome.entry = built.take();
-  log_compilation(request.function,
-                  *static_cast<JitEntry*>(outcome.entry.get()));
-  event_counters().breaks +=
-      static_cast<JitEntry*>(outcome.entry.get())->outcome().breaks.size();
   return outcome;
 }
 
-void set_graph_break_error(PyObject* type) {
-  graph_break_error() = Ref::borrow(type);
+bool JitCompiler::refuse(const CompileRequest& request, bool fail) {
+  std::vector<std::string> lines =
+      log_misses(request, "not compiled, by the stance:");
+  if (!fail) return false;
+  std::string text = "set_stance(\"fail_on_recompile\"): " +
+                     describe_function(request.function) +
+                     " would have to be compiled";
+  for (const std::string& line : lines) text += "\n  " + line;
+  if (lines.empty()) text += ": it has no entry yet";
+  raise(error_types().recompile, text);
+  return true;
 }
+
+void set_error_types(ErrorTypes types) { error_types() = std::move(types); }
 
 bool install_compiler() {
   // Never destroyed: calls may come until the process ends.
   static auto* compiler = new JitCompiler;
   if (!graph::initialize_tracing()) return false;
   set_exception_text(internal_error_text);
-  set_should_compile(should_compile);
+  set_should_compile(judge_code);
   set_compiler(compiler);
   return true;
 }

@@ -15,13 +15,19 @@ namespace framejit {
 class JitCompiler final : public Compiler {
  public:
   CompileOutcome compile(const CompileRequest& request) override;
+  bool refuse(const CompileRequest& request, bool raise) override;
 };
 
 // Installs the compiler, the tensor layout and the callbacks of the layers
 // below. Once, at import. False: a Python error is set.
 bool install_compiler();
 
-// framejit.GraphBreakError, set by the Python package.
-void set_graph_break_error(PyObject* type);
+// Exception classes of the Python package.
+struct ErrorTypes {
+  Ref graph_break;  // fullgraph=True and capture stops
+  Ref recompile;    // set_stance("fail_on_recompile")
+  Ref dimension;    // fullgraph=True and a mark_dynamic dim is a constant
+};
+void set_error_types(ErrorTypes types);
 
 }  // namespace framejit

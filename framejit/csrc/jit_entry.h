@@ -42,6 +42,8 @@ class JitEntry final : public CacheEntry {
   const ArmedGuards& armed() const { return armed_; }
   const backend::CompiledInfo& info() const { return info_; }
   CompileTimes times;
+  // By guard: calls it was the first to turn away, of those that compiled.
+  std::vector<uint32_t> guard_failures;
 
  private:
   PyObject* make_token(PyObject** values, PyObject* function);

@@ -9,9 +9,12 @@
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/options.h"
+#include "frame_hook/script_mode.h"
 #include "framejit/csrc/compile_options.h"
+#include "framejit/csrc/frame_choice.h"
 #include "framejit/csrc/jit_compiler.h"
 #include "framejit/csrc/reports.h"
+#include "framejit/csrc/trace_log.h"
 
 namespace py = pybind11;
 
@@ -105,6 +108,24 @@ py::list option_table() {
   return rows;
 }
 
+// Whole-script mode; its options live until the next start or stop.
+void define_script_mode(py::module_& m) {
+  static py::object* options = new py::object;
+  m.def("start_script_mode", [](py::object key) {
+    start_script_mode(key.cast<const CompileOptions*>(), script_policy());
+    *options = std::move(key);
+  });
+  m.def("stop_script_mode", [] {
+    stop_script_mode();
+    *options = py::none();
+  });
+  m.def("script_mode", [] {
+    return !in_script_mode() ? "off" : script_mode_sleeps() ? "asleep" : "on";
+  });
+  m.def("set_script_patience", &set_script_patience);
+  m.def("matches_only", &matches_only);
+}
+
 }  // namespace
 
 PYBIND11_MODULE(_C, m) {
@@ -142,8 +163,20 @@ PYBIND11_MODULE(_C, m) {
         [](const std::string& keyword) { return option_text(keyword); });
   m.def("option_table", &option_table);
   m.def("break_reasons", &break_reasons);
-  m.def("set_graph_break_error",
-        [](py::handle type) { set_graph_break_error(type.ptr()); });
+  m.def("set_error_types",
+        [](py::handle graph_break, py::handle recompile, py::handle dimension) {
+          set_error_types({Ref::borrow(graph_break.ptr()),
+                           Ref::borrow(recompile.ptr()),
+                           Ref::borrow(dimension.ptr())});
+        });
+  m.def("add_trace_listener",
+        [](py::handle callable) { add_trace_listener(callable.ptr()); });
+  m.def("remove_trace_listener",
+        [](py::handle callable) { remove_trace_listener(callable.ptr()); });
+  m.def("all_entries", [] { return own(all_entries()); });
+  m.def("set_stance", [](int stance) { set_stance(Stance(stance)); });
+  m.def("current_stance", [] { return int(current_stance()); });
+  define_script_mode(m);
   m.def("install", [] {
     if (!install_compiler()) throw py::error_already_set();
   });

@@ -1,7 +1,7 @@
 #include "framejit/csrc/reports.h"
 
+#include <algorithm>
 #include <cstdio>
-#include <sstream>
 
 #include "bytecode/assembler.h"
 #include "frame_hook/code_cache.h"
@@ -45,35 +45,6 @@ std::string milliseconds(double value) {
   char text[32];
   std::snprintf(text, sizeof text, "%.2f ms", value);
   return text;
-}
-
-bool starts_with(const std::string& text, const std::string& prefix) {
-  return text.compare(0, prefix.size(), prefix) == 0;
-}
-
-// Where library code lives, asked once.
-struct LibraryPaths {
-  std::string standard;
-  std::string torch;
-  std::string framejit;
-};
-
-std::string package_directory(const char* module) {
-  Ref package = Ref::steal(PyImport_ImportModule(module));
-  Ref file = package
-                 ? Ref::steal(PyObject_GetAttrString(package.get(), "__file__"))
-                 : Ref();
-  PyErr_Clear();
-  std::string path = file ? text_of(file.get()) : "";
-  size_t slash = path.rfind('/');
-  return slash == std::string::npos ? path : path.substr(0, slash + 1);
-}
-
-const LibraryPaths& library_paths() {
-  static const auto* paths =
-      new LibraryPaths{package_directory("os"), package_directory("torch"),
-                       package_directory("framejit")};
-  return *paths;
 }
 
 bool set_item(PyObject* dict, const char* key, Ref value) {
@@ -126,6 +97,11 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
   Ref guards = list_of(entry.guards().guards(), [&](const Guard& guard) {
     return text_object(guard_text(entry.guards(), guard, code));
   });
+  std::vector<uint32_t> counts(entry.guards().guards().size());
+  std::copy_n(entry.guard_failures.begin(),
+              std::min(counts.size(), entry.guard_failures.size()),
+              counts.begin());
+  Ref failures = list_of(counts, number);
   Ref symbols = list_of(entry.guards().symbols(), [&](const Symbol& symbol) {
     return text_object(source_text(symbol.source, code));
   });
@@ -136,6 +112,7 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
   Ref kernels = list_of(info.kernels, text_object);
   bool good =
       set_item(dict.get(), "guards", guards) &&
+      set_item(dict.get(), "guard_failures", failures) &&
       set_item(dict.get(), "symbols", symbols) &&
       set_item(dict.get(), "hits", number(entry.hits)) &&
       set_item(dict.get(), "predicates", number(entry.predicates.size())) &&
@@ -161,6 +138,12 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
 }
 
 }  // namespace
+
+std::string describe_code(PyObject* code) {
+  auto* object = reinterpret_cast<PyCodeObject*>(code);
+  return text_of(object->co_qualname) + " (" + text_of(object->co_filename) +
+         ":" + std::to_string(object->co_firstlineno) + ")";
+}
 
 std::string describe_function(PyObject* function) {
   auto* object = reinterpret_cast<PyFunctionObject*>(function);
@@ -207,13 +190,8 @@ void log_compilation(PyObject* function, const JitEntry& entry) {
                                         info.fallback_reason);
   }
   if (enabled(Channel::k_guards)) {
-    std::ostringstream text;
-    text << "guards of " << name;
-    for (const Guard& guard : entry.guards().guards()) {
-      text << "\n  " << guard_text(entry.guards(), guard, code);
-      if (guard.span.code) text << "  # " << format_span(guard.span);
-    }
-    log_event(Channel::k_guards, text.str());
+    log_event(Channel::k_guards,
+              "guards of " + name + guard_tree(entry.guards(), code));
   }
   if (enabled(Channel::k_graphs)) {
     log_event(Channel::k_graphs,
@@ -235,6 +213,33 @@ void log_compilation(PyObject* function, const JitEntry& entry) {
   }
 }
 
+Ref entry_report(PyObject* code, const JitEntry& entry) {
+  return entry_object(code, entry);
+}
+
+Ref all_entries() {
+  struct Row {
+    Ref code;
+    std::vector<std::shared_ptr<CacheEntry>> entries;
+  };
+  std::vector<Row> rows;
+  for_each_cache(nullptr, [&](CodeCache& cache) {
+    if (cache.entries().empty()) return;
+    rows.push_back({Ref::borrow(cache.code()), cache.entries()});
+  });
+  return list_of(rows, [](const Row& row) {
+    Ref name = text_object(describe_code(row.code.get()));
+    Ref entries =
+        list_of(row.entries, [&](const std::shared_ptr<CacheEntry>& entry) {
+          return entry_object(row.code.get(),
+                              static_cast<const JitEntry&>(*entry));
+        });
+    return name && entries
+               ? Ref::steal(PyTuple_Pack(2, name.get(), entries.get()))
+               : Ref();
+  });
+}
+
 Ref entries_of(PyObject* code, const void* options) {
   CodeCache* cache = find_code_cache(code, options);
   if (!cache) return Ref::steal(PyList_New(0));
@@ -243,24 +248,6 @@ Ref entries_of(PyObject* code, const void* options) {
   return list_of(entries, [&](const std::shared_ptr<CacheEntry>& entry) {
     return entry_object(code, static_cast<const JitEntry&>(*entry));
   });
-}
-
-bool should_compile(PyObject* function, PyObject* code) {
-  auto* code_object = reinterpret_cast<PyCodeObject*>(code);
-  std::string file = text_of(code_object->co_filename);
-  if (starts_with(file, "<frozen")) return false;
-  const LibraryPaths& paths = library_paths();
-  if (!paths.framejit.empty() && starts_with(file, paths.framejit)) {
-    return false;
-  }
-  if (!paths.torch.empty() && starts_with(file, paths.torch)) {
-    // Layers, but not the machinery that calls them.
-    std::string layers = paths.torch + "nn/modules/";
-    return starts_with(file, layers) && file != layers + "module.py";
-  }
-  // site-packages lies inside the standard library's folder.
-  return !starts_with(file, paths.standard) ||
-         file.find("-packages/") != std::string::npos;
 }
 
 }  // namespace framejit

@@ -11,6 +11,7 @@ namespace framejit {
 
 // "f (train.py:12)".
 std::string describe_function(PyObject* function);
+std::string describe_code(PyObject* code);
 // Id, title, detail, the user's line, and the hint.
 std::string break_report(const Break& brk);
 // Takes the pending Python exception away: "ValueError: text".
@@ -21,9 +22,24 @@ void log_compilation(PyObject* function, const JitEntry& entry);
 
 // A list of dicts, one per cache entry of the code under these options.
 Ref entries_of(PyObject* code, const void* options);
+// (function, entries) of every cache of the process that has entries.
+Ref all_entries();
 
-// Frames met beneath a broken function that are worth compiling: the user's,
-// not those of the standard library, of torch's machinery or of this package.
-bool should_compile(PyObject* function, PyObject* code);
+// The guards as a tree of the places they look at, with the user's lines.
+std::string guard_tree(const GuardSet& guards, PyObject* code);
+
+// Why a call does not fit an entry: the first guard that fails, in the user's
+// words, and what to do about it ("" where there is no advice).
+struct Miss {
+  bool missed = false;
+  size_t guard = 0;  // index in the set; its size: an input is gone
+  std::string reason;
+  std::string hint;
+  std::string text() const;
+};
+Miss find_miss(const JitEntry& entry, const CompileRequest& request);
+
+// One entry as inspect() shows it, a dict.
+Ref entry_report(PyObject* code, const JitEntry& entry);
 
 }  // namespace framejit

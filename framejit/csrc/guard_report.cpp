@@ -1,0 +1,181 @@
+// Guards for people: the tree of them, and one line for a miss with a hint.
+#include <map>
+#include <sstream>
+
+#include "bytecode/decoder.h"
+#include "framejit/csrc/reports.h"
+#include "guards/evaluate.h"
+#include "guards/object_layout.h"
+
+namespace framejit {
+namespace {
+
+// The user's line for a guard. Arguments are guarded before the first
+// instruction: theirs is the line that reads the argument first.
+Span place_of(const Guard& guard, PyObject* code) {
+  if (guard.span.code || !guard.source) return guard.span;
+  const Source* root = guard.source;
+  while (root->base) root = root->base;
+  if (root->kind != SourceKind::kArg) return {};
+  auto decoded = bytecode::decode(code);
+  if (!decoded.ok()) {
+    PyErr_Clear();
+    return {};
+  }
+  using bytecode::MicroOpKind;
+  for (const bytecode::MicroOp& op : decoded.value()->ops()) {
+    bool reads = op.op == MicroOpKind::kLoadFast ||
+                 op.op == MicroOpKind::kLoadFastCheck ||
+                 op.op == MicroOpKind::kLoadDeref ||
+                 op.op == MicroOpKind::kLoadClosure;
+    if (!reads || op.arg != root->index) continue;
+    Span span{Ref::borrow(code), op.offset};
+    return span_line(span) > 0 ? span : Span{};
+  }
+  return {};
+}
+
+std::string line_of(const GuardSet& set, const Guard& guard, PyObject* code) {
+  std::string text = guard_text(set, guard, code);
+  Span place = place_of(guard, code);
+  if (place.code) text += "  # " + format_span(place);
+  return text;
+}
+
+// Guards below the object they look at; what is about no single object first.
+class Tree {
+ public:
+  Tree(const GuardSet& set, PyObject* code) : set_(set), code_(code) {
+    for (const Guard& guard : set.guards()) {
+      if (!guard.source || guard.kind == GuardKind::kThreadState) {
+        text_ << "\n  " << line_of(set, guard, code);
+      } else {
+        guards_[guard.source->id].push_back(&guard);
+        adopt(guard.source);
+      }
+    }
+    for (const Source* root : children_[nullptr]) show(root, 1);
+  }
+  std::string str() const { return text_.str(); }
+
+ private:
+  void adopt(const Source* source) {
+    for (; source; source = source->base) {
+      if (!known_.emplace(source->id, true).second) return;
+      children_[source->base].push_back(source);
+    }
+  }
+  // A place without guards of its own has no line, its children stand for it.
+  void show(const Source* source, int depth) {
+    for (const Guard* guard : guards_[source->id]) {
+      text_ << "\n"
+            << std::string(size_t(depth) * 2, ' ')
+            << line_of(set_, *guard, code_);
+    }
+    int below = depth + (guards_[source->id].empty() ? 0 : 1);
+    for (const Source* child : children_[source]) show(child, below);
+  }
+
+  const GuardSet& set_;
+  PyObject* code_;
+  std::ostringstream text_;
+  std::map<uint32_t, std::vector<const Guard*>> guards_;
+  std::map<uint32_t, bool> known_;
+  std::map<const Source*, std::vector<const Source*>> children_;
+};
+
+// In the order in which explain_failure() looks at a tensor.
+std::string tensor_hint(const TensorSpec& spec, PyObject* value,
+                        const std::string& name) {
+  TensorFields fields = tensor_fields(value);
+  if (!fields.valid || Py_TYPE(value) != spec.type ||
+      fields.dtype != spec.dtype || fields.device_type != spec.device_type ||
+      fields.device_index != spec.device_index) {
+    return "";
+  }
+  if (fields.requires_grad != spec.requires_grad) {
+    return "call it with requires_grad always the same";
+  }
+  if (fields.dim != int64_t(spec.sizes.size())) return "";
+  for (size_t d = 0; d < spec.sizes.size(); ++d) {
+    if (spec.sizes[d].is_const() && !spec.sizes[d].is_const(fields.sizes[d])) {
+      return "mark_dynamic(" + name + ", " + std::to_string(d) + ")";
+    }
+  }
+  bool sizes_fit = true;  // a size that is an expression may have failed
+  for (const Expr& size : spec.sizes) sizes_fit &= size.is_const();
+  for (size_t d = 0; sizes_fit && d < spec.strides.size(); ++d) {
+    if (spec.check_strides && !spec.strides[d].is_const(fields.strides[d])) {
+      return "pass tensors of one layout: " + name + ".contiguous()";
+    }
+  }
+  return "";
+}
+
+std::string failure_hint(const GuardSet& set, const Guard& guard,
+                         const CompileRequest& request) {
+  SourceValues sources(set, request.args, request.function);
+  switch (guard.kind) {
+    case GuardKind::kTensor: {
+      PyObject* value = sources.get(guard.source);
+      if (!value) return "";
+      return tensor_hint(set.tensor_specs()[guard.number], value,
+                         source_text(guard.source, request.code));
+    }
+    case GuardKind::kEquals: {
+      PyObject* value = sources.get(guard.source);
+      if (value && PyLong_CheckExact(value) &&
+          PyLong_CheckExact(guard.object.get()))
+        return "compile(..., dynamic=True), or pass it as a tensor";
+      return "";
+    }
+    case GuardKind::kFloatIs:
+      return "pass it as a tensor";
+    case GuardKind::kTypeAttrIs:
+      return "a class was changed after it was compiled";
+    case GuardKind::kThreadState:
+      return "call it in one torch mode (grad, autocast, default dtype)";
+    case GuardKind::kLength:
+    case GuardKind::kDictKeys:
+      return "keep the container's size and keys, or read fewer of them";
+    default:
+      return "";
+  }
+}
+
+}  // namespace
+
+std::string guard_tree(const GuardSet& guards, PyObject* code) {
+  return Tree(guards, code).str();
+}
+
+Miss find_miss(const JitEntry& entry, const CompileRequest& request) {
+  Miss miss;
+  const GuardSet& guards = entry.guards();
+  std::vector<PyObject*> objects(guards.gathered().size() + 1);
+  std::vector<int64_t> symbols(guards.symbols().size() + 1);
+  size_t failed = 0;
+  if (evaluate(guards, request.args, request.function, objects.data(),
+               symbols.data(), &failed)) {
+    return miss;
+  }
+  miss.missed = true;
+  miss.guard = failed;
+  miss.reason = explain_failure(guards, failed, request.args, request.function,
+                                request.code);
+  if (failed < guards.guards().size()) {
+    const Guard& guard = guards.guards()[failed];
+    Span place = place_of(guard, request.code);
+    if (!guard.span.code && place.code) {
+      miss.reason += "  (" + format_span(place) + ")";
+    }
+    miss.hint = failure_hint(guards, guard, request);
+  }
+  return miss;
+}
+
+std::string Miss::text() const {
+  return hint.empty() ? reason : reason + "  hint: " + hint;
+}
+
+}  // namespace framejit
