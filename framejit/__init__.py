@@ -14,6 +14,7 @@ and *recompile* mean what they mean in ``torch.compile``.
 from __future__ import annotations
 
 from framejit._api import (
+    allow_in_graph,
     compile,
     counters,
     disable,
@@ -26,26 +27,44 @@ from framejit._api import (
     reset,
     set_logs,
 )
+from framejit._dims import mark_dynamic, mark_static, maybe_mark_dynamic
 from framejit._explain import BreakInfo, EntryInfo, Explanation
-from framejit.errors import FrameJITError, GraphBreakError
+from framejit._script import start_from_environment as _start_from_environment
+from framejit._stance import get_stance, set_stance
+from framejit.errors import (
+    ConstraintViolationError,
+    FrameJITError,
+    GraphBreakError,
+    RecompileError,
+)
 
 __version__ = "0.1.0"
 
 __all__ = [
     "BreakInfo",
+    "ConstraintViolationError",
     "EntryInfo",
     "Explanation",
     "FrameJITError",
     "GraphBreakError",
+    "RecompileError",
+    "allow_in_graph",
     "compile",
     "counters",
     "disable",
     "events",
     "explain",
+    "get_stance",
     "graph_break",
     "inspect",
     "is_compiling",
     "list_backends",
+    "mark_dynamic",
+    "mark_static",
+    "maybe_mark_dynamic",
     "reset",
     "set_logs",
+    "set_stance",
 ]
+
+_start_from_environment()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect as _inspect
-import os
 import types
 import weakref
 from collections.abc import Callable
@@ -13,18 +12,23 @@ from typing import Any, ParamSpec, TypeVar, overload
 # LibTorch is loaded by torch's own import, before our extension needs it.
 import torch
 
-from framejit import _C, _logging
+from framejit import _C, _logging, _script, _tracefile
 from framejit._explain import EntryInfo, Explanation, entry_info
 from framejit._module import compile_module
-from framejit.errors import GraphBreakError
+from framejit.errors import (
+    ConstraintViolationError,
+    GraphBreakError,
+    RecompileError,
+)
 
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
-_C.set_graph_break_error(GraphBreakError)
+_C.set_error_types(GraphBreakError, RecompileError, ConstraintViolationError)
 _C.install()
 _logging.start()
+_tracefile.start()
 
 # Equal options must be one object: its address is half of the code-cache key.
 _interned_options: weakref.WeakValueDictionary[Any, _C.CompileOptions] = (
@@ -87,6 +91,12 @@ def _check_backend(backend: Any) -> str | Callable[..., Any]:
     return result
 
 
+def _check_flag(name: str, value: Any) -> None:
+    if not isinstance(value, bool):
+        known = "None, True or False" if name == "dynamic" else "True or False"
+        raise TypeError(f"framejit.compile: {name} must be {known}, not {value!r}")
+
+
 @overload
 def compile(
     model: Callable[_P, _R],
@@ -143,7 +153,8 @@ def compile(
 
     Raises:
         ValueError: unknown backend or mode.
-        TypeError: ``model`` is neither callable nor a module.
+        TypeError: ``model`` is neither callable nor a module, or an argument
+            is of the wrong type.
     """
     if mode is not None and mode not in _MODES:
         raise ValueError(
@@ -151,6 +162,16 @@ def compile(
         )
     if mode is not None and options is not None:
         raise ValueError("framejit.compile: give either mode or options, not both")
+    _check_flag("fullgraph", fullgraph)
+    _check_flag("disable", disable)
+    if dynamic is not None:
+        _check_flag("dynamic", dynamic)
+    if options is not None and not (
+        isinstance(options, dict) and all(isinstance(name, str) for name in options)
+    ):
+        raise TypeError(
+            f"framejit.compile: options must be a dict with str keys, not {options!r}"
+        )
     if model is None:
         return functools.partial(
             compile,
@@ -161,7 +182,7 @@ def compile(
             options=options,
             disable=disable,
         )
-    if disable or os.environ.get("FRAMEJIT") == "0":
+    if disable or _script.environment() == "off":
         return model
     key = _options(_check_backend(backend), fullgraph, dynamic, options)
     return _compile_with(model, key)
@@ -259,6 +280,26 @@ class _DisableDecorator(_Suspended):
 
     def __call__(self, fn: Any) -> Any:
         return disable(fn, recursive=self._recursive, reason=self._reason)
+
+
+def allow_in_graph(fn: _F) -> _F:
+    """Makes every captured call of ``fn`` one node of the graph.
+
+    Capture does not look into it: it is run on stand-ins to learn its results,
+    and called again whenever the graph runs. The caller promises that it is a
+    function of its tensor and constant arguments, with tensors (or tuples of
+    them) as results and no effect besides. Returns ``fn``.
+
+    Raises:
+        TypeError: ``fn`` is not a Python function.
+    """
+    if not isinstance(fn, types.FunctionType):
+        raise TypeError(
+            "framejit.allow_in_graph: expected a Python function, "
+            f"got {type(fn).__name__}"
+        )
+    fn._framejit_allow_in_graph = True  # type: ignore[attr-defined]
+    return fn
 
 
 def graph_break(msg: str = "") -> None:

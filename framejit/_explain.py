@@ -43,6 +43,8 @@ class EntryInfo:
 
     Attributes:
         guards: one line per guard, in the user's words.
+        guard_failures: for each guard, how many calls that were compiled anew
+            it was the first to turn away.
         symbols: sources of the symbolic sizes, ``s0`` first.
         hits: calls this entry answered.
         predicates: native predicates armed for it.
@@ -60,6 +62,7 @@ class EntryInfo:
     """
 
     guards: list[str]
+    guard_failures: list[int]
     symbols: list[str]
     hits: int
     predicates: int
@@ -84,6 +87,14 @@ class EntryInfo:
     def compile_ms(self) -> float:
         """Milliseconds from the call to the finished entry."""
         return self.capture_ms + self.backend_ms + self.guards_ms
+
+    def guard_lines(self) -> list[str]:
+        """The guards with how often each held and turned a call away."""
+        return [
+            f"{text}  ({self.hits} hits"
+            + (f", {failures} misses)" if failures else ")")
+            for text, failures in zip(self.guards, self.guard_failures, strict=True)
+        ]
 
     def walk(self) -> list[EntryInfo]:
         """This entry and those of its resume functions, depth first."""
@@ -164,11 +175,13 @@ class Explanation:
             + f"{len(self.guards)} guards"
         ]
         for number, entry in enumerate(self._all()):
-            lines.append(f"entry {number}: {entry.operations} operations")
+            lines.append(
+                f"entry {number}: {entry.operations} operations, {entry.hits} hits"
+            )
             lines += [f"  {line}" for line in entry.torch_graph.splitlines()]
             for item in entry.breaks:
                 lines += [f"  break: {line}" for line in str(item).splitlines()]
-            lines += [f"  guard: {guard}" for guard in entry.guards]
+            lines += [f"  guard: {guard}" for guard in entry.guard_lines()]
         if not self.entries:
             lines += [
                 text for channel, text in self.events if channel == "graph_breaks"

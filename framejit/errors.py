@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
-__all__ = ["FrameJITError", "GraphBreakError"]
+__all__ = [
+    "ConstraintViolationError",
+    "FrameJITError",
+    "GraphBreakError",
+    "RecompileError",
+]
 
 
 class FrameJITError(RuntimeError):
@@ -14,4 +19,18 @@ class GraphBreakError(FrameJITError):
 
     The message names the reason's stable id (explained under ``docs/breaks/``),
     the user's file and line, and one hint.
+    """
+
+
+class RecompileError(FrameJITError):
+    """``set_stance("fail_on_recompile")`` and a call that no entry answers.
+
+    The message names the function and, for each entry, the guard that failed.
+    """
+
+
+class ConstraintViolationError(FrameJITError):
+    """A dimension marked with `mark_dynamic` is one number after all.
+
+    Raised by functions compiled with ``fullgraph=True``.
     """

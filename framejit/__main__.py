@@ -1,0 +1,163 @@
+"""``python -m framejit [options] script.py args...``: FRAMEJIT=1 with flags.
+
+Runs a script, a module (``-m``), a string (``-c``), a folder or a zip file as
+python itself would: same ``sys.argv``, ``sys.path``, ``__main__``, tracebacks
+and exit status.
+"""
+
+from __future__ import annotations
+
+import argparse
+import atexit
+import builtins
+import importlib.machinery
+import io
+import os
+import runpy
+import sys
+import types
+from typing import Any
+
+import framejit
+from framejit import _C, _report, _script, _tracefile
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m framejit",
+        usage="python -m framejit [options] (script.py | -m module | -c code) ...",
+        description="Runs a program with every frame that does tensor work compiled.",
+        allow_abbrev=False,
+        epilog="Options in front of the program are for framejit, all else is its own.",
+    )
+    add = parser.add_argument
+    add("--backend", metavar="NAME", help="native, aot_eager, eager, inductor, ...")
+    add("--dynamic", choices=("auto", "true", "false"), default="auto")
+    add("--fullgraph", action="store_true", help="raise where a graph breaks")
+    add("--only", metavar="PATTERNS", help="as FRAMEJIT_ONLY")
+    add("--log", metavar="CHANNELS", help="as FRAMEJIT_LOG")
+    add("--trace", metavar="FOLDER", help="as FRAMEJIT_TRACE")
+    add("--report", action="store_true", help="what was compiled, on stderr at exit")
+    add("--off", action="store_true", help="run it plainly")
+    add("--version", action="version", version=f"framejit {framejit.__version__}")
+    return parser
+
+
+def _split(argv: list[str]) -> tuple[list[str], list[str]]:
+    """Our own options, and the program with its arguments."""
+    with_value = ("--backend", "--dynamic", "--only", "--log", "--trace")
+    at = 0
+    while at < len(argv) and argv[at].startswith("--"):
+        if argv[at] == "--":
+            return argv[:at], argv[at + 1 :]
+        at += 2 if argv[at] in with_value else 1
+    if at < len(argv) and argv[at] == "-h":
+        return [*argv[:at], "-h"], []
+    return argv[:at], argv[at:]
+
+
+def _main_module(file: str | None, loader: Any) -> dict[str, Any]:
+    """A new ``__main__``, as python sets it up."""
+    module = types.ModuleType("__main__")
+    sys.modules["__main__"] = module
+    namespace = module.__dict__
+    namespace.update(__builtins__=builtins, __loader__=loader)
+    if file is not None:
+        namespace.update(__file__=file, __cached__=None)
+    return namespace
+
+
+def _run_script(path: str) -> None:
+    if os.path.isdir(path) or _is_zip(path):
+        sys.path[0] = path
+        runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
+        return
+    sys.path[0] = os.path.dirname(os.path.realpath(path))
+    loader = importlib.machinery.SourceFileLoader("__main__", path)
+    namespace = _main_module(path, loader)
+    with io.open_code(os.path.abspath(path)) as file:
+        source = file.read()
+    exec(compile(source, path, "exec", dont_inherit=True), namespace)
+
+
+def _is_zip(path: str) -> bool:
+    import zipfile
+
+    return not path.endswith(".py") and zipfile.is_zipfile(path)
+
+
+def _run(program: list[str]) -> None:
+    first, rest = program[0], program[1:]
+    if first in ("-m", "-c"):
+        if not rest:
+            sys.exit(f"python -m framejit: {first} needs an argument")
+        sys.argv[:] = [first, *rest[1:]]
+        if first == "-m":
+            sys.path[0] = os.getcwd()
+            runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
+        else:
+            sys.path[0] = ""
+            namespace = _main_module(None, importlib.machinery.BuiltinImporter)
+            exec(compile(rest[0], "<string>", "exec", dont_inherit=True), namespace)
+        return
+    if first.startswith("-"):
+        sys.exit(f"python -m framejit: unknown option {first}")
+    sys.argv[:] = program
+    if not os.path.exists(first):
+        sys.exit(f"python -m framejit: can't open file {first!r}")
+    _run_script(first)
+
+
+def _run_as_python(program: list[str]) -> None:
+    """Uncaught exceptions are shown as python would, without our frames."""
+    try:
+        _run(program)
+    except Exception as error:
+        traceback = error.__traceback__
+        own = (__file__, runpy.__file__)
+        while traceback and (
+            traceback.tb_frame.f_code.co_filename in own
+            or traceback.tb_frame.f_code.co_filename.startswith("<frozen runpy")
+        ):
+            traceback = traceback.tb_next
+        error = error.with_traceback(traceback)
+        sys.last_type, sys.last_value = type(error), error
+        sys.last_traceback = traceback
+        sys.excepthook(type(error), error, traceback)
+        sys.exit(1)
+
+
+def main() -> None:
+    own, program = _split(sys.argv[1:])
+    parser = _parser()
+    options = parser.parse_args(own)
+    if not program:
+        parser.error("no program to run")
+    if options.log is not None:
+        try:
+            framejit.set_logs(options.log)
+        except ValueError as error:
+            parser.error(str(error))
+    if options.trace:
+        _C.set_option("trace", options.trace)
+        _tracefile.set_folder(options.trace)
+    if options.report:
+        atexit.register(_report.print_report)
+    if options.off or _script.environment() == "off":
+        _script.stop()
+    else:
+        dynamic = {"auto": None, "true": True, "false": False}[options.dynamic]
+        try:
+            _script.start(
+                options.backend,
+                fullgraph=options.fullgraph,
+                dynamic=dynamic,
+                only=options.only,
+            )
+        except ValueError as error:
+            parser.error(str(error))
+    _run_as_python(program)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,58 @@
+"""Whole-script mode: what ``FRAMEJIT=1`` and ``python -m framejit`` switch on."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+from framejit import _C
+
+_WORDS = {
+    **dict.fromkeys(("1", "true", "on", "yes"), "script"),
+    **dict.fromkeys(("0", "false", "off", "no"), "off"),
+}
+
+# What was compiled lives as long as the options it was compiled with.
+_key: _C.CompileOptions | None = None
+
+
+def environment() -> str:
+    """What ``FRAMEJIT`` asks for: ``"script"``, ``"off"``, or ``""`` (unset)."""
+    return _WORDS.get(os.environ.get("FRAMEJIT", "").strip().lower(), "")
+
+
+def start(
+    backend: str | Callable[..., Any] | None = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    only: str | None = None,
+) -> None:
+    """Compiles, from now on, every frame of the process that does tensor work.
+
+    That is: calls of Python functions with a tensor among their arguments (or
+    a few levels down in tuples, lists, dicts, or as an attribute of the object
+    whose method is called), and, from their second call on, of functions that
+    name torch. Not: module and class bodies, generators and coroutines, the
+    standard library, torch's own machinery, tools such as pytest, frames under
+    a tracer, and what ``only`` (`FRAMEJIT_ONLY`) leaves out.
+    """
+    from framejit import _api
+
+    if only is not None:
+        _C.set_option("only", only)
+    global _key
+    _key = _api._options(_api._check_backend(backend), fullgraph, dynamic, None)
+    _C.start_script_mode(_key)
+
+
+def stop() -> None:
+    """Ends whole-script mode. What was compiled stays, for the next start."""
+    _C.stop_script_mode()
+
+
+def start_from_environment() -> None:
+    """Called once, at the end of the package's import."""
+    if environment() == "script":
+        start()
