@@ -84,7 +84,9 @@ void ArmedGuards::generalise(PyObject* const* args, PyObject* function) {
     seen[pin.source] = true;
     SourceForm& form = forms_[pin.source];
     bool by_version = pin.kind == Pin::Kind::kDictVersion ||
-                      pin.kind == Pin::Kind::kInstanceVersion;
+                      pin.kind == Pin::Kind::kInstanceVersion ||
+                      pin.kind == Pin::Kind::kDictWatched ||
+                      pin.kind == Pin::Kind::kInstanceWatched;
     if (form.form == Form::kVersion) {
       // Another dict or instance will come again; the same one may settle.
       bool same_dict = by_version && pin_is_dead(pin, value(pin));
@@ -99,9 +101,10 @@ void ArmedGuards::generalise(PyObject* const* args, PyObject* function) {
     for (SourceForm& form : forms_) form = {Form::kGeneric, 0};
   }
   std::erase_if(predicates_, [&](const auto& predicate) {
-    return std::any_of(
-        predicate->pins().begin(), predicate->pins().end(),
-        [&](const Pin& pin) { return pin_is_dead(pin, value(pin)); });
+    return predicate->is_dead() ||
+           std::any_of(
+               predicate->pins().begin(), predicate->pins().end(),
+               [&](const Pin& pin) { return pin_is_dead(pin, value(pin)); });
   });
 }
 

@@ -308,6 +308,18 @@ bool Emitter::check_dict_version(const Source* source) {
   if (n.dict_version) return true;
   PyObject* dict = value(source);
   if (form(source) != Form::kVersion || !can_use_version(dict)) return false;
+  if (watches_->add_dict(dict)) {
+    // Alive and unchanged: that it is this very one is all there is to check.
+    if (!n.constant) {
+      bring(source);
+      fail_unless_equal(x86::rax, dict);
+      n.constant = dict;
+    }
+    n.is_dict = n.dict_version = true;
+    pin({Pin::Kind::kDictWatched, source->id, 0, watched_generation(dict),
+         reinterpret_cast<uint64_t>(dict)});
+    return true;
+  }
   if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
   n.is_dict = true;
   bring(source);
@@ -320,11 +332,17 @@ bool Emitter::check_dict_version(const Source* source) {
 }
 
 void Emitter::instance_version(const Source* object, PyObject* dict) {
+  node(object).instance_version = true;
+  if (watches_->add_dict(dict)) {
+    fail_unless_equal(x86::rax, dict);
+    pin({Pin::Kind::kInstanceWatched, object->id, 0, watched_generation(dict),
+         reinterpret_cast<uint64_t>(dict)});
+    return;
+  }
   uint64_t version = dict_version(dict);
   fail_unless_equal(x86::qword_ptr(x86::rax, kDictVersionOffset), version);
   pin({Pin::Kind::kInstanceVersion, object->id, 0, version,
        reinterpret_cast<uint64_t>(dict)});
-  node(object).instance_version = true;
 }
 
 void Emitter::pin_slot(Pin::Kind kind, const Source* source, PyObject* dict,
@@ -612,11 +630,16 @@ void Emitter::load_int(const Source* source) {
 
 bool pin_is_dead(const Pin& pin, PyObject* value) {
   PyObject* dict = nullptr;
-  if (pin.kind == Pin::Kind::kDictVersion) dict = value;
-  if (pin.kind == Pin::Kind::kInstanceVersion && value)
+  bool watched = pin.kind == Pin::Kind::kDictWatched ||
+                 pin.kind == Pin::Kind::kInstanceWatched;
+  if (pin.kind == Pin::Kind::kDictVersion ||
+      pin.kind == Pin::Kind::kDictWatched)
+    dict = value;
+  if (value && (pin.kind == Pin::Kind::kInstanceVersion ||
+                pin.kind == Pin::Kind::kInstanceWatched))
     dict = instance_storage(value).dict;
-  return dict && reinterpret_cast<uint64_t>(dict) == pin.b &&
-         dict_version(dict) != pin.a;
+  if (!dict || reinterpret_cast<uint64_t>(dict) != pin.b) return false;
+  return (watched ? watched_generation(dict) : dict_version(dict)) != pin.a;
 }
 
 bool pin_holds(const Pin& pin, PyObject* value) {
@@ -633,6 +656,7 @@ bool pin_holds(const Pin& pin, PyObject* value) {
       return layout == pin.a;
     }
     case Pin::Kind::kInstanceVersion:
+    case Pin::Kind::kInstanceWatched:
     case Pin::Kind::kInstanceSlot:
     case Pin::Kind::kInstanceAbsent:
       dict = instance_storage(value).dict;
@@ -646,6 +670,10 @@ bool pin_holds(const Pin& pin, PyObject* value) {
     case Pin::Kind::kDictVersion:
     case Pin::Kind::kInstanceVersion:
       return dict_version(dict) == pin.a;
+    case Pin::Kind::kDictWatched:
+    case Pin::Kind::kInstanceWatched:
+      return reinterpret_cast<uint64_t>(dict) == pin.b &&
+             watched_generation(dict) == pin.a;
     case Pin::Kind::kDictSlot:
     case Pin::Kind::kInstanceSlot:
       return shape_of(keys) == pin.a &&

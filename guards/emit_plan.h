@@ -2,11 +2,12 @@
 // particular the next one may be.
 //
 // Each source that holds a dict or an instance is read in a form: by dict
-// version (one compare proves everything about the dict, until any store), by
-// slot (key and value pointers at a place in the key table: survives unrelated
-// stores and fits every instance laid out alike), or generic (a C look-up: fits
-// whatever is structurally equal). A pin records one such assumption, so that a
-// predicate that failed can be asked which sources to read less particularly.
+// version (one compare proves everything about the dict, until any store; from
+// CPython 3.12 on a watcher says it, see watchers.h), by slot (key and value
+// pointers at a place in the key table: survives unrelated stores and fits
+// every instance laid out alike), or generic (a C look-up: fits whatever is
+// structurally equal). A pin records one such assumption, so that a predicate
+// that failed can be asked which sources to read less particularly.
 #pragma once
 
 #include <memory>
@@ -28,7 +29,9 @@ struct Pin {
     kType,             // a: type
     kDictVersion,      // a: version, b: the dict
     kInstanceVersion,  // the same of the instance dict
-    kDictSlot,         // entry; a: table shape, b: key
+    kDictWatched,      // a: generation, b: the dict
+    kInstanceWatched,
+    kDictSlot,  // entry; a: table shape, b: key
     kInstanceSlot,
     kDictAbsent,  // entry: the hash slot that is empty; a: table shape
     kInstanceAbsent,
@@ -45,6 +48,8 @@ struct Pin {
 class ArmedPredicate : public Predicate {
  public:
   virtual const std::vector<Pin>& pins() const = 0;
+  // Something it watched has changed: it never holds again.
+  virtual bool is_dead() const = 0;
 };
 
 // forms: by source id, may be shorter than the arena. Null: no emitter here, or

@@ -26,13 +26,15 @@ class X64Predicate : public ArmedPredicate {
  public:
   using Tables = std::vector<std::unique_ptr<std::vector<const void*>>>;
   X64Predicate(void* base, size_t entry, size_t size, std::vector<Ref> kept,
-               std::vector<Pin> pins, Tables tables)
+               std::vector<Pin> pins, Tables tables,
+               std::unique_ptr<WatchSet> watches)
       : base_(base),
         entry_(entry),
         size_(size),
         kept_(std::move(kept)),
         pins_(std::move(pins)),
-        tables_(std::move(tables)) {}
+        tables_(std::move(tables)),
+        watches_(std::move(watches)) {}
   ~X64Predicate() override { runtime().release(base_); }
 
   int (*function() const)(PyObject* const*, PyObject*, PyObject**,
@@ -41,6 +43,7 @@ class X64Predicate : public ArmedPredicate {
   }
   size_t code_size() const override { return size_; }
   const std::vector<Pin>& pins() const override { return pins_; }
+  bool is_dead() const override { return !watches_->valid(); }
 
  private:
   void* base_;
@@ -49,6 +52,8 @@ class X64Predicate : public ArmedPredicate {
   std::vector<Ref> kept_;  // what the code compares by pointer
   std::vector<Pin> pins_;
   Tables tables_;  // read by the code
+  // Last, so that it goes before the references to the classes it names.
+  std::unique_ptr<WatchSet> watches_;
 };
 
 // An instruction that cannot be encoded must not be left out silently.
@@ -290,6 +295,11 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   a_.align(AlignMode::kCode, 16);
   a_.bind(entry);
   if (size) a_.sub(x86::rsp, size);
+  if (!watches_->empty()) {
+    a_.mov(x86::rax, reinterpret_cast<uint64_t>(watches_->flag()));
+    a_.cmp(x86::dword_ptr(x86::rax), 0);
+    a_.je(fail_);
+  }
   if (saves_) {
     const x86::Gp kArguments[] = {x86::rdi, x86::rsi, x86::rdx, x86::rcx};
     for (int i = 0; i < 4; ++i) a_.mov(saved(i), kArguments[i]);
@@ -302,7 +312,8 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
     return nullptr;
   return std::make_unique<X64Predicate>(
       base, static_cast<size_t>(code_.labelOffset(entry)), code_.codeSize(),
-      std::move(kept_), std::move(pins_), std::move(tables_));
+      std::move(kept_), std::move(pins_), std::move(tables_),
+      std::move(watches_));
 }
 
 void Emitter::emit_shared_guards() {
@@ -489,6 +500,7 @@ unsigned Emitter::type_version(PyTypeObject* type) {
 void Emitter::check_type_version(PyTypeObject* type) {
   if (!checked_versions_.insert(type).second) return;
   keep(reinterpret_cast<PyObject*>(type));
+  if (watches_->add_type(type)) return;
   a_.mov(x86::r8, reinterpret_cast<uint64_t>(&type->tp_version_tag));
   a_.cmp(x86::dword_ptr(x86::r8), type_version(type));
   a_.jne(fail_);

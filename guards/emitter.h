@@ -17,6 +17,7 @@
 #include "guards/emit_plan.h"
 #include "guards/evaluate.h"
 #include "guards/object_layout.h"
+#include "guards/watchers.h"
 
 namespace framejit {
 
@@ -108,6 +109,7 @@ class Emitter {
   // rax: the instance's dict; false: it has another layout than a dict.
   void instance_dict_in_rax(const Source* object);
   void inline_values_in_r8(const Source* object);
+  // The content of the source's dict is as now; emits what proves it.
   bool check_dict_version(const Source* source);
   void instance_version(const Source* object, PyObject* dict);  // rax: dict
   void pin_slot(Pin::Kind kind, const Source* source, PyObject* dict,
@@ -172,6 +174,7 @@ class Emitter {
   std::vector<Ref> kept_;
   std::vector<std::unique_ptr<std::vector<const void*>>> tables_;
   std::vector<Pin> pins_;
+  std::unique_ptr<WatchSet> watches_ = std::make_unique<WatchSet>();
 };
 
 }  // namespace framejit
