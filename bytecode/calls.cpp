@@ -96,20 +96,25 @@ Result<Ref> Interpreter::make_super() {
       class_cell = frame->slots[slot].get();
     }
   }
-  if (code->co_argcount == 0 || !class_cell) {
-    return raise_format(
-               PyExc_RuntimeError, "super(): %s",
-               class_cell ? "no arguments" : "__class__ cell not found")
-        .forward<Ref>();
+  // In the order of CPython's own checks.
+  const char* missing = nullptr;
+  Ref self, type;
+  if (code->co_argcount == 0) {
+    missing = "no arguments";
+  } else {
+    self = frame->slots[0];
+    if (self && PyCell_Check(self.get()) && frame->decoded->slot_is_cell(0)) {
+      FJ_TRY(self, state.cell_get(self.get()));
+    }
+    if (!self) missing = "arg[0] deleted";
   }
-  FJ_TRY(Ref type, state.cell_get(class_cell));
-  Ref self = frame->slots[0];
-  if (self && PyCell_Check(self.get()) && frame->decoded->slot_is_cell(0)) {
-    FJ_TRY(self, state.cell_get(self.get()));
+  if (!missing && !class_cell) missing = "__class__ cell not found";
+  if (!missing) {
+    FJ_TRY(type, state.cell_get(class_cell));
+    if (!type) missing = "empty __class__ cell";
   }
-  if (!type || !self) {
-    return raise_format(PyExc_RuntimeError, "super(): %s",
-                        type ? "arg[0] deleted" : "empty __class__ cell")
+  if (missing) {
+    return raise_format(PyExc_RuntimeError, "super(): %s", missing)
         .forward<Ref>();
   }
   return from_api(

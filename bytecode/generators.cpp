@@ -123,6 +123,22 @@ PyObject* generator_close_method(PyObject* self, PyObject*) {
   });
 }
 
+// What CPython wraps around the body and around `yield from` (3.12 on) runs no
+// code of the user's when the generator is closed.
+bool closing_runs_code(const Frame& frame) {
+  const DecodedCode& code = *frame.decoded;
+  int handler = code.op(frame.pc - 1).handler;
+  while (handler >= 0) {
+    const MicroOp& first = code.op(code.handlers()[handler].target);
+    bool own = first.op == MicroOpKind::kCleanupThrow ||
+               (first.op == MicroOpKind::kCallIntrinsic1 &&
+                first.arg == kStopIterationError);
+    if (!own) return true;
+    handler = first.handler;
+  }
+  return false;
+}
+
 // A generator dropped while suspended runs its finally blocks; that is code
 // nobody asked to run at this point of the capture, so it breaks.
 void generator_finalize(PyObject* self) {
@@ -131,7 +147,7 @@ void generator_finalize(PyObject* self) {
       generator->interpreter ? *generator->interpreter->get() : nullptr;
   if (!interpreter || !generator->frame || !generator->started) return;
   const Frame& frame = *generator->frame;
-  if (frame.pc == 0 || frame.decoded->op(frame.pc - 1).handler < 0) return;
+  if (frame.pc == 0 || !closing_runs_code(frame)) return;
   ErrorGuard keep;
   interpreter->post_break(interpreter->make_break(
       BreakReason::kFinalizerObject, "a suspended generator is dropped"));

@@ -27,6 +27,10 @@ inline Ref py_bool(bool value) {
   return Ref::borrow(value ? Py_True : Py_False);
 }
 
+// "mod.f()": as CPython words errors about * and ** of a call. Empty: raised.
+Ref function_text(PyObject* function);
+bool is_iterable(PyTypeObject* type);
+
 // Keys and values of a mapping that C code would read as a whole (DICT_UPDATE,
 // DICT_MERGE, ** of a call); guards the content of an input.
 Result<std::vector<std::pair<Ref, Ref>>> mapping_items(Interpreter& interp,

@@ -54,9 +54,11 @@ Result<Ref> Interpreter::hashable(PyObject* key) {
   return Ref::borrow(key);
 }
 
-namespace {
+bool is_iterable(PyTypeObject* type) {
+  return type->tp_iter ||
+         (type->tp_as_sequence && type->tp_as_sequence->sq_item);
+}
 
-// "mod.f": as CPython words errors about ** of a call.
 Ref function_text(PyObject* function) {
   Ref name = Ref::steal(PyObject_GetAttrString(function, "__qualname__"));
   if (!name || !PyUnicode_Check(name.get())) {
@@ -72,15 +74,12 @@ Ref function_text(PyObject* function) {
   return Ref::steal(PyUnicode_FromFormat("%U.%U()", module.get(), name.get()));
 }
 
+namespace {
+
 Result<bool> is_mapping(Interpreter& interp, PyObject* object) {
   if (PyDict_Check(object)) return true;
   FJ_TRY(Ref keys, interp.state.find_attr(object, names().keys));
   return bool(keys);
-}
-
-bool is_iterable(PyTypeObject* type) {
-  return type->tp_iter ||
-         (type->tp_as_sequence && type->tp_as_sequence->sq_item);
 }
 
 }  // namespace

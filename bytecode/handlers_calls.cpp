@@ -75,6 +75,16 @@ FJ_HANDLER(CallEx) {
       owned.push_back(Ref::borrow(PyTuple_GET_ITEM(star, i)));
     }
   } else {
+    Ref type = interp.state.type_of(star);
+    auto* star_type = reinterpret_cast<PyTypeObject*>(type.get());
+    if (!is_iterable(star_type)) {
+      Ref text = function_text(callable);
+      if (!text) return Result<Flow>::raised();
+      return raise_format(PyExc_TypeError,
+                          "%U argument after * must be an iterable, not %.200s",
+                          text.get(), star_type->tp_name)
+          .forward<Flow>();
+    }
     FJ_TRY(owned, interp.state.elements(star));
   }
   Ref kwnames;

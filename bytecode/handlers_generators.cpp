@@ -5,8 +5,6 @@
 namespace framejit::bytecode {
 namespace {
 
-enum Intrinsic1 { kStopIterationError = 3 };
-
 // One value of `yield from receiver`. finished: the value is StopIteration's.
 Result<GeneratorStep> send_value(Interpreter& interp, PyObject* receiver,
                                  PyObject* value) {

@@ -6,6 +6,7 @@ namespace framejit::bytecode {
 
 size_t g_inject_failure_at = 0;
 size_t g_inject_break_at = 0;
+void (*g_observe_instruction)(PyObject* code, int offset) = nullptr;
 
 namespace {
 
@@ -18,6 +19,11 @@ constexpr int kMaxDepth = 180;
 PyObject* make_capture_break_type() {
   return PyErr_NewException("framejit._CaptureBreak", PyExc_BaseException,
                             nullptr);
+}
+
+// The second micro-op of a super-instruction: no frame of CPython stops there.
+bool is_second_half(const std::vector<MicroOp>& ops, size_t index) {
+  return index > 0 && ops[index - 1].offset == ops[index].offset;
 }
 
 // Micro-ops that only move references: no location needed.
@@ -152,10 +158,12 @@ Result<Flow> Interpreter::step(Frame& frame) {
   if (instructions_ > state.request.max_instructions) {
     return make_break(BreakReason::kTooLarge, "instructions");
   }
+  if (g_observe_instruction) g_observe_instruction(frame.code.get(), op.offset);
   if (frame.outermost) {
     ++ordinal_;
     calls_before_ = inlined_calls;
-    if (g_inject_break_at && ordinal_ == g_inject_break_at) {
+    if (g_inject_break_at && ordinal_ >= g_inject_break_at &&
+        !is_second_half(ops, frame.current)) {
       return make_break(BreakReason::kUserBreak, "injected");
     }
     if (ordinal_ == stop_.ordinal) {

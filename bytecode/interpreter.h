@@ -28,8 +28,10 @@ MicroOpHandler micro_op_handler(MicroOpKind kind);
 // InternalError, as a bug in FrameJIT would. 0: off.
 extern size_t g_inject_failure_at;
 // Test only: a break before this micro-op (counted from 1) of the outermost
-// frame. 0: off.
+// frame, or the next one that a frame can stop at. 0: off.
 extern size_t g_inject_break_at;
+// Test only: told of every instruction before it is interpreted. Null: off.
+extern void (*g_observe_instruction)(PyObject* code, int offset);
 
 // The place in the outermost frame where the capture is to stop: found by an
 // earlier attempt that broke beneath it. Counted in executed micro-ops, so that

@@ -152,6 +152,9 @@ enum class MicroOpKind : uint8_t {
 };
 const char* micro_op_name(MicroOpKind kind);  // decoder.cpp
 
+// CALL_INTRINSIC_1 of the handler around the body of a generator.
+inline constexpr int kStopIterationError = 3;
+
 enum UnaryOp { kPositive, kNegative, kNot, kInvert };
 enum JumpCondition { kIfFalse, kIfTrue, kIfNone, kIfNotNone };
 
