@@ -83,6 +83,10 @@ void ArmedGuards::generalise(PyObject* const* args, PyObject* function) {
     if (seen[pin.source]) continue;
     seen[pin.source] = true;
     SourceForm& form = forms_[pin.source];
+    if (pin.kind == Pin::Kind::kTypeVersion) {
+      if (++form.repeats >= kVersionFailures) form = {Form::kGeneric, 0};
+      continue;
+    }
     bool by_version = pin.kind == Pin::Kind::kDictVersion ||
                       pin.kind == Pin::Kind::kInstanceVersion ||
                       pin.kind == Pin::Kind::kDictWatched ||

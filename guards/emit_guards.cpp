@@ -36,16 +36,15 @@ void Emitter::emit_guard(const Source* source, const Guard& guard) {
       return emit_length(source, guard);
     case GuardKind::kTypeAttrIs: {
       auto* type = reinterpret_cast<PyTypeObject*>(now);
-      if (!type_version(type)) return emit_call_guard(source, guard);
+      if (!type_version(type) || form(source) == Form::kGeneric)
+        return emit_call_guard(source, guard);
       if (!n.constant) {
-        if (form(source) == Form::kGeneric)
-          return emit_call_guard(source, guard);
         bring(source);
         keep(now);
         fail_unless_equal(x86::rax, now);
         n.constant = now;
       }
-      return check_type_version(type);
+      return check_type_version(source, type);
     }
     case GuardKind::kExists:
       return;  // it was loaded

@@ -121,7 +121,7 @@ void Emitter::load(const Source* source) {
         pin({Pin::Kind::kType, source->base->id, 0,
              reinterpret_cast<uint64_t>(type)});
       check_type(source->base, type);
-      check_type_version(type);  // the class still has the member
+      check_type_version(source->base, type);  // still has the member
       bring(source->base);
       a_.mov(x86::rax,
              x86::qword_ptr(x86::rax, static_cast<int>(source->index)));
@@ -198,16 +198,16 @@ void Emitter::load_step(const Source* source) {
 void Emitter::load_type_attr(const Source* source) {
   PyObject* type_object = value(source->base);
   auto* type = reinterpret_cast<PyTypeObject*>(type_object);
-  if (!type_version(type)) return load_step(source);
+  if (!type_version(type) || form(source->base) == Form::kGeneric)
+    return load_step(source);
   Node& base = node(source->base);
   if (!base.constant) {
-    if (form(source->base) == Form::kGeneric) return load_step(source);
     bring(source->base);
     keep(type_object);
     fail_unless_equal(x86::rax, type_object);
     base.constant = type_object;
   }
-  check_type_version(type);
+  check_type_version(source->base, type);
   node(source).constant = value(source);
 }
 
@@ -227,7 +227,7 @@ void Emitter::load_member(const Source* source) {
   if (!plain || form(source->base) == Form::kGeneric ||
       (!fixed_type && !type_version(type)))
     return load_step(source);
-  if (!fixed_type) check_type_version(type);
+  if (!fixed_type) check_type_version(source->base, type);
   if (node(source->base).type != type)
     pin({Pin::Kind::kType, source->base->id, 0,
          reinterpret_cast<uint64_t>(type)});
@@ -643,6 +643,8 @@ bool pin_is_dead(const Pin& pin, PyObject* value) {
 }
 
 bool pin_holds(const Pin& pin, PyObject* value) {
+  if (pin.kind == Pin::Kind::kTypeVersion)
+    return reinterpret_cast<PyTypeObject*>(pin.b)->tp_version_tag == pin.a;
   if (!value) return false;
   PyObject* dict = value;
   switch (pin.kind) {

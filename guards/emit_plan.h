@@ -36,6 +36,7 @@ struct Pin {
     kDictAbsent,  // entry: the hash slot that is empty; a: table shape
     kInstanceAbsent,
     kInstanceLayout,  // a: 0 nothing, 1 inline values, 2 dict
+    kTypeVersion,     // a: version tag, b: the class
     kEquals,          // a: the object whose pointer was compared
   };
   Kind kind;

@@ -497,7 +497,9 @@ unsigned Emitter::type_version(PyTypeObject* type) {
   return type->tp_version_tag;
 }
 
-void Emitter::check_type_version(PyTypeObject* type) {
+void Emitter::check_type_version(const Source* source, PyTypeObject* type) {
+  pin({Pin::Kind::kTypeVersion, source->id, 0, type_version(type),
+       reinterpret_cast<uint64_t>(type)});
   if (!checked_versions_.insert(type).second) return;
   keep(reinterpret_cast<PyObject*>(type));
   if (watches_->add_type(type)) return;

@@ -82,7 +82,9 @@ class Emitter {
   void check_result();  // fails when eax is 0
   void check_type(const Source* source, PyTypeObject* type);  // rax
   void check_flag(const Source* source, unsigned long flag);  // rax
-  void check_type_version(PyTypeObject* type);
+  // The class is as now; `source` is what to read less particularly when it
+  // keeps changing.
+  void check_type_version(const Source* source, PyTypeObject* type);
   static unsigned type_version(PyTypeObject* type);
   void out_of_line(std::function<void()> body) {
     late_.push_back(std::move(body));

@@ -37,21 +37,19 @@ def show_state(globals_, before):
 
 // The value of one step.
 Ref run_step(const Step& step, const std::vector<Ref>& values,
-             const std::vector<PyObject*>& objects,
-             const std::vector<int64_t>& symbols,
-             const std::vector<Ref>& outputs, PyObject* function) {
+             PyObject* const* objects, const int64_t* symbols,
+             PyObject* const* outputs, PyObject* function) {
   auto operand = [&](size_t i) { return values[step.operands[i]].get(); };
   size_t count = step.operands.size();
   switch (step.kind) {
     case Step::Kind::kOutput:
-      return outputs.at(step.index);
+      return Ref::borrow(outputs[step.index]);
     case Step::Kind::kGathered:
-      return Ref::borrow(objects.at(step.index));
+      return Ref::borrow(objects[step.index]);
     case Step::Kind::kConst:
       return step.object;
     case Step::Kind::kSymbolic:
-      return Ref::steal(
-          PyLong_FromLongLong(step.expr.evaluate(symbols.data())));
+      return Ref::steal(PyLong_FromLongLong(step.expr.evaluate(symbols)));
     case Step::Kind::kFunction:
       return Ref::borrow(function);
     case Step::Kind::kTuple: {
@@ -128,11 +126,12 @@ Ref run_outcome(const CaptureOutcome& outcome, PyObject* function,
     auto* graph = static_cast<fake::FakeGraph*>(outcome.graph.get());
     if (!graph->run(objects.data(), symbols.data(), &outputs)) return {};
   }
+  std::vector<PyObject*> output_objects;
+  for (const Ref& output : outputs) output_objects.push_back(output.get());
   std::vector<Ref> values;
-  for (const Step& step : outcome.steps) {
-    values.push_back(
-        run_step(step, values, objects, symbols, outputs, function));
-    if (!values.back()) return {};
+  if (!run_steps(outcome.steps, objects.data(), symbols.data(),
+                 output_objects.data(), function, &values)) {
+    return {};
   }
   if (!outcome.residual_code) return values.at(outcome.result);
   std::vector<Ref> residual_args;
@@ -145,6 +144,17 @@ Ref run_outcome(const CaptureOutcome& outcome, PyObject* function,
 }
 
 }  // namespace
+
+bool run_steps(const std::vector<Step>& steps, PyObject* const* objects,
+               const int64_t* symbols, PyObject* const* outputs,
+               PyObject* function, std::vector<Ref>* values) {
+  for (const Step& step : steps) {
+    values->push_back(
+        run_step(step, *values, objects, symbols, outputs, function));
+    if (!values->back()) return false;
+  }
+  return true;
+}
 
 std::string take_error() {
   PyObject *type, *value, *traceback;
@@ -165,11 +175,15 @@ Ref make_globals(const std::string& source) {
   PyDict_SetItemString(globals.get(), "__builtins__", PyEval_GetBuiltins());
   Ref name = Ref::steal(PyUnicode_FromString("program"));
   PyDict_SetItemString(globals.get(), "__name__", name.get());
-  for (const std::string& text : {std::string(kPrelude), source}) {
-    Ref done = Ref::steal(PyRun_String(text.c_str(), Py_file_input,
-                                       globals.get(), globals.get()));
-    if (!done) ADD_FAILURE() << take_error() << "\n" << text;
-  }
+  // Compiled once: checks make globals by the thousand.
+  static PyObject* prelude =
+      Py_CompileString(kPrelude, "<prelude>", Py_file_input);
+  Ref ready =
+      Ref::steal(PyEval_EvalCode(prelude, globals.get(), globals.get()));
+  if (!ready) ADD_FAILURE() << take_error();
+  Ref done = Ref::steal(PyRun_String(source.c_str(), Py_file_input,
+                                     globals.get(), globals.get()));
+  if (!done) ADD_FAILURE() << take_error() << "\n" << source;
   return globals;
 }
 

@@ -19,6 +19,11 @@ Ref make_globals(const std::string& source);
 Ref evaluate_text(PyObject* globals, const std::string& expression);
 std::string take_error();  // "TypeError: text"; clears it
 
+// The values of the steps, in order. False: an error is set.
+bool run_steps(const std::vector<Step>& steps, PyObject* const* objects,
+               const int64_t* symbols, PyObject* const* outputs,
+               PyObject* function, std::vector<Ref>* values);
+
 struct CaptureRun {
   int captured = 0;                  // frames
   int fallbacks = 0;                 // frames that CPython ran instead

@@ -9,7 +9,9 @@
 #include <sstream>
 
 #include "bytecode/opcode_table.h"
+#include "frame_hook/frame_eval.h"
 #include "tests/bytecode/capture_support.h"
+#include "tests/bytecode/toy_compiler.h"
 
 namespace framejit::bytecode::testing {
 
@@ -92,6 +94,49 @@ TEST_P(LanguageTest, BreaksEverywhere) {
     SCOPED_TRACE(GetParam() + ": " + program.title);
     check_break_everywhere(program.source, program.calls.front().args);
   }
+}
+
+// What three calls in one namespace do, as text.
+std::vector<std::string> three_calls(const LanguageProgram& program,
+                                     const LanguageProgram::Call& call,
+                                     ToyCompiler* compiler) {
+  std::vector<std::string> seen;
+  Ref globals = make_globals(program.source);
+  Ref before = evaluate_text(globals.get(), "set(globals())");
+  PyDict_SetItemString(globals.get(), "before_", before.get());
+  Ref function = Ref::borrow(PyDict_GetItemString(globals.get(), "f"));
+  if (compiler) function = compiler->compiled(function.get());
+  for (int round = 0; round < 3; ++round) {
+    Ref args = evaluate_text(globals.get(), call.args);
+    PyDict_SetItemString(globals.get(), "args_", args.get());
+    Ref result = Ref::steal(PyObject_CallObject(function.get(), args.get()));
+    std::string error = result ? "" : take_error();
+    if (!result) result = Ref::borrow(Py_None);
+    PyDict_SetItemString(globals.get(), "result_", result.get());
+    Ref text = evaluate_text(
+        globals.get(),
+        "repr((show(result_), show(args_), show_state(globals(), before_), "
+        "[(k, show(globals()[k])) for k in sorted(before_) if k in globals() "
+        "and k not in ('__builtins__', 'fake', 'f', 'show', 'show_state')]))");
+    const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
+    seen.push_back((utf8 ? utf8 : take_error()) + " " + error);
+  }
+  return seen;
+}
+
+// Through the dispatcher, with native guards and the frame hook.
+TEST_P(LanguageTest, CompiledAndCalledAgain) {
+  ToyCompiler compiler;
+  for (const LanguageProgram& program : language_programs(GetParam())) {
+    for (const LanguageProgram::Call& call : program.calls) {
+      SCOPED_TRACE(GetParam() + ": " + program.title + " " + call.args);
+      auto plain = three_calls(program, call, nullptr);
+      auto compiled = three_calls(program, call, &compiler);
+      EXPECT_EQ(plain, compiled);
+      EXPECT_EQ(hook_installs(), 0);
+    }
+  }
+  EXPECT_GT(compiler.captures, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ladder, LanguageTest,

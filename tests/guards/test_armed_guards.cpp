@@ -90,6 +90,28 @@ TEST_F(ArmedGuardsTest, AStoreEveryCallEndsInSlots) {
   EXPECT_LE(armed.num_predicates(), ArmedGuards::kMaxPredicates);
 }
 
+// A counter of the class: its attributes are looked up in the end, the rest
+// stays as it was.
+TEST_F(ArmedGuardsTest, AStoreToTheClassEveryCallEndsInLookups) {
+  auto set = layer_guards();
+  Guard guard;
+  guard.kind = GuardKind::kTypeAttrIs;
+  guard.source =
+      set->sources().make(SourceKind::kTypeOf, set->sources().arg(0));
+  guard.object = Ref::steal(PyUnicode_InternFromString("__init__"));
+  guard.object2 = python.value("Layer.__init__");
+  set->add(std::move(guard));
+  ArmedGuards armed(std::move(set));
+  Call call(python);
+  ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
+  for (int i = 0; i < 50; ++i) {
+    EXPECT_TRUE(check(armed, "Layer.n = " + std::to_string(i)));
+  }
+  EXPECT_LE(armed.num_rearmed(), 4u);
+  EXPECT_FALSE(check(armed, "init = Layer.__init__\ndel Layer.__init__"));
+  EXPECT_TRUE(check(armed, "Layer.__init__ = init"));
+}
+
 TEST_F(ArmedGuardsTest, ManyLayoutsEndInLookups) {
   ArmedGuards armed(layer_guards());
   Call call(python);

@@ -114,8 +114,9 @@ TEST_F(WatchersTest, WatchesAndLetsGo) {
   size_t before = num_watched();
   {
     auto entry = armed();
-    // The instance's dict, items, the inner one, d, and the class.
-    EXPECT_EQ(num_watched(), before + 5);
+    // Items, the inner one, d, and the class; the instance's dict where it does
+    // not share the values of the instance.
+    EXPECT_EQ(num_watched(), before + (PY_VERSION_HEX < 0x030D0000 ? 5 : 4));
     EXPECT_TRUE(check(*entry));
     EXPECT_EQ(entry->num_rearmed(), 0u);
   }

@@ -512,7 +512,7 @@ def f(values):
 
 # ==== iteration through __getitem__
 # args: (2,)
-# expect: FJ408 FJ204 FJ204 FJ204
+# expect: FJ408
 class Items:
     def __getitem__(self, i):
         if i >= 2:

@@ -40,7 +40,7 @@ def f(n):
 # ==== defaults of type parameters
 # since: 3.13
 # args: (3,)
-# expect: FJ401 FJ408
+# expect: FJ401 FJ408 FJ201
 def f(n):
     def g[T = int](x: T) -> T:
         return x
