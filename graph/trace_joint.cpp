@@ -27,6 +27,25 @@ namespace {
 
 namespace functional = at::functionalization::impl;
 
+// Every element has a place of its own and no place is left out, so a gradient
+// can be copied to a tensor with these strides. Not so for the result of
+// expand() or unfold().
+bool is_dense(const TensorMeta& meta) {
+  std::vector<size_t> order;
+  for (size_t i = 0; i < meta.sizes.size(); ++i) {
+    if (!meta.sizes[i].is_const(1)) order.push_back(i);
+  }
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return hint_of(meta.strides[a]) < hint_of(meta.strides[b]);
+  });
+  Expr expected(1);
+  for (size_t i : order) {
+    if (meta.strides[i] != expected) return false;
+    expected = expected * meta.sizes[i];
+  }
+  return true;
+}
+
 // Everything about this thread that the replay may change.
 class AmbientState {
  public:
@@ -455,6 +474,9 @@ class Replay {
       outputs.push_back(tensors_[i]);
       TensorMeta tangent = meta;
       tangent.storage_offset = Expr(0);
+      if (!is_dense(tangent)) {
+        tangent.strides = contiguous_strides(tangent.sizes);
+      }
       tangents.push_back(tracer_.add_tensor_input(
           "tangent_" + std::to_string(joint_.tangent_of.size()), tangent,
           false));

@@ -425,3 +425,42 @@ def test_grad_across_break(x):
     z = y * x
     framejit.graph_break()
     return z + y, y
+
+
+# The gradient of an output whose elements share memory, or leave gaps, cannot
+# be brought into the strides of the output.
+def _summed(x):
+    return x.norm(dim=0).unsqueeze(1).expand(4, 4)
+
+
+def _stepped(x):
+    return (x.sin() * 2)[::2, 1:3].cos().unfold(0, 2, 1)
+
+
+def _row(x):
+    return x.sum(0, keepdim=True).expand(5, -1), x.exp().diagonal()
+
+
+def _permuted(x):
+    return x.cos().t(), x.sin().unsqueeze(0).permute(2, 0, 1)
+
+
+@pytest.mark.parametrize("fn", (_summed, _stepped, _row, _permuted))
+def test_gradients_of_any_layout(fn):
+    for backend in BACKENDS:
+        framejit.reset()
+        compiled = framejit.compile(fn, backend=backend)
+        for round in range(3):
+            x = torch.randn(4, 4, requires_grad=True)
+            a, b = fn(x), compiled(x)
+            outputs = zip(a, b) if isinstance(a, tuple) else [(a, b)]
+            for y, z in outputs:
+                assert y.shape == z.shape
+                for make in (torch.ones_like, torch.randn_like):
+                    torch.manual_seed(round)
+                    tangent = make(torch.empty(y.shape))
+                    if round == 1:
+                        tangent = tangent.sum(0, keepdim=True).expand_as(tangent)
+                    (p,) = torch.autograd.grad(y, x, tangent, retain_graph=True)
+                    (q,) = torch.autograd.grad(z, x, tangent, retain_graph=True)
+                    torch.testing.assert_close(p, q)
