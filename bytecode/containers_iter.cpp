@@ -4,6 +4,8 @@
 // it. C code that calls back (map, a sort key, an iterator of the program) gets
 // an object of ours that returns into the interpreter; a Break there is stored
 // in the capture and the C code sees a private exception.
+#include <string_view>
+
 #include "bytecode/capture_tables.h"
 
 namespace framejit::bytecode {
@@ -398,6 +400,11 @@ Result<Ref> prepare_items(CaptureState& state, PyObject* object) {
     return from_api(PyList_AsTuple(list.get()));
   }
   if (PyList_CheckExact(object)) return list;
+  if (std::string_view(Py_TYPE(object)->tp_name) == "torch.Size" &&
+      !(Py_TYPE(object)->tp_flags & Py_TPFLAGS_HEAPTYPE)) {
+    return from_api(PyObject_CallOneArg(
+        reinterpret_cast<PyObject*>(Py_TYPE(object)), list.get()));
+  }
   return unguardable(state, object, "the nested contents");
 }
 

@@ -4,6 +4,7 @@
 #include <c10/core/AutogradState.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "frame_hook/frame_eval.h"
 #include "graph/callees.h"
@@ -56,6 +57,10 @@ class LibTorchTracer final : public TensorTracer {
                        PyObject* value) override;
   Result<Ref> operate(PyObject* function,
                       const std::vector<PyObject*>& operands) override;
+
+  // Sizes and constants: an expression, or their values where there is none.
+  Result<Ref> operate_on_numbers(PyObject* function,
+                                 std::vector<PyObject*> operands);
 
   Result<Ref> make_symbolic(const Expr& expr) override;
   std::optional<Expr> expr_of(PyObject* symbolic) override;
@@ -285,6 +290,37 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
   return recorder_->record_call(descriptor.get(), with_self, kwnames, name);
 }
 
+Result<Ref> LibTorchTracer::operate_on_numbers(
+    PyObject* function, std::vector<PyObject*> operands) {
+  const char* name =
+      PyCFunction_Check(function)
+          ? reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name
+          : "";
+  auto is = [&](const char* row) { return !std::strcmp(name, row); };
+  if (is("abs") && operands.size() == 1 && sym_int_of(operands[0])) {
+    // The sign is a guard, the size stays symbolic.
+    c10::SymInt value = *sym_int_of(operands[0]);
+    if (value.sym_ge(0).guard_bool(__FILE__, __LINE__)) {
+      return Ref::borrow(operands[0]);
+    }
+    return sym_int_object(-value);
+  }
+  static const char* const kNoExpression[] = {
+      "and_",   "iand",    "or_", "ior",    "xor",
+      "ixor",   "invert",  "inv", "lshift", "ilshift",
+      "rshift", "irshift", "abs", "matmul", "imatmul"};
+  std::vector<Ref> concrete;
+  if (std::any_of(std::begin(kNoExpression), std::end(kNoExpression), is)) {
+    for (PyObject*& operand : operands) {
+      if (!is_symbolic_object(operand)) continue;
+      FJ_TRY(Ref value, concrete_value(operand));
+      operand = value.get();
+      concrete.push_back(std::move(value));
+    }
+  }
+  return recorder_->run_unrecorded(function, operands, nullptr);
+}
+
 Result<Ref> LibTorchTracer::operate(PyObject* function,
                                     const std::vector<PyObject*>& operands) {
   FJ_CHECK(recorder_, "operate outside a capture");
@@ -295,7 +331,7 @@ Result<Ref> LibTorchTracer::operate(PyObject* function,
                PyTuple_Check(operand);
       });
   return guarded([&]() -> Result<Ref> {
-    if (numbers) return recorder_->run_unrecorded(function, operands, nullptr);
+    if (numbers) return operate_on_numbers(function, operands);
     return recorder_->record_call(function, operands, nullptr);
   });
 }

@@ -415,3 +415,47 @@ def test_dtypes_over_sizes(b, h, i):
 )
 def test_related_sizes(x, y, z):
     return y.view(2, -1) + x, z[1:] * x, torch.cat([x, x]) - y
+
+
+# ---- arithmetic without an expression takes the value, and guards it
+
+
+@over_sizes(lambda n: (torch.randn(n), n), compiles=2)
+def test_abs_of_an_int_stays_symbolic(x, n):
+    return x * abs(n) + abs(-n)
+
+
+@over_sizes(lambda n: (torch.randn(3), n), (4, -5, -7, 6, -2), compiles=3)
+def test_abs_guards_the_sign(x, n):
+    return x * abs(n)
+
+
+@pytest.mark.parametrize("text", ("&", "|", "^", "<<", ">>"))
+def test_bits_of_an_int(text):
+    import operator
+
+    op = {
+        "&": operator.and_,
+        "|": operator.or_,
+        "^": operator.xor,
+        "<<": operator.lshift,
+        ">>": operator.rshift,
+    }[text]
+
+    def f(x, n):
+        y = x * op(n, 2)
+        n = op(n, 1)
+        return y + op(7, abs(n) % 3), n
+
+    compiled = framejit.compile(f, backend="eager")
+    for n in (3, 5, 6, -4, 9):
+        x = torch.randn(4)
+        (a, b), (c, d) = f(x, n), compiled(x, n)
+        assert torch.equal(a, c) and b == d and type(d) is int
+    for entry in framejit.inspect(compiled):
+        assert not entry.breaks
+
+
+@over_sizes(lambda n: (torch.randn(n, 3),), compiles=None)
+def test_size_as_text_and_product(x):
+    return x * x.shape.numel(), str(x.shape), f"{x.size()}"
