@@ -139,8 +139,9 @@ bool closing_runs_code(const Frame& frame) {
   return false;
 }
 
-// A generator dropped while suspended runs its finally blocks; that is code
-// nobody asked to run at this point of the capture, so it breaks.
+// A generator dropped while suspended runs its handlers with GeneratorExit. In
+// a frame that runs, that is interpreted here and now, as CPython does it; once
+// the outermost frame has ended it is too late for effects, so it breaks.
 void generator_finalize(PyObject* self) {
   Generator* generator = as_generator(self);
   Interpreter* interpreter =
@@ -148,16 +149,33 @@ void generator_finalize(PyObject* self) {
   if (!interpreter || !generator->frame || !generator->started) return;
   const Frame& frame = *generator->frame;
   if (frame.pc == 0 || !closing_runs_code(frame)) return;
+  // Frames fall apart because the capture has broken: nothing counts any more.
+  if (!interpreter->break_stack().empty()) return;
   ErrorGuard keep;
-  interpreter->post_break(interpreter->make_break(
-      BreakReason::kFinalizerObject, "a suspended generator is dropped"));
+  if (!interpreter->frame) {
+    interpreter->post_break(interpreter->make_break(
+        BreakReason::kFinalizerObject, "a suspended generator is dropped"));
+    PyErr_Clear();
+    return;
+  }
+  guarded(self, [&]() -> PyObject* {
+    Status closed = generator_close(self);
+    if (closed.broke()) {
+      interpreter->post_break(closed.take_break());
+    } else if (!closed.ok()) {
+      // CPython would print it and go on.
+      interpreter->post_break(interpreter->make_break(
+          BreakReason::kFinalizerObject, "a dropped generator raised"));
+    }
+    return nullptr;
+  });
   PyErr_Clear();
 }
 
 void generator_dealloc(PyObject* self) {
+  if (PyObject_CallFinalizerFromDealloc(self) < 0) return;
   PyObject_GC_UnTrack(self);
   Generator* generator = as_generator(self);
-  generator_finalize(self);
   drop_frame(generator);
   delete std::exchange(generator->interpreter, nullptr);
   PyTypeObject* type = Py_TYPE(self);
@@ -193,6 +211,7 @@ PyTypeObject* make_generator_type() {
       {nullptr, nullptr, 0, nullptr}};
   static PyType_Slot slots[] = {
       {Py_tp_dealloc, reinterpret_cast<void*>(generator_dealloc)},
+      {Py_tp_finalize, reinterpret_cast<void*>(generator_finalize)},
       {Py_tp_traverse, reinterpret_cast<void*>(generator_traverse)},
       {Py_tp_clear, reinterpret_cast<void*>(generator_clear)},
       {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},

@@ -10,10 +10,8 @@ namespace framejit::bytecode {
 
 namespace {
 
-PyObject* object_new(PyTypeObject* type) {
-  Ref dict = own_dict(type);
-  return dict ? PyDict_GetItemString(dict.get(), "__new__") : nullptr;
-}
+// A base may have its __new__ from a base of its own (OrderedDict from dict).
+PyObject* object_new(PyTypeObject* type) { return raw_lookup(type, "__new__"); }
 
 bool is_c_callable(PyObject* object) {
   return PyCFunction_Check(object) || Py_IS_TYPE(object, &PyMethodDescr_Type) ||

@@ -403,7 +403,8 @@ Status Planner::writes() {
   const std::vector<Write>& log = state_.writes();
   std::vector<PyObject*> contents(log.size());
   std::vector<bool> dropped(log.size(), false);
-  std::unordered_map<PyObject*, Ref> first;  // object -> {key: index}
+  // object -> {key: index}; an instance of a dict subclass has both.
+  std::unordered_map<PyObject*, Ref> first_attributes, first_items;
   for (size_t i = 0; i < log.size(); ++i) {
     const Write& entry = log[i];
     PyObject* object = entry.object.get();
@@ -411,7 +412,9 @@ Status Planner::writes() {
     auto container = state_.tables().containers.find(object);
     bool replaced = container != state_.tables().containers.end() &&
                     container->second.replaced;
-    if (replaced && entry.kind != Write::Kind::kReplaceContent) {
+    bool attribute = entry.kind == Write::Kind::kSetAttr ||
+                     entry.kind == Write::Kind::kDelAttr;
+    if (replaced && !attribute && entry.kind != Write::Kind::kReplaceContent) {
       dropped[i] = true;
       continue;
     }
@@ -420,7 +423,7 @@ Status Planner::writes() {
     bool deletes = entry.kind == Write::Kind::kDelAttr ||
                    entry.kind == Write::Kind::kDictDel;
     if (!sets && !deletes) continue;
-    Ref& keys = first[object];
+    Ref& keys = (attribute ? first_attributes : first_items)[object];
     if (!keys) keys = Ref::steal(PyDict_New());
     if (!keys) return Status::raised();
     PyObject* known = PyDict_GetItemWithError(keys.get(), entry.key.get());

@@ -150,6 +150,37 @@ void Recorder::record(const c10::OperatorHandle& op,
 
 // ---- calls
 
+namespace {
+
+// The object with concrete numbers in place of symbolic ones, in sequences,
+// too.
+Result<Ref> without_symbols(PyObject* object, bool* changed) {
+  if (is_symbolic_object(object)) {
+    *changed = true;
+    return concrete_value(object);
+  }
+  bool is_list = PyList_CheckExact(object);
+  if (!is_list && !PyTuple_Check(object)) return Ref::borrow(object);
+  bool inside = false;
+  Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+  Ref copy = Ref::steal(is_list ? PyList_New(size) : PyTuple_New(size));
+  if (!copy) return Result<Ref>::raised();
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    FJ_TRY(Ref item,
+           without_symbols(PySequence_Fast_GET_ITEM(object, i), &inside));
+    if (is_list) {
+      PyList_SET_ITEM(copy.get(), i, item.release());
+    } else {
+      PyTuple_SET_ITEM(copy.get(), i, item.release());
+    }
+  }
+  if (!inside) return Ref::borrow(object);
+  *changed = true;
+  return copy;
+}
+
+}  // namespace
+
 Result<Ref> Recorder::call_natively(PyObject* callable,
                                     const std::vector<PyObject*>& args,
                                     PyObject* kwnames) {
@@ -166,8 +197,20 @@ Result<Ref> Recorder::call_natively(PyObject* callable,
     if (!brk.span.code) brk.span = span_;
     return brk;
   }
-  if (!result) return raised_as_break(callable);
-  return result;
+  if (result) return result;
+  // Operators without a symbolic kernel refuse symbolic numbers: they get the
+  // numbers of this call, with the guards that go with it.
+  Break brk = raised_as_break(callable);
+  bool changed = false;
+  std::vector<Ref> concrete;
+  std::vector<PyObject*> values;
+  for (PyObject* arg : args) {
+    FJ_TRY(Ref value, without_symbols(arg, &changed));
+    values.push_back(value.get());
+    concrete.push_back(std::move(value));
+  }
+  if (!changed) return brk;
+  return call_natively(callable, values, kwnames);
 }
 
 Break Recorder::raised_as_break(PyObject* callable) {

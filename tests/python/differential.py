@@ -48,7 +48,10 @@ def _walk(value: Any, path: str, found: list[tuple[str, Any]], seen: set[int]) -
     elif isinstance(value, dict):
         for key, item in value.items():
             _walk(item, f"{path}[{key!r}]", found, seen)
-    elif hasattr(value, "__dict__") and not isinstance(value, (torch.Tensor, type)):
+    # Instances of subclasses of containers have attributes, too.
+    if hasattr(value, "__dict__") and not isinstance(
+        value, (torch.Tensor, torch.nn.Module, type)
+    ):
         for key, item in vars(value).items():
             _walk(item, f"{path}.{key}", found, seen)
 
@@ -128,6 +131,8 @@ def assert_same(a: Any, b: Any, where: str = "result", exact: bool = False) -> N
         assert list(a) == list(b), f"{where}: keys {list(a)} != {list(b)}"
         for key in a:
             assert_same(a[key], b[key], f"{where}[{key!r}]", exact)
+        if hasattr(a, "__dict__"):
+            assert_same(vars(a), vars(b), f"vars({where})", exact)
     elif callable(a) or isinstance(a, type):
         pass
     elif hasattr(a, "__dict__"):
