@@ -157,6 +157,12 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
     case CalleeClass::kConstFalse:
       return Ref::borrow(Py_False);
     case CalleeClass::kConstTrue:
+      // nn.Module.__call__ asks whether it may leave out hooks that are to run
+      // when forward raises. A capture sees exceptions, so it may not.
+      if (frame &&
+          module_function(frame->function.get()) == ModuleFunction::kCall) {
+        return Ref::borrow(Py_False);
+      }
       return Ref::borrow(Py_True);
     default:
       break;  // kUnknown, too: the tracer says why

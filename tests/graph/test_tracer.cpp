@@ -212,7 +212,7 @@ TEST_F(TracerTest, CalleeClasses) {
     EXPECT_EQ(kind(inlined), CalleeClass::kInline) << inlined;
   EXPECT_EQ(kind("torch.is_grad_enabled"), CalleeClass::kStateRead);
   EXPECT_EQ(kind("torch._C._set_grad_enabled"), CalleeClass::kStateWrite);
-  EXPECT_EQ(kind("torch.compiler.is_compiling"), CalleeClass::kConstFalse);
+  EXPECT_EQ(kind("torch.compiler.is_compiling"), CalleeClass::kConstTrue);
   EXPECT_EQ(kind("torch.jit.is_scripting"), CalleeClass::kConstFalse);
   EXPECT_EQ(kind("torch._C._has_torch_function_unary"),
             CalleeClass::kConstFalse);

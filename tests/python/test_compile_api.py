@@ -185,6 +185,49 @@ def test_is_compiling():
     assert not framejit.is_compiling()
 
 
+def test_torch_is_compiling():
+    """True in a capture, as under torch.compile; False in code that CPython runs."""
+    seen = []
+
+    def outside():
+        return torch.compiler.is_compiling()
+
+    outside = framejit.disable(outside)
+
+    def f(x):
+        inside = torch.compiler.is_compiling(), torch.compiler.is_dynamo_compiling()
+        seen.append(
+            (inside, torch.compiler.is_exporting(), torch._dynamo.is_compiling())
+        )
+        seen.append(outside())
+        return x + 1
+
+    framejit.compile(f, backend="eager")(torch.zeros(1))
+    assert seen == [((True, True), False, True), False]
+    assert not torch.compiler.is_compiling()
+
+
+def test_always_called_hooks_while_compiling():
+    """nn.Module leaves such hooks out where is_compiling(); a capture does not."""
+    calls = []
+
+    class Failing(torch.nn.Module):
+        def forward(self, x):
+            raise ValueError("no")
+
+    inner = Failing()
+    inner.register_forward_hook(lambda *args: calls.append(1), always_call=True)
+
+    def f(x):
+        try:
+            return inner(x)
+        except ValueError:
+            return x + 1
+
+    assert framejit.compile(f, backend="eager")(torch.zeros(1)).item() == 1
+    assert calls == [1]
+
+
 def test_explain_and_inspect():
     def f(d):
         x = d["x"].sin()
