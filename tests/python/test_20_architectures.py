@@ -1,0 +1,90 @@
+"""Whole models against eager: outputs, state, gradients, mode switches, two batch sizes."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pytest
+import torch
+
+import framejit
+from architectures import ARCHITECTURES
+from differential import assert_same, tensors_of
+
+# What is not one graph, with the reasons it may break for.
+BREAKS: dict[str, set[str]] = {
+    "annotated_transformer": {"FJ303"},
+    "bert": {"FJ102"},
+    "conformer": {"FJ503", "FJ202"},
+    "context_managers": {"FJ407"},
+    "ctc": {"FJ102"},  # reads the lengths
+    "dcgan_spectral_norm": set(),
+    "deepfm": {"FJ203"},
+    "forward_hooks": set(),
+    "gru_language_model": {"FJ102"},
+    "lstm_language_model": {"FJ102"},
+    "model_output": {"FJ102"},
+    "nerf": {"FJ202"},
+    "rnn_language_model": {"FJ102"},
+    "shufflenet": {"FJ303"},
+    "signature_filter": {"FJ204"},
+    "ssim": {"FJ303", "FJ202"},
+    "stochastic_depth": {"FJ201"},  # Python's random numbers
+    "tcn": set(),
+    "text_cnn": {"FJ202"},
+    "transformer_module": {"FJ101"},  # compares masks by value
+    "tuple_output": {"FJ102"},
+    "yolo_head": {"FJ202"},
+}
+
+
+def run(
+    module: Any, call: Any, inputs: Any, batch: int, train: bool
+) -> tuple[Any, ...]:
+    torch.manual_seed(7)
+    args = inputs(batch)
+    module.train(train)
+    module.zero_grad()
+    torch.manual_seed(8)
+    random.seed(8)
+    with torch.set_grad_enabled(train):
+        result = call(*args)
+    rng = torch.get_rng_state()
+    grads = {}
+    if train:
+        losses = [
+            (t * t + 1).sqrt().sum()
+            for t in tensors_of(result)
+            if t.requires_grad and t.is_floating_point()
+        ]
+        if losses:
+            torch.stack(losses).sum().backward()
+        grads = {n: p.grad for n, p in module.named_parameters() if p.grad is not None}
+    return result, grads, args, rng
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("name", ARCHITECTURES)
+def test_architecture(name: str, backend: str) -> None:
+    torch.manual_seed(0)
+    module, inputs = ARCHITECTURES[name]()
+    torch.manual_seed(0)
+    plain, _ = ARCHITECTURES[name]()
+    compiled = framejit.compile(module, backend=backend)
+    for batch, train in ((2, False), (2, True), (3, True), (2, False)):
+        expected = run(plain, plain, inputs, batch, train)
+        actual = run(module, compiled, inputs, batch, train)
+        exact = backend == "eager"
+        assert_same(expected, actual, f"batch {batch} train {train}", exact)
+        assert_same(
+            dict(plain.named_buffers()), dict(module.named_buffers()), "buffers", exact
+        )
+        entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+        breaks = [item for entry in entries for item in entry.breaks]
+        unexpected = [
+            str(item) for item in breaks if item.id not in BREAKS.get(name, set())
+        ]
+        assert not unexpected, unexpected
+        if name not in BREAKS:
+            assert any(entry.operations for entry in entries), framejit.events()
