@@ -39,7 +39,10 @@ class CallableExecutor final : public Executor {
                    Ref options)
       : graph_(std::move(graph)),
         backend_(std::move(backend)),
-        options_(std::move(options)) {}
+        options_(std::move(options)),
+        written_(graph_->graph->inputs.size()) {
+    for (int index : graph_->mutated_inputs) written_[index] = true;
+  }
 
   // The compiled callable for these inputs; empty with an error set.
   Ref compile(const std::vector<Ref>& inputs);
@@ -50,11 +53,12 @@ class CallableExecutor final : public Executor {
 
  private:
   Ref callable_for(const std::vector<int64_t>& symbols,
-                   const std::vector<Ref>& inputs);
+                   const std::vector<PyObject*>& inputs);
   bool unpack(PyObject* result, PyObject** outputs) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   Ref backend_, options_;
+  std::vector<bool> written_;  // by graph input
   std::map<std::vector<int64_t>, Ref> variants_;
 };
 
@@ -91,12 +95,14 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
 }
 
 Ref CallableExecutor::callable_for(const std::vector<int64_t>& symbols,
-                                   const std::vector<Ref>& inputs) {
+                                   const std::vector<PyObject*>& inputs) {
   auto found = variants_.find(symbols);
   if (found != variants_.end()) return found->second;
   // A program with ever new sizes must not fill the memory.
   if (variants_.size() >= kMaxVariants) variants_.clear();
-  Ref callable = compile(inputs);
+  std::vector<Ref> examples;
+  for (PyObject* input : inputs) examples.push_back(Ref::borrow(input));
+  Ref callable = compile(examples);
   if (callable) variants_[symbols] = callable;
   return callable;
 }
@@ -138,32 +144,35 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                 PyObject** outputs) {
   const graph::Graph& graph = *graph_->graph;
   const auto ambient = c10::AutogradState::get_tls_state();
-  InputSnapshot snapshot;
+  InputSnapshot snapshot(graph.inputs.size());
   RngState rng;
   bool called = false;
   try {
-    std::vector<Ref> values;
+    // The caller owns the objects; the numbers are owned here.
+    std::vector<PyObject*> stack;
+    std::vector<Ref> numbers;
     std::vector<int64_t> key;
-    const auto& written = graph_->mutated_inputs;
+    stack.reserve(graph.inputs.size());
     for (size_t i = 0; i < graph.inputs.size(); ++i) {
       int object = graph_->input_objects[i];
       if (object < 0) {
         key.push_back(graph.inputs[i]->expr.evaluate(symbols));
-        values.push_back(Ref::steal(PyLong_FromLongLong(key.back())));
-        if (!values.back()) return RunStatus::kFailedBeforeCommit;
+        numbers.push_back(Ref::steal(PyLong_FromLongLong(key.back())));
+        if (!numbers.back()) return RunStatus::kFailedBeforeCommit;
+        stack.push_back(numbers.back().get());
         continue;
       }
-      values.push_back(Ref::borrow(inputs[object]));
+      stack.push_back(inputs[object]);
       if (!graph::is_tensor_object(inputs[object])) continue;
-      snapshot.add(
-          graph::unpack_tensor(inputs[object]),
-          std::count(written.begin(), written.end(), static_cast<int>(i)) > 0);
+      const at::Tensor& tensor = graph::unpack_tensor(inputs[object]);
+      if (written_[i])
+        snapshot.add_written(tensor);
+      else
+        snapshot.add_watched(inputs[object], tensor);
     }
-    Ref callable = callable_for(key, values);
+    Ref callable = callable_for(key, stack);
     if (!callable) return RunStatus::kFailedBeforeCommit;
     if (graph_->uses_random) rng.save({});
-    std::vector<PyObject*> stack;
-    for (const Ref& value : values) stack.push_back(value.get());
     called = true;
     Ref result = Ref::steal(PyObject_Vectorcall(callable.get(), stack.data(),
                                                 stack.size(), nullptr));

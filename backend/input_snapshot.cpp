@@ -4,6 +4,8 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "graph/python_tensor.h"
+
 namespace framejit::backend {
 
 namespace {
@@ -15,22 +17,23 @@ const void* grad_fn(const at::Tensor& tensor) {
 
 }  // namespace
 
-void InputSnapshot::add(const at::Tensor& tensor, bool with_content) {
+void InputSnapshot::add_written(const at::Tensor& tensor) {
   if (tensor.is_inference()) return;  // has no version
   Item item;
   item.tensor = tensor;
   item.version = tensor._version();
-  if (with_content) {
-    c10::AutoGradMode no_grad(false);
-    item.copy = tensor.detach().clone();
-    item.required_grad = tensor.requires_grad();
-    item.grad_fn = grad_fn(tensor);
-  }
+  c10::AutoGradMode no_grad(false);
+  item.copy = tensor.detach().clone();
+  item.required_grad = tensor.requires_grad();
+  item.grad_fn = grad_fn(tensor);
   items_.push_back(std::move(item));
 }
 
 bool InputSnapshot::restore() {
   c10::AutoGradMode no_grad(false);
+  for (const Watched& watched : watched_) {
+    if (changed(watched)) return false;
+  }
   for (const Item& item : items_) {
     if (changed(item) && !can_restore(item)) return false;
   }
@@ -42,6 +45,12 @@ bool InputSnapshot::restore() {
 
 bool InputSnapshot::changed(const Item& item) {
   return static_cast<int64_t>(item.tensor._version()) != item.version;
+}
+
+bool InputSnapshot::changed(const Watched& watched) {
+  const auto* impl = graph::unpack_tensor(watched.object).unsafeGetTensorImpl();
+  return impl != watched.impl ||
+         impl->version_counter().current_version() != watched.version;
 }
 
 bool InputSnapshot::can_restore(const Item& item) {

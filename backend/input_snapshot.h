@@ -7,13 +7,24 @@
 #include <ATen/core/Tensor.h>
 
 #include <vector>
+#include "frame_hook/py_ref.h"
 
 namespace framejit::backend {
 
 class InputSnapshot {
  public:
-  // with_content: the graph writes this input, so its content is copied.
-  void add(const at::Tensor& tensor, bool with_content);
+  explicit InputSnapshot(size_t inputs) { watched_.reserve(inputs); }
+  // The graph writes this input: its content is copied.
+  void add_written(const at::Tensor& tensor);
+  // It should not; `object` outlives the snapshot.
+  void add_watched(PyObject* object, const at::Tensor& tensor) {
+    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+    // (Inference tensors have no version.)
+    if (!impl->is_inference()) {
+      watched_.push_back(
+          {object, impl, impl->version_counter().current_version()});
+    }
+  }
   // False: some change cannot be undone, and nothing was.
   bool restore();
 
@@ -25,10 +36,18 @@ class InputSnapshot {
     bool required_grad = false;
     const void* grad_fn = nullptr;
   };
+  // By address: a reference to a tensor costs more than all else here.
+  struct Watched {
+    PyObject* object;
+    const c10::TensorImpl* impl;
+    uint32_t version;
+  };
   static bool changed(const Item& item);
+  static bool changed(const Watched& watched);
   static bool can_restore(const Item& item);
 
   std::vector<Item> items_;
+  std::vector<Watched> watched_;
 };
 
 }  // namespace framejit::backend

@@ -262,7 +262,11 @@ void TorchExecutor::save_inputs(const std::vector<Ref>& registers,
   for (const Input& input : inputs_) {
     PyObject* object = registers[input.reg].get();
     if (!graph::is_tensor_object(object)) continue;
-    snapshot->add(graph::unpack_tensor(object), input.written);
+    const at::Tensor& tensor = graph::unpack_tensor(object);
+    if (input.written)
+      snapshot->add_written(tensor);
+    else
+      snapshot->add_watched(object, tensor);
   }
 }
 
@@ -278,7 +282,7 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   for (const auto& [reg, constant] : constants_) registers[reg] = constant;
 
   const auto ambient = c10::AutogradState::get_tls_state();
-  InputSnapshot snapshot;
+  InputSnapshot snapshot(inputs_.size());
   RngState rng;
   bool prepared = false;
   try {
