@@ -1,5 +1,6 @@
 #include "graph/libtorch_private.h"
 
+#include <ATen/Context.h>
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
@@ -35,6 +36,31 @@ FJ_EXPOSE(ImplOffset, c10::TensorImpl::storage_offset_);
 FJ_EXPOSE(ImplType, c10::TensorImpl::data_type_);
 FJ_EXPOSE(ImplDevice, c10::TensorImpl::device_opt_);
 FJ_EXPOSE(ImplKeys, c10::TensorImpl::key_set_);
+FJ_EXPOSE(FunctionModeStack, at::impl::PythonTorchFunctionTLS::stack_);
+FJ_EXPOSE(FunctionDisabled, at::impl::PythonTorchFunctionTLS::disabled_state_);
+
+// The global flags that change what a torch call means. The precision of
+// float32 matrix products is not here: kernels read it when they run, and a
+// captured program that asks for it breaks.
+#define FJ_CONTEXT_FLAGS(X)                   \
+  X(_deterministic_algorithms)                \
+  X(_deterministic_algorithms_warn_only)      \
+  X(_deterministic_fill_uninitialized_memory) \
+  X(deterministic_mkldnn)                     \
+  X(enabled_cudnn)                            \
+  X(deterministic_cudnn)                      \
+  X(benchmark_cudnn)                          \
+  X(enabled_mkldnn)                           \
+  X(enabled_nnpack)                           \
+  X(enabled_flashSDP)                         \
+  X(enabled_mem_efficientSDP)                 \
+  X(enabled_mathSDP)                          \
+  X(enabled_cudnnSDP)                         \
+  X(enabled_overrideable)                     \
+  X(allow_fp16_bf16_reduction_mathSDP)
+#define X(name) FJ_EXPOSE(Flag_##name, at::Context::name);
+FJ_CONTEXT_FLAGS(X)
+#undef X
 #undef FJ_EXPOSE
 
 bool from_python(const c10::impl::AnnotatedKernel& kernel) {
@@ -84,6 +110,23 @@ MetaKernel find_meta_kernel(const c10::OperatorHandle& op) {
   }
   if (python_meta) return {Kind::kPythonOnly, {}};
   return {};
+}
+
+uint64_t context_flags() {
+  static const at::Context& context = at::globalContext();
+  uint64_t flags = 0;
+#define X(name) flags = flags * 2 + (context.*member(Flag_##name{}));
+  FJ_CONTEXT_FLAGS(X)
+#undef X
+  return flags;
+}
+
+bool has_function_modes(const at::impl::PythonTorchFunctionTLS& state) {
+  return !(state.*member(FunctionModeStack{})).empty();
+}
+
+int function_disabled_state(const at::impl::PythonTorchFunctionTLS& state) {
+  return state.*member(FunctionDisabled{});
 }
 
 TensorLayout native_tensor_offsets() {

@@ -3,6 +3,7 @@
 // version is checked here first.
 #pragma once
 
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
@@ -31,6 +32,11 @@ MetaKernel find_meta_kernel(const c10::OperatorHandle& op);
 // Field offsets of TensorImpl, AutogradMeta and the Python tensor object; the
 // function pointers are left empty.
 TensorLayout native_tensor_offsets();
+
+// Parts of torch's ambient state whose API costs more than reading them.
+uint64_t context_flags();
+bool has_function_modes(const at::impl::PythonTorchFunctionTLS& state);
+int function_disabled_state(const at::impl::PythonTorchFunctionTLS& state);
 
 // Is PyObject* `tensor` the Python object of an at::Tensor wrapped number made
 // from a SymInt? Then its node (a new reference), else null.

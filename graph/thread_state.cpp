@@ -9,40 +9,34 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include "graph/libtorch_private.h"
+
 namespace framejit::graph {
 
 namespace {
 
-const c10::impl::PODLocalDispatchKeySet& local_keys() {
-  return c10::impl::raw_local_dispatch_key_set;
+// Where this thread keeps its state: the places never move, and asking for each
+// of them on every call would be most of what the check costs.
+struct Places {
+  const c10::impl::PODLocalDispatchKeySet* keys;
+  const c10::AutogradState* autograd;
+  const at::impl::PythonTorchFunctionTLS* functions;
+  const at::impl::SavedTensorDefaultHooksTLS* saved_hooks;
+};
+constinit thread_local Places places_of_thread = {};
+
+[[gnu::noinline]] void find_places() {
+  places_of_thread = {&c10::impl::raw_local_dispatch_key_set,
+                      &c10::AutogradState::get_tls_state(),
+                      &at::impl::PythonTorchFunctionTLS::get_state(),
+                      &at::SavedTensorDefaultHooks::get_tls_state()};
 }
 
-const c10::AutogradState& autograd_state() {
-  return c10::AutogradState::get_tls_state();
-}
-
-bool saved_tensor_hooks_active() {
-  return !at::SavedTensorDefaultHooks::get_tls_state().stack.empty();
-}
-
-uint64_t global_flags() {
-  static const at::Context& context = at::globalContext();
-  uint64_t flags = 0;
-  auto bit = [&](bool on) { flags = flags * 2 + on; };
-  bit(context.deterministicAlgorithms());
-  bit(context.deterministicAlgorithmsWarnOnly());
-  bit(context.deterministicFillUninitializedMemory());
-  bit(context.userEnabledCuDNN());
-  bit(context.deterministicCuDNN());
-  bit(context.benchmarkCuDNN());
-  bit(context.userEnabledMkldnn());
-  bit(context.userEnabledFlashSDP());
-  bit(context.userEnabledMemEfficientSDP());
-  bit(context.userEnabledMathSDP());
-  bit(context.userEnabledCuDNNSDP());
-  // The matmul precision is not here: kernels read it when they run, and a
-  // captured program that asks for it breaks. (Its getter may also throw.)
-  return flags;
+const Places& places() {
+  Places& found = places_of_thread;
+  if (!found.keys) [[unlikely]]
+    find_places();
+  return found;
 }
 
 constexpr std::array<c10::DeviceType, 4> kAutocastDevices = {
@@ -50,14 +44,14 @@ constexpr std::array<c10::DeviceType, 4> kAutocastDevices = {
 
 bool any_autocast() {
   constexpr auto keys = c10::autocast_dispatch_keyset;
-  return (keys - local_keys().excluded()) != c10::DispatchKeySet();
+  return (keys - places().keys->excluded()) != c10::DispatchKeySet();
 }
 
 void read_autocast(ThreadState* state) {
-  state->autocast_cache = at::autocast::is_autocast_cache_enabled();
+  state->autocast_cache = ::at::autocast::is_autocast_cache_enabled();
   for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
     state->autocast_dtypes[i] = static_cast<int8_t>(
-        at::autocast::get_autocast_dtype(kAutocastDevices[i]));
+        ::at::autocast::get_autocast_dtype(kAutocastDevices[i]));
   }
 }
 
@@ -65,6 +59,7 @@ void read_autocast(ThreadState* state) {
 
 ThreadState ThreadState::now() {
   ThreadState state;
+  const Places& at = places();
 #define X(name, type, read, text) state.name = read;
   FJ_THREAD_STATE(X)
 #undef X
@@ -74,10 +69,13 @@ ThreadState ThreadState::now() {
 }
 
 bool ThreadState::same_as_now() const {
+  const Places& at = places();
 #define X(name, type, read, text) \
   if (name != static_cast<type>(read)) return false;
   FJ_THREAD_STATE(X)
 #undef X
+  if (num_threads >= 0 && num_threads != ::at::get_num_threads()) [[unlikely]]
+    return false;
   if (autocast) [[unlikely]] {
     ThreadState current;
     read_autocast(&current);
@@ -93,10 +91,13 @@ std::string ThreadState::difference() const {
     if (!text.empty()) text += ", ";
     text += what;
   };
+  const Places& at = places();
 #define X(name, type, read, what) \
   if (name != static_cast<type>(read)) add(what);
   FJ_THREAD_STATE(X)
 #undef X
+  if (num_threads >= 0 && num_threads != ::at::get_num_threads())
+    add("number of threads");
   if (text.empty() && autocast && !same_as_now())
     add("autocast dtype or cache");
   return text.empty() ? "" : text + " changed";
@@ -105,7 +106,7 @@ std::string ThreadState::difference() const {
 std::string ThreadState::unsupported() const {
   using c10::DispatchKey;
   c10::DispatchKeySet included(c10::DispatchKeySet::RAW, included_keys);
-  if (function_modes > 0)
+  if (function_modes)
     return "a torch function mode (or torch.set_default_device)";
   if (function_disabled != 0) return "torch function is disabled";
   if (included.has(DispatchKey::Python) ||

@@ -15,32 +15,32 @@ namespace framejit::graph {
 
 // One row per item: X(name, type, read, text).
 #define FJ_THREAD_STATE(X)                                                     \
-  X(included_keys, uint64_t, local_keys().included().raw_repr(),               \
+  X(included_keys, uint64_t, at.keys->included().raw_repr(),                   \
     "dispatch keys (functorch, modes, tracing)")                               \
-  X(excluded_keys, uint64_t, local_keys().excluded().raw_repr(),               \
+  X(excluded_keys, uint64_t, at.keys->excluded().raw_repr(),                   \
     "dispatch keys (autocast, inference mode)")                                \
-  X(grad_mode, bool, autograd_state().get_grad_mode(), "grad mode")            \
-  X(forward_grad_mode, bool, autograd_state().get_fw_grad_mode(),              \
+  X(grad_mode, bool, at.autograd->get_grad_mode(), "grad mode")                \
+  X(forward_grad_mode, bool, at.autograd->get_fw_grad_mode(),                  \
     "forward grad mode")                                                       \
-  X(inference_mode, bool, autograd_state().get_inference_mode(),               \
-    "inference mode")                                                          \
-  X(function_modes, int64_t, at::impl::PythonTorchFunctionTLS::stack_len(),    \
+  X(inference_mode, bool, at.autograd->get_inference_mode(), "inference mode") \
+  X(function_modes, bool, has_function_modes(*at.functions),                   \
     "torch function modes (default device)")                                   \
-  X(function_disabled, int,                                                    \
-    at::impl::PythonTorchFunctionTLS::get_disabled_state(),                    \
+  X(function_disabled, int, function_disabled_state(*at.functions),            \
     "DisableTorchFunction")                                                    \
-  X(saved_tensor_hooks, bool, saved_tensor_hooks_active(),                     \
+  X(saved_tensor_hooks, bool, !at.saved_hooks->stack.empty(),                  \
     "saved tensor hooks")                                                      \
   X(default_dtype, int,                                                        \
     static_cast<int>(c10::get_default_dtype_as_scalartype()), "default dtype") \
-  X(num_threads, int, at::get_num_threads(), "number of threads")              \
-  X(flags, uint64_t, global_flags(),                                           \
+  X(flags, uint64_t, context_flags(),                                          \
     "deterministic, cudnn, mkldnn or scaled dot product attention flags")
 
 struct ThreadState {
 #define X(name, type, ...) type name;
   FJ_THREAD_STATE(X)
 #undef X
+  // The number of threads, where the program asked for it; else -1 (kernels
+  // look when they run).
+  int num_threads = -1;
   // Autocast matters only where some device has it on, which excluded_keys
   // says; then the dtypes are compared too.
   bool autocast = false;
