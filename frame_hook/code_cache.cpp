@@ -77,6 +77,17 @@ void CodeCache::move_to_front(size_t index) {
               entries_.begin() + index + 1);
 }
 
+bool CodeCache::remove(CacheEntry* entry) {
+  for (size_t i = 0; i < entries_.size(); ++i) {
+    if (entries_[i].get() != entry) continue;
+    std::shared_ptr<CacheEntry> removed = std::move(entries_[i]);
+    entries_.erase(entries_.begin() + i);
+    if (removed->active != 0) removed->retired_self = removed;
+    return true;
+  }
+  return false;
+}
+
 void CodeCache::clear() {
   // Destroying an entry may run any code, which may come back here.
   std::vector<std::shared_ptr<CacheEntry>> old = std::move(entries_);
@@ -131,6 +142,16 @@ CodeMemory* code_memory(PyObject* code) {
     return extra ? &extra->memory : nullptr;
   } catch (const std::bad_alloc&) {
     return nullptr;
+  }
+}
+
+void drop_entry(CacheEntry* entry) {
+  entry->predicates.clear();
+  for (CodeExtra* extra : registry()) {
+    for (size_t i = 0; i < extra->caches.size(); ++i) {
+      // Destroying it may run any code: nothing here is looked at again.
+      if (extra->caches[i]->remove(entry)) return;
+    }
   }
 }
 

@@ -37,6 +37,7 @@ class CodeCache {
   }
   void insert(std::shared_ptr<CacheEntry> entry);  // as the most recent
   void move_to_front(size_t index);
+  bool remove(CacheEntry* entry);  // false: not here
   // Takes every entry out and forgets all verdicts (reset()).
   void clear();
 
@@ -105,6 +106,8 @@ struct CodeMemory {
 // Lives as long as the code. Null: no memory.
 CodeMemory* code_memory(PyObject* code);
 
+// Takes the entry out of whatever cache it is in (it can never match again).
+void drop_entry(CacheEntry* entry);
 // Deletes every cache made for these options (their owner is being destroyed:
 // nothing runs with them any more).
 void forget_options(const void* options);

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frame_hook/options.h"
 #include "guards/evaluate.h"
 
 namespace framejit {
@@ -16,12 +17,16 @@ constexpr int kUnexplainedFailures = 3;
 // A set that still fails natively after so many predicates is only evaluated.
 constexpr uint64_t kMaxRearmed = 100;
 
+Form first_form = Form::kVersion;
+
 }  // namespace
 
 ArmedGuards::ArmedGuards(std::unique_ptr<GuardSet> guards)
     : guards_(std::move(guards)) {
   FJ_CHECK(guards_, "an entry without guards");
 }
+
+void ArmedGuards::set_first_form(Form form) { first_form = form; }
 
 size_t ArmedGuards::code_size() const {
   size_t size = 0;
@@ -36,10 +41,21 @@ std::vector<PredicateFn> ArmedGuards::predicate_functions() const {
   return functions;
 }
 
+void ArmedGuards::hold_weakly(std::function<void()> on_death) {
+  weak_ = std::make_unique<WeakObjects>(*guards_, std::move(on_death));
+  for (const auto& predicate : predicates_) release_kept(*predicate);
+}
+
+void ArmedGuards::release_kept(ArmedPredicate& predicate) const {
+  if (!weak_) return;
+  predicate.release_if([&](PyObject* object) { return weak_->holds(object); });
+}
+
 bool ArmedGuards::arm(PyObject* const* args, PyObject* function) {
-  forms_.resize(guards_->sources().size());
+  forms_.resize(guards_->sources().size(), {first_form, 0});
   auto predicate = emit_armed(*guards_, args, function, forms_);
   if (!predicate) return false;
+  release_kept(*predicate);
   predicates_.insert(predicates_.begin(), std::move(predicate));
   if (predicates_.size() > kMaxPredicates) predicates_.pop_back();
   return true;
@@ -47,11 +63,17 @@ bool ArmedGuards::arm(PyObject* const* args, PyObject* function) {
 
 bool ArmedGuards::match_slow(PyObject* const* args, PyObject* function,
                              PyObject** objects, int64_t* symbols) {
+  if (weak_ && weak_->dead()) return false;
+  CollectorPause pause;
+  bool matches = false;
   try {
-    if (!evaluate(*guards_, args, function, objects, symbols)) return false;
+    matches = evaluate(*guards_, args, function, objects, symbols);
   } catch (const InternalError&) {
-    return false;
+    matches = false;
   }
+  bool held = options().verify &&
+              compare_with_reference(args, function, matches, objects, symbols);
+  if (!matches || held) return matches;
   if (num_rearmed_ >= kMaxRearmed) return true;
   ErrorGuard keep_error;
   try {
@@ -66,11 +88,34 @@ bool ArmedGuards::match_slow(PyObject* const* args, PyObject* function,
   return true;
 }
 
+// With FRAMEJIT_VERIFY=1 every call comes here: a predicate that holds where
+// the facts do not, or that gathers something else, is a bug.
+bool ArmedGuards::compare_with_reference(PyObject* const* args,
+                                         PyObject* function, bool matches,
+                                         PyObject* const* objects,
+                                         const int64_t* symbols) {
+  std::vector<PyObject*> native_objects(guards_->gathered().size());
+  std::vector<int64_t> native_symbols(guards_->symbols().size());
+  bool held = false;
+  for (const auto& predicate : predicates_) {
+    if (!predicate->function()(args, function, native_objects.data(),
+                               native_symbols.data()))
+      continue;
+    held = true;
+    FJ_CHECK(matches, "a native predicate holds, its guards do not");
+    FJ_CHECK(
+        std::equal(native_objects.begin(), native_objects.end(), objects) &&
+            std::equal(native_symbols.begin(), native_symbols.end(), symbols),
+        "a native predicate gathers something else");
+  }
+  return held;
+}
+
 // Finds out why the predicates failed for these objects, for which the facts
 // hold, and drops predicates that can never hold again.
 void ArmedGuards::generalise(PyObject* const* args, PyObject* function) {
   if (predicates_.empty()) return;
-  forms_.resize(guards_->sources().size());
+  forms_.resize(guards_->sources().size(), {first_form, 0});
   SourceValues sources(*guards_, args, function);
   auto value = [&](const Pin& pin) {
     return sources.get(guards_->sources().at(pin.source));

@@ -14,6 +14,7 @@
 #include "frame_hook/dispatch.h"
 #include "guards/emit_plan.h"
 #include "guards/guard_set.h"
+#include "guards/weak_objects.h"
 
 namespace framejit {
 
@@ -23,6 +24,9 @@ class ArmedGuards {
 
   explicit ArmedGuards(std::unique_ptr<GuardSet> guards);
 
+  // The form that sources are read in until it fails (tests).
+  static void set_first_form(Form form);
+
   // Compiles a predicate for the objects of this call, for which the guards
   // hold. False: none could be made; match_slow() still decides.
   bool arm(PyObject* const* args, PyObject* function);
@@ -31,18 +35,29 @@ class ArmedGuards {
   bool match_slow(PyObject* const* args, PyObject* function, PyObject** objects,
                   int64_t* symbols);
 
+  // From here on no class, function or module is kept alive by the guards;
+  // `on_death` is called when the first one dies, and may destroy this.
+  void hold_weakly(std::function<void()> on_death);
+
   const GuardSet& guards() const { return *guards_; }
   GuardSet& guards() { return *guards_; }
   size_t num_predicates() const { return predicates_.size(); }
   size_t code_size() const;
   // Most recent first.
   std::vector<PredicateFn> predicate_functions() const;
+  bool dead() const { return weak_ && weak_->dead(); }
   uint64_t num_rearmed() const { return num_rearmed_; }
 
  private:
   void generalise(PyObject* const* args, PyObject* function);
+  bool compare_with_reference(PyObject* const* args, PyObject* function,
+                              bool matches, PyObject* const* objects,
+                              const int64_t* symbols);
+
+  void release_kept(ArmedPredicate& predicate) const;
 
   std::unique_ptr<GuardSet> guards_;
+  std::unique_ptr<WeakObjects> weak_;  // goes before the set
   std::vector<std::unique_ptr<ArmedPredicate>> predicates_;
   std::vector<SourceForm> forms_;  // by source id
   uint64_t num_rearmed_ = 0;

@@ -10,6 +10,7 @@
 // that failed can be asked which sources to read less particularly.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -36,7 +37,7 @@ struct Pin {
     kDictAbsent,  // entry: the hash slot that is empty; a: table shape
     kInstanceAbsent,
     kInstanceLayout,  // a: 0 nothing, 1 inline values, 2 dict
-    kTypeVersion,     // a: version tag, b: the class
+    kTypeVersion,     // a: version, b: the type (kept alive)
     kEquals,          // a: the object whose pointer was compared
   };
   Kind kind;
@@ -49,6 +50,8 @@ struct Pin {
 class ArmedPredicate : public Predicate {
  public:
   virtual const std::vector<Pin>& pins() const = 0;
+  // What the set itself sees to need not be kept alive by the predicate.
+  virtual void release_if(const std::function<bool(PyObject*)>& cared_for) = 0;
   // Something it watched has changed: it never holds again.
   virtual bool is_dead() const = 0;
 };

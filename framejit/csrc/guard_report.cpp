@@ -151,6 +151,7 @@ std::string guard_tree(const GuardSet& guards, PyObject* code) {
 
 Miss find_miss(const JitEntry& entry, const CompileRequest& request) {
   Miss miss;
+  CollectorPause pause;  // what the guards name stays alive
   const GuardSet& guards = entry.guards();
   std::vector<PyObject*> objects(guards.gathered().size() + 1);
   std::vector<int64_t> symbols(guards.symbols().size() + 1);

@@ -50,9 +50,7 @@ class Stopwatch {
 
 // The sizes seen by earlier captures of one (code, options) key live with its
 // code cache.
-std::shared_ptr<ShapeHistory> shape_history(const CompileRequest& request) {
-  CodeCache* cache = code_cache(request.code, request.options);
-  if (!cache) return nullptr;
+std::shared_ptr<ShapeHistory> shape_history(CodeCache* cache) {
   if (!cache->compiler_state) {
     cache->compiler_state = std::make_shared<ShapeHistory>();
   }
@@ -181,6 +179,7 @@ std::vector<std::string> log_misses(const CompileRequest& request,
   std::string name = describe_function(request.function);
   for (size_t i = 0; i < entries.size(); ++i) {
     auto* entry = static_cast<JitEntry*>(entries[i].get());
+    if (entry->armed().dead()) continue;
     Miss miss = find_miss(*entry, request);
     if (!miss.missed) continue;
     if (entry->guard_failures.size() <= miss.guard) {
@@ -281,9 +280,10 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
         .emit();
   }
   log_misses(request, "recompiling");
-  std::shared_ptr<ShapeHistory> history = shape_history(request);
-  if (history) {
-    CodeCache* cache = code_cache(request.code, request.options);
+  std::shared_ptr<ShapeHistory> history;
+  if (CodeCache* cache = code_cache(request.code, request.options)) {
+    CollectorPause pause;  // what the guards name stays alive
+    history = shape_history(cache);
     for (const auto& entry : cache->entries()) {
       history->note_miss(static_cast<JitEntry*>(entry.get())->guards(),
                          request.args, request.function, request.code);

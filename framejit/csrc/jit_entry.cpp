@@ -2,6 +2,9 @@
 
 #include <utility>
 
+#include "frame_hook/code_cache.h"
+#include "frame_hook/options.h"
+
 namespace framejit {
 
 using bytecode::Step;
@@ -162,11 +165,14 @@ JitEntry::JitEntry(bytecode::CaptureOutcome outcome,
 }
 
 void JitEntry::publish_predicates() {
+  // Every call is then evaluated, and the predicates are compared with that.
+  if (options().verify || armed_.dead()) return;
   predicates = armed_.predicate_functions();
 }
 
 void JitEntry::arm(PyObject* const* args, PyObject* function) {
   armed_.arm(args, function);
+  armed_.hold_weakly([this] { drop_entry(this); });
   publish_predicates();
 }
 

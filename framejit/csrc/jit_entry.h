@@ -34,7 +34,9 @@ class JitEntry final : public CacheEntry {
                    PyObject* const* outputs, PyObject* function) override;
   bool finish_runs_code() const override { return runs_code_; }
 
-  // Compiles the predicate for the objects of this call.
+  // Compiles the predicate for the objects of this call. From here on the entry
+  // keeps no object of the program alive by its guards, and goes with the first
+  // one that dies.
   void arm(PyObject* const* args, PyObject* function);
 
   const bytecode::CaptureOutcome& outcome() const { return outcome_; }

@@ -15,6 +15,7 @@
 #include "framejit/csrc/jit_compiler.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
+#include "guards/armed_guards.h"
 
 namespace py = pybind11;
 
@@ -179,6 +180,11 @@ PYBIND11_MODULE(_C, m) {
   define_script_mode(m);
   m.def("install", [] {
     if (!install_compiler()) throw py::error_already_set();
+  });
+  m.def("set_first_guard_form", [](const std::string& form) {
+    ArmedGuards::set_first_form(form == "slot"      ? Form::kSlot
+                                : form == "generic" ? Form::kGeneric
+                                                    : Form::kVersion);
   });
   m.def("inject_failure_at", [](size_t instruction) {
     bytecode::g_inject_failure_at = instruction;

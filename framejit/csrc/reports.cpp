@@ -245,6 +245,7 @@ Ref entries_of(PyObject* code, const void* options) {
   if (!cache) return Ref::steal(PyList_New(0));
   // Copied: making Python objects may run code that changes the cache.
   std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
+  CollectorPause pause;  // what the guards name stays alive
   return list_of(entries, [&](const std::shared_ptr<CacheEntry>& entry) {
     return entry_object(code, static_cast<const JitEntry&>(*entry));
   });
