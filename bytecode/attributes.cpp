@@ -4,8 +4,10 @@
 // module_getattro; __getattribute__ and __getattr__ written in Python are
 // interpreted. A class attribute is guarded by the result of the MRO look-up,
 // an instance attribute by its path, and an absent one by its absence.
+#include "bytecode/builtins.h"
 #include "bytecode/capture_tables.h"
 #include "bytecode/generators.h"
+#include "guards/evaluate.h"
 
 namespace framejit::bytecode {
 
@@ -106,6 +108,22 @@ Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
   return result;
 }
 
+void guard_mro(CaptureState& state, PyObject* type) {
+  if (!is_heap_type(reinterpret_cast<PyTypeObject*>(type))) return;
+  // Once for each class: no attribute is looked up by this name.
+  auto [known, is_new] = state.tables().type_lookups.try_emplace(
+      ObjectPair{type, interned("<mro>")}, Ref());
+  if (!is_new) return;
+  state.keep_alive(type);
+  Guard fact{GuardKind::kTypeAttrIs};
+  fact.source = state.guards.sources().constant(type);
+  fact.object = Ref::borrow(interned("__mro__"));
+  fact.object2 = mro_addresses(reinterpret_cast<PyTypeObject*>(type));
+  FJ_CHECK(fact.object2, "no memory");
+  fact.span = state.caller.here();
+  state.guards.add(std::move(fact));
+}
+
 Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
   if (!is_heap_type(type) || as_model_iterator(object)) return Ref();
@@ -133,6 +151,8 @@ Result<Ref> CaptureState::instance_dict(PyObject* object) {
   if (PyModule_Check(object)) {
     Ref dict = Ref::borrow(PyModule_GetDict(object));
     if (!dict) return Ref();
+    // Its class may be assigned.
+    guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
     // The dict of a module is the same for life.
     if (source) {
       register_input(dict.get(), source->kind == SourceKind::kConst
@@ -381,15 +401,7 @@ Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
     return Result<Ref>::raised();
   }
   PyObject* mro = search->tp_mro;
-  if (is_heap_type(search)) {
-    // Assigning __bases__ anywhere above makes a new tuple.
-    SourceArena& sources = guards.sources();
-    guard(GuardKind::kIs,
-          sources.make(SourceKind::kGetSet,
-                       sources.constant(reinterpret_cast<PyObject*>(search)),
-                       interned("__mro__")),
-          mro);
-  }
+  guard_mro(*this, reinterpret_cast<PyObject*>(search));
   Py_ssize_t count = PyTuple_GET_SIZE(mro), i = 0;
   while (i < count && PyTuple_GET_ITEM(mro, i) != type) ++i;
   for (++i; i < count; ++i) {

@@ -61,4 +61,7 @@ inline PyObject* as_object(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type);
 }
 
+// An answer came from the MRO of `type`, which assigning __bases__ changes.
+void guard_mro(CaptureState& state, PyObject* type);
+
 }  // namespace framejit::bytecode

@@ -3,6 +3,7 @@
 
 #include "bytecode/builtins.h"
 #include "bytecode/generators.h"
+#include "guards/evaluate.h"
 
 namespace framejit::bytecode {
 
@@ -50,6 +51,25 @@ Result<Ref> class_test(CaptureState& state, PyObject* subject,
     yes = PyObject_IsInstance(subject, classes);  // the right TypeError
     if (yes < 0) return state.after_native(nullptr);
   }
+  if (!special) {
+    guard_mro(state, type.get());
+  } else if (yes == 0) {
+    // "No" holds until some class is registered with some abstract class; the
+    // registry never takes a "yes" back.
+    PyObject* registry = abc_registry();
+    Ref token = Ref::steal(
+        registry ? PyObject_GetAttr(registry, interned("token")) : nullptr);
+    if (!token) {
+      PyErr_Clear();
+      return state.make_break(BreakReason::kUnguardableInput,
+                              "the registry of abstract classes");
+    }
+    SourceArena& sources = state.guards.sources();
+    state.guard(GuardKind::kEquals,
+                sources.make(SourceKind::kGetSet, sources.constant(registry),
+                             interned("token")),
+                token.get());
+  }
   return boolean(yes == 1);
 }
 
@@ -88,6 +108,7 @@ Result<Ref> model_type_instancecheck(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.unknown();
   Ref type = call.state.type_of(call.args[1]);
   if (!PyType_Check(call.args[0])) return call.unknown();
+  guard_mro(call.state, type.get());
   return boolean(
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.get()),
                        reinterpret_cast<PyTypeObject*>(call.args[0])));
@@ -98,6 +119,7 @@ Result<Ref> model_type_subclasscheck(BuiltinCall& call) {
       !PyType_Check(call.args[1])) {
     return call.unknown();
   }
+  guard_mro(call.state, call.args[1]);
   return boolean(
       PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(call.args[1]),
                        reinterpret_cast<PyTypeObject*>(call.args[0])));

@@ -513,7 +513,9 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
 bool is_bound_c_method(PyObject* object) {
   if (!PyCFunction_CheckExact(object)) return false;
   PyObject* self = PyCFunction_GET_SELF(object);
-  return self && !PyModule_Check(self) && !PyType_Check(self);
+  // (The functions that pybind11 makes are bound to a capsule.)
+  return self && !PyModule_Check(self) && !PyType_Check(self) &&
+         !PyCapsule_CheckExact(self);
 }
 
 PyObject* CaptureState::unshadow(PyObject* object) const {

@@ -1,10 +1,14 @@
 #include "graph/tracer.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
 
 #include <algorithm>
 #include <cstring>
+#include <set>
+#include <string_view>
+#include <unordered_map>
 
 #include "frame_hook/frame_eval.h"
 #include "graph/callees.h"
@@ -15,6 +19,8 @@
 #include "graph/sym_objects.h"
 #include "graph/tensor_attributes.h"
 #include "graph/tensor_check.h"
+#include "graph/tensor_constructors.h"
+#include "graph/tensor_writes.h"
 #include "graph/thread_state.h"
 
 namespace framejit::graph {
@@ -53,8 +59,9 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
                    PyObject* kwnames) override;
   Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override;
-  Status set_attribute(PyObject* stand_in, PyObject* name,
-                       PyObject* value) override;
+  Result<bool> set_attribute(PyObject* stand_in, PyObject* name,
+                             PyObject* value) override;
+  Result<bool> is_instance(PyObject* stand_in, PyObject* type) override;
   Result<Ref> operate(PyObject* function,
                       const std::vector<PyObject*>& operands) override;
 
@@ -77,6 +84,9 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> grad_of(PyObject* stand_in);
   Result<Ref> class_attribute(PyObject* stand_in, PyObject* name,
                               PyObject* found);
+  Status guard_special_method(PyObject* stand_in, const std::string& name);
+  Status guard_operator(PyObject* function,
+                        const std::vector<PyObject*>& operands);
   Result<Ref> instance_attribute(PyObject* stand_in, PyObject* name);
   Status guard_not_shadowed(PyObject* stand_in, PyObject* name);
   Break make_break(BreakReason reason, std::string detail) const;
@@ -86,6 +96,7 @@ class LibTorchTracer final : public TensorTracer {
   std::unique_ptr<TracingScope> scope_;
   std::shared_ptr<ThreadState> state_;
   Ref first_code_;  // of the captured frame: names of parameters
+  std::set<std::pair<PyTypeObject*, std::string>> special_methods_;  // guarded
 };
 
 // ---- one capture
@@ -118,6 +129,7 @@ void LibTorchTracer::leave() {
   scope_.reset();
   recorder_.reset();
   first_code_.reset();
+  special_methods_.clear();
 }
 
 void LibTorchTracer::abandon() {
@@ -233,6 +245,11 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
   FJ_CHECK(recorder_, "call outside a capture");
   CalleeRow row = find_callee(callable);
   return guarded([&]() -> Result<Ref> {
+    if (is_tensor_type(callable))
+      return call_tensor_type(*recorder_, callable, args, kwnames);
+    FJ_TRY(Ref special,
+           call_special_method(*recorder_, callable, args, kwnames));
+    if (special) return special;
     switch (row.kind) {
       case CalleeClass::kLeaf:
         return record_bound(callable, args, kwnames);
@@ -240,6 +257,8 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
         return recorder_->run_unrecorded(callable, args, kwnames);
       case CalleeClass::kStateRead: {
         PauseHook pause;
+        if (canonical_name(callable) == "torch._C.get_num_threads")
+          state_->num_threads = at::get_num_threads();
         size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
         Ref result = Ref::steal(PyObject_Vectorcall(
             callable, args.data(), args.size() - keywords, kwnames));
@@ -290,6 +309,72 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
   return recorder_->record_call(descriptor.get(), with_self, kwnames, name);
 }
 
+namespace {
+
+// torch's own implementation of a special method: C code, or a function of
+// torch/_tensor.py.
+bool is_torchs_own(PyObject* raw) {
+  if (!PyFunction_Check(raw)) {
+    PyTypeObject* type = Py_TYPE(raw);
+    return type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type;
+  }
+  PyObject* name =
+      PyDict_GetItemString(PyFunction_GET_GLOBALS(raw), "__name__");
+  return name && PyUnicode_Check(name) &&
+         PyUnicode_CompareWithASCIIString(name, "torch._tensor") == 0;
+}
+
+}  // namespace
+
+// CPython looks the special method of an operator up in the class, which may
+// have been patched, or will be.
+Status LibTorchTracer::guard_special_method(PyObject* stand_in,
+                                            const std::string& name) {
+  PyTypeObject* type = Py_TYPE(stand_in);
+  if (!special_methods_.emplace(type, name).second) return ok_status();
+  Ref key = Ref::steal(PyUnicode_InternFromString(name.c_str()));
+  if (!key) return Status::raised();
+  PyObject* raw = _PyType_Lookup(type, key.get());
+  if (raw && !is_torchs_own(raw))
+    return make_break(BreakReason::kUnsupportedAttribute,
+                      std::string(type->tp_name) + "." + name + " was patched");
+  GuardSet& guards = *recorder_->guards();
+  Guard fact{GuardKind::kTypeAttrIs};
+  fact.source = guards.sources().constant(reinterpret_cast<PyObject*>(type));
+  fact.object = std::move(key);
+  fact.object2 = Ref::borrow(raw);
+  guards.add(std::move(fact));
+  return ok_status();
+}
+
+Status LibTorchTracer::guard_operator(PyObject* function,
+                                      const std::vector<PyObject*>& operands) {
+  if (!PyCFunction_Check(function)) return ok_status();
+  std::string name =
+      reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
+  if (name.ends_with('_')) name.pop_back();
+  static const std::unordered_map<std::string, std::string> kSwapped = {
+      {"lt", "gt"}, {"gt", "lt"}, {"le", "ge"},
+      {"ge", "le"}, {"eq", "eq"}, {"ne", "ne"}};
+  auto swapped = kSwapped.find(name);
+  for (size_t i = 0; i < operands.size() && i < 2; ++i) {
+    if (!is_tensor_object(operands[i])) continue;
+    if (i == 1 && Py_TYPE(operands[0]) == Py_TYPE(operands[1])) break;
+    std::string method = name;
+    if (i == 1)
+      method = swapped == kSwapped.end() ? "r" + name : swapped->second;
+    FJ_CHECK_OK(guard_special_method(operands[i], "__" + method + "__"));
+  }
+  return ok_status();
+}
+
+bool is_item_operator(PyObject* function) {
+  if (!PyCFunction_Check(function)) return false;
+  std::string_view name =
+      reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
+  return name == "getitem" || name == "setitem";
+}
+
 Result<Ref> LibTorchTracer::operate_on_numbers(
     PyObject* function, std::vector<PyObject*> operands) {
   const char* name =
@@ -324,6 +409,7 @@ Result<Ref> LibTorchTracer::operate_on_numbers(
 Result<Ref> LibTorchTracer::operate(PyObject* function,
                                     const std::vector<PyObject*>& operands) {
   FJ_CHECK(recorder_, "operate outside a capture");
+  FJ_CHECK_OK(guard_operator(function, operands));
   // Arithmetic on sizes alone makes expressions, no node.
   bool numbers =
       std::none_of(operands.begin(), operands.end(), [](PyObject* operand) {
@@ -332,6 +418,17 @@ Result<Ref> LibTorchTracer::operate(PyObject* function,
       });
   return guarded([&]() -> Result<Ref> {
     if (numbers) return operate_on_numbers(function, operands);
+    bool item = operands.size() > 1 && is_tensor_object(operands[0]) &&
+                is_item_operator(function);
+    if (item) {
+      FJ_TRY(Ref index, index_without_tensors(operands[1]));
+      if (index) {
+        std::vector<PyObject*> similar = operands;
+        similar[1] = index.get();
+        return recorder_->record_call(function, operands, nullptr, nullptr,
+                                      &similar);
+      }
+    }
     return recorder_->record_call(function, operands, nullptr);
   });
 }
@@ -363,10 +460,10 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
       }
       case AttributeAction::kGrad:
         return grad_of(stand_in);
-      case AttributeAction::kIfNoGrad:
-        if (!unpack_tensor(stand_in).requires_grad())
-          return from_api(PyObject_GetAttr(stand_in, name));
-        break;
+      case AttributeAction::kIsLeaf:
+        return read_is_leaf(*recorder_, stand_in);
+      case AttributeAction::kGradFn:
+        return read_grad_fn(*recorder_, stand_in);
       case AttributeAction::kBreak:
         break;
     }
@@ -379,6 +476,7 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
 
 // The .grad of an input is an input of its own, or None with a guard.
 Result<Ref> LibTorchTracer::grad_of(PyObject* stand_in) {
+  if (Ref written = written_grad(*recorder_, stand_in)) return written;
   Recorder::Entry* entry = recorder_->find(stand_in);
   if (!entry->source) {
     if (!unpack_tensor(stand_in).requires_grad()) return Ref::borrow(Py_None);
@@ -461,13 +559,15 @@ Result<Ref> LibTorchTracer::instance_attribute(PyObject* stand_in,
   return Ref::borrow(value);
 }
 
-Status LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
-                                     PyObject* value) {
-  const char* text = PyUnicode_AsUTF8(name);
-  if (!text) PyErr_Clear();
-  return make_break(
-      BreakReason::kUnsupportedWrite,
-      std::string("attribute ") + (text ? text : "?") + " of a tensor");
+Result<bool> LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
+                                           PyObject* value) {
+  FJ_CHECK(recorder_, "set_attribute outside a capture");
+  return guarded(
+      [&] { return write_attribute(*recorder_, stand_in, name, value); });
+}
+
+Result<bool> LibTorchTracer::is_instance(PyObject* stand_in, PyObject* type) {
+  return guarded([&] { return is_instance_of_type(stand_in, type); });
 }
 
 // ---- symbolic values

@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "guards/evaluate.h"
+#include "guards/weak_objects.h"
 
 namespace framejit {
 namespace {
@@ -12,6 +13,7 @@ namespace {
 template <class F>
 auto guarded(F&& body) noexcept -> decltype(body()) {
   decltype(body()) result{};
+  CollectorPause pause;
   try {
     result = body();
   } catch (...) {
@@ -38,9 +40,17 @@ int predicate_holds(const Guard* guard, PyObject* value) noexcept {
 int predicate_guard(const GuardSet* set, int64_t index, PyObject* const* args,
                     PyObject* function) noexcept {
   return guarded([&]() -> int {
+    const Guard& guard = set->guards()[index];
+    // What looks at one object needs no room for the values of all sources.
+    bool plain = guard.source && !guard.other &&
+                 guard.kind != GuardKind::kTensor &&
+                 !is_int_source(guard.source->kind);
+    if (plain) {
+      Ref value = evaluate_source(guard.source, args, function);
+      return value && holds_for(guard, value.get());
+    }
     SourceValues sources(*set, args, function);
-    return holds(*set, set->guards()[index], sources,
-                 read_symbols(*set, sources));
+    return holds(*set, guard, sources, read_symbols(*set, sources));
   });
 }
 

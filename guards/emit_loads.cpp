@@ -121,7 +121,7 @@ void Emitter::load(const Source* source) {
         pin({Pin::Kind::kType, source->base->id, 0,
              reinterpret_cast<uint64_t>(type)});
       check_type(source->base, type);
-      check_type_version(source->base, type);  // still has the member
+      check_type_version(source->base, type);  // it still has the member
       bring(source->base);
       a_.mov(x86::rax,
              x86::qword_ptr(x86::rax, static_cast<int>(source->index)));
@@ -629,6 +629,7 @@ void Emitter::load_int(const Source* source) {
 // ---- pins
 
 bool pin_is_dead(const Pin& pin, PyObject* value) {
+  if (pin.kind == Pin::Kind::kTypeVersion) return !pin_holds(pin, value);
   PyObject* dict = nullptr;
   bool watched = pin.kind == Pin::Kind::kDictWatched ||
                  pin.kind == Pin::Kind::kInstanceWatched;
@@ -643,8 +644,11 @@ bool pin_is_dead(const Pin& pin, PyObject* value) {
 }
 
 bool pin_holds(const Pin& pin, PyObject* value) {
-  if (pin.kind == Pin::Kind::kTypeVersion)
-    return reinterpret_cast<PyTypeObject*>(pin.b)->tp_version_tag == pin.a;
+  if (pin.kind == Pin::Kind::kTypeVersion) {
+    auto* type = reinterpret_cast<PyTypeObject*>(pin.b);
+    return (type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG) &&
+           type->tp_version_tag == pin.a;
+  }
   if (!value) return false;
   PyObject* dict = value;
   switch (pin.kind) {

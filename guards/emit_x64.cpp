@@ -43,6 +43,9 @@ class X64Predicate : public ArmedPredicate {
   }
   size_t code_size() const override { return size_; }
   const std::vector<Pin>& pins() const override { return pins_; }
+  void release_if(const std::function<bool(PyObject*)>& cared_for) override {
+    std::erase_if(kept_, [&](const Ref& ref) { return cared_for(ref.get()); });
+  }
   bool is_dead() const override { return !watches_->valid(); }
 
  private:

@@ -82,8 +82,7 @@ class Emitter {
   void check_result();  // fails when eax is 0
   void check_type(const Source* source, PyTypeObject* type);  // rax
   void check_flag(const Source* source, unsigned long flag);  // rax
-  // The class is as now; `source` is what to read less particularly when it
-  // keeps changing.
+  // source: read less particularly when the type keeps changing.
   void check_type_version(const Source* source, PyTypeObject* type);
   static unsigned type_version(PyTypeObject* type);
   void out_of_line(std::function<void()> body) {

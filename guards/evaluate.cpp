@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "guards/object_layout.h"
+#include "guards/weak_objects.h"
 
 namespace framejit {
 namespace {
@@ -104,6 +105,12 @@ bool keys_are(PyObject* dict, PyObject* expected) {
   return true;
 }
 
+bool mro_is(PyObject* type, PyObject* expected) {
+  if (!PyType_Check(type)) return false;
+  Ref now = mro_addresses(reinterpret_cast<PyTypeObject*>(type));
+  return now && constant_equal(now.get(), expected);
+}
+
 bool storage_matches(const GuardSet::StorageGroup& group,
                      SourceValues& sources) {
   size_t count = group.tensors.size();
@@ -192,6 +199,51 @@ bool constant_equal(PyObject* a, PyObject* b) {
     return equal == 1;
   }
   return false;
+}
+
+Ref mro_addresses(PyTypeObject* type) {
+  PyObject* mro = type->tp_mro;
+  Ref result = Ref::steal(PyTuple_New(mro ? PyTuple_GET_SIZE(mro) : 0));
+  for (Py_ssize_t i = 0; result && i < PyTuple_GET_SIZE(result.get()); ++i) {
+    PyObject* address = PyLong_FromVoidPtr(PyTuple_GET_ITEM(mro, i));
+    if (!address) result.reset();
+    if (address) PyTuple_SET_ITEM(result.get(), i, address);
+  }
+  if (!result) PyErr_Clear();
+  return result;
+}
+
+bool is_mro_guard(const Guard& guard) {
+  return guard.kind == GuardKind::kTypeAttrIs && guard.object2 &&
+         PyTuple_CheckExact(guard.object2.get()) &&
+         PyUnicode_CompareWithASCIIString(guard.object.get(), "__mro__") == 0;
+}
+
+PyObject* abc_registry() {
+  static PyGetSetDef getset[] = {
+      {"token",
+       [](PyObject*, void*) -> PyObject* {
+         // A C function without arguments: never Python code.
+         static PyObject* get_token = [] {
+           Ref module = Ref::steal(PyImport_ImportModule("_abc"));
+           return module
+                      ? PyObject_GetAttrString(module.get(), "get_cache_token")
+                      : nullptr;
+         }();
+         return get_token ? PyObject_CallNoArgs(get_token) : nullptr;
+       },
+       nullptr, nullptr, nullptr},
+      {nullptr, nullptr, nullptr, nullptr, nullptr}};
+  static PyObject* registry = [&]() -> PyObject* {
+    PyType_Slot slots[] = {{Py_tp_getset, getset}, {0, nullptr}};
+    PyType_Spec spec = {"framejit.AbstractClasses", sizeof(PyObject), 0,
+                        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, slots};
+    Ref type = Ref::steal(PyType_FromSpec(&spec));
+    PyObject* object = type ? PyObject_CallNoArgs(type.get()) : nullptr;
+    PyErr_Clear();
+    return object;
+  }();
+  return registry;
 }
 
 Py_ssize_t container_length(PyObject* object) {
@@ -302,6 +354,7 @@ bool holds_for(const Guard& guard, PyObject* value) {
     case GuardKind::kLength:
       return container_length(value) == guard.number;
     case GuardKind::kTypeAttrIs:
+      if (is_mro_guard(guard)) return mro_is(value, guard.object2.get());
       return PyType_Check(value) &&
              _PyType_Lookup(reinterpret_cast<PyTypeObject*>(value), object) ==
                  guard.object2.get();
@@ -346,6 +399,7 @@ bool holds(const GuardSet& set, const Guard& guard, SourceValues& sources,
 bool evaluate(const GuardSet& set, PyObject* const* args, PyObject* function,
               PyObject** objects, int64_t* symbols, size_t* failed) {
   ErrorGuard keep_error;
+  CollectorPause pause;
   SourceValues sources(set, args, function);
   SymbolValues values = read_symbols(set, sources);
   const std::vector<Guard>& guards = set.guards();

@@ -41,6 +41,13 @@ bool tensor_matches(const TensorSpec& spec, PyObject* value,
                     const SymbolValues& symbols);
 // Same type and value, deep, for the kinds listed at Equals.
 bool constant_equal(PyObject* a, PyObject* b);
+// The whole MRO of a class as a TypeAttrIs guard: its name is "__mro__", the
+// expected value a tuple of the classes' addresses (which it does not own).
+Ref mro_addresses(PyTypeObject* type);
+bool is_mro_guard(const Guard& guard);
+// An object whose attribute `token` is abc.get_cache_token(): a GetSet source
+// that changes when a class is registered with an abstract one. Null: none.
+PyObject* abc_registry();
 // len() of a container of a known C kind; -1: none.
 Py_ssize_t container_length(PyObject* object);
 // Some step of the path makes an object that nothing else may keep alive.
