@@ -100,10 +100,18 @@ std::unordered_map<const Value*, std::vector<int>> find_tangents(
 
 // What the caller gets.
 struct UserOutput {
-  enum class Kind : uint8_t { kTensor, kInt, kInputObject };
+  enum class Kind : uint8_t {
+    kTensor,
+    kInt,
+    kInputObject,
+    kViewOfInput,
+    kViewOfOutput
+  };
   Kind kind = Kind::kTensor;
-  Expr expr;       // kInt
-  int object = 0;  // kInputObject: gathered object
+  Expr expr;        // kInt
+  int object = 0;   // kInputObject: gathered object
+  int base = 0;     // views: graph input or user output
+  OutputInfo view;  // views: how
 };
 
 // One value the forward keeps for the backward.
@@ -141,8 +149,9 @@ class AotExecutor final : public Executor {
                Tensors* mutations) const;
   void attach_node(const Inputs& tensors, const int64_t* symbols,
                    Tensors& outputs) const;
-  bool wrap_outputs(const Tensors& results, PyObject* const* inputs,
-                    const int64_t* symbols, PyObject** outputs) const;
+  bool wrap_outputs(const Inputs& tensors, const Tensors& results,
+                    PyObject* const* inputs, const int64_t* symbols,
+                    PyObject** outputs) const;
 
   std::shared_ptr<const Program> program_;
   std::shared_ptr<const BackwardCode> backward_;  // null: no gradient
@@ -204,6 +213,15 @@ Result<UserOutput> AotExecutor::user_output(const Arg& arg,
     FJ_CHECK(output.object >= 0);
     return output;
   }
+  const OutputInfo& info = graphs.outputs[index];
+  if (info.remade) {
+    output.kind = info.alias == OutputInfo::Alias::kOutput
+                      ? UserOutput::Kind::kViewOfOutput
+                      : UserOutput::Kind::kViewOfInput;
+    output.base = info.base;
+    output.view = info;
+    return output;
+  }
   if (tensor_of(arg)) return output;
   output.kind = UserOutput::Kind::kInt;
   if (arg.is<Expr>()) {
@@ -218,13 +236,14 @@ Result<UserOutput> AotExecutor::user_output(const Arg& arg,
   return output;
 }
 
-// Aliasing between outputs and anything else is the torch level's business.
+// Aliasing between outputs and anything else is the torch level's business,
+// but for views that can be made of an input or of another output.
 Status AotExecutor::check_outputs(const Graph& forward,
                                   const AliasAnalysis& aliases,
                                   const AotGraphs& graphs) const {
   for (const OutputInfo& info : graphs.outputs) {
-    if (info.alias == OutputInfo::Alias::kViewOfInput ||
-        info.alias == OutputInfo::Alias::kOutput) {
+    if (!info.remade && (info.alias == OutputInfo::Alias::kViewOfInput ||
+                         info.alias == OutputInfo::Alias::kOutput)) {
       return fall_back("an output shares memory with an input or an output");
     }
   }
@@ -318,7 +337,7 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
   }
   tangent_of_ = graphs.tangent_of;
   for (size_t i = 0; i < num_user_outputs_; ++i) {
-    if (graphs.outputs[i].requires_grad &&
+    if (graphs.outputs[i].requires_grad && !graphs.outputs[i].remade &&
         !std::count(tangent_of_.begin(), tangent_of_.end(),
                     static_cast<int>(i))) {
       return fall_back("an output that requires grad has no tangent");
@@ -394,8 +413,21 @@ void AotExecutor::attach_node(const Inputs& tensors, const int64_t* symbols,
   }
 }
 
-bool AotExecutor::wrap_outputs(const Tensors& results, PyObject* const* inputs,
-                               const int64_t* symbols,
+// Outside of the graph, so that it is a view to autograd, too.
+at::Tensor make_view(const at::Tensor& base, const OutputInfo& view,
+                     const int64_t* symbols) {
+  std::vector<int64_t> sizes, strides;
+  for (const Expr& size : view.sizes) sizes.push_back(size.evaluate(symbols));
+  for (const Expr& stride : view.strides)
+    strides.push_back(stride.evaluate(symbols));
+  c10::AutoGradMode grad(!view.detached);
+  at::Tensor source = view.detached ? base.detach() : base;
+  return source.as_strided(
+      sizes, strides, base.storage_offset() + view.offset.evaluate(symbols));
+}
+
+bool AotExecutor::wrap_outputs(const Inputs& tensors, const Tensors& results,
+                               PyObject* const* inputs, const int64_t* symbols,
                                PyObject** outputs) const {
   for (size_t i = 0; i < num_user_outputs_; ++i) {
     const UserOutput& output = user_outputs_[i];
@@ -409,6 +441,14 @@ bool AotExecutor::wrap_outputs(const Tensors& results, PyObject* const* inputs,
       case UserOutput::Kind::kInputObject:
         outputs[i] = Py_NewRef(inputs[output.object]);
         break;
+      case UserOutput::Kind::kViewOfInput:
+      case UserOutput::Kind::kViewOfOutput: {
+        bool of_input = output.kind == UserOutput::Kind::kViewOfInput;
+        outputs[i] = THPVariable_Wrap(
+            make_view(of_input ? *tensors[output.base] : results[output.base],
+                      output.view, symbols));
+        break;
+      }
     }
     if (outputs[i]) continue;
     while (i > 0) Py_CLEAR(outputs[--i]);
@@ -434,7 +474,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     Tensors results, mutations;
     forward(tensors, symbols, &results, &mutations);
     if (backward_) attach_node(tensors, symbols, results);
-    if (wrap_outputs(results, inputs, symbols, outputs)) {
+    if (wrap_outputs(tensors, results, inputs, symbols, outputs)) {
       wrapped = num_user_outputs_;
       c10::AutoGradMode no_grad(false);
       for (size_t i = 0; i < mutated_inputs_.size(); ++i) {

@@ -1,7 +1,7 @@
 // What a run at torch level may change of its inputs, to undo a failed run.
 //
-// Content comes back; a size or an autograd history that changed does not. A
-// write nobody announced is noticed by the tensor's version.
+// Content, sizes and requires_grad come back; an autograd history that changed
+// does not. A write nobody announced is noticed by the tensor's version.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -32,6 +32,7 @@ class InputSnapshot {
   struct Item {
     at::Tensor tensor;
     at::Tensor copy;
+    at::Tensor original;  // another tensor of the same memory and sizes
     int64_t version = 0;
     bool required_grad = false;
     const void* grad_fn = nullptr;

@@ -229,7 +229,8 @@ Result<Ref> tensor_attr(CaptureState& state, PyObject* stand_in,
   if (real && !(raw && is_data_descriptor(raw.get()))) {
     PyObject** dict = _PyObject_GetDictPtr(real);
     const Source* source = state.tracer.source_of(stand_in);
-    if (!dict || !*dict || PyDict_GET_SIZE(*dict) == 0) {
+    bool written = dict && *dict && state.tables().containers.contains(*dict);
+    if (!written && (!dict || !*dict || PyDict_GET_SIZE(*dict) == 0)) {
       if (dict) state.guard(GuardKind::kNoTensorAttrs, source);
     } else {
       state.register_input(*dict, state.guards.sources().make(

@@ -124,16 +124,44 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
 
 namespace {
 
+// What users hang on tensors is in the tensor's own dict; the rest is C's.
+Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
+                         PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(stand_in);
+  FJ_TRY(Ref raw, state.type_lookup(type, name));
+  PyObject* real = state.tracer.real_of(stand_in);
+  if (raw && Py_TYPE(raw.get())->tp_descr_set) {
+    FJ_TRY(bool replay, state.tracer.set_attribute(stand_in, name, value));
+    if (replay) {
+      WriteLog::add(state, Write::Kind::kSetTensorAttr, real ? real : stand_in,
+                    name, value);
+    }
+    return ok_status();
+  }
+  if (!real) {
+    // Made here, and perhaps not for the program: written when it is.
+    FJ_CHECK_OK(native_set(state, stand_in, name, value));
+    WriteLog::add(state, Write::Kind::kSetTensorAttr, stand_in, name, value);
+    return ok_status();
+  }
+  const Source* source = state.tracer.source_of(stand_in);
+  Ref dict = Ref::steal(PyObject_GenericGetDict(real, nullptr));
+  if (!dict) return Status::raised();
+  state.register_input(dict.get(), state.guards.sources().make(
+                                       SourceKind::kInstanceDict, source));
+  state.tables().dict_owners[dict.get()] = real;
+  if (value) return state.dict_set(dict.get(), name, value);
+  FJ_TRY(Ref found, state.dict_get(dict.get(), name));
+  if (!found) return missing(state, stand_in, name);
+  return state.dict_del(dict.get(), name);
+}
+
 Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
                   PyObject* value) {
   PyTypeObject* type = Py_TYPE(object);
   if (is_symbolic(state, object)) return missing(state, object, name);
   if (is_stand_in(state, object)) {
-    if (!value) {
-      return state.make_break(BreakReason::kUnsupportedWrite,
-                              "deletes an attribute of a tensor");
-    }
-    return state.tracer.set_attribute(object, name, value);
+    return write_tensor_attr(state, object, name, value);
   }
   if (PyType_Check(object)) {
     return state.make_break(

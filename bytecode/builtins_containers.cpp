@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "bytecode/builtins.h"
+#include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
 
@@ -323,6 +324,11 @@ Result<Ref> model_set_add(BuiltinCall& call) {
   PyObject* set = call.args[0];
   FJ_TRY(Ref key, concrete_index(state, call.args[1]));
   PyObject* element = key.get();
+  if (!state.is_input(set) && note_tensor_key(state, element)) {
+    PauseHook pause;  // Tensor.__hash__ is torch's own
+    if (PySet_Add(set, element) < 0) return Result<Ref>::raised();
+    return none();
+  }
   if (!state.is_input(set) && is_identity_key(state, element)) {
     // Whether it is one of those already there is asked, and guarded.
     FJ_CHECK_OK(state.contains(set, element));

@@ -37,9 +37,8 @@ Result<Ref> class_test(CaptureState& state, PyObject* subject,
   }
   if (instance && !special && is_stand_in(state, subject)) {
     // Classes of C (torch.FloatTensor) look at the tensor itself.
-    int yes = PyObject_IsInstance(subject, classes);
-    if (yes < 0) return state.after_native(nullptr);
-    return boolean(yes == 1);
+    FJ_TRY(bool yes, state.tracer.is_instance(subject, classes));
+    return boolean(yes);
   }
   // An abstract class asks its registry: a property of the two classes.
   int yes = PyObject_IsSubclass(type.get(), classes);

@@ -49,6 +49,7 @@ struct Write {
     kCellDel,  // closure cell
     kGlobalSet,
     kGlobalDel,       // key in the globals dict `object`
+    kSetTensorAttr,   // setattr(object, key, value), or delattr
     kReplaceContent,  // a shadowed container: value is the shadow
     kCall,            // a deferred effect: callable `object`, args tuple
   };

@@ -48,6 +48,8 @@ struct CaptureState::Tables {
   // mappingproxy of a class's dict -> the class
   std::unordered_map<PyObject*, PyTypeObject*> class_dicts;
   std::unordered_map<ObjectPair, Ref, PairHash> type_lookups;
+  // Stand-ins that are keys: that they are different objects is guarded.
+  std::vector<PyObject*> tensor_keys;
   Ref cached_calls;  // dict: results of lru_cache functions in this capture
   std::vector<Ref> trampolines;
   std::optional<Break> native_break;
@@ -79,6 +81,11 @@ bool is_safe_key(CaptureState& state, PyObject* key);
 // Hashed and compared by identity, which is no guarded fact: a fresh set of
 // such objects answers `in` element by element.
 bool is_identity_key(CaptureState& state, PyObject* key);
+// A tensor as the key of a fresh set or dict: tensors are hashed by identity,
+// so what counts is which of them are one object. False: not a stand-in.
+bool note_tensor_key(CaptureState& state, PyObject* key);
+// Guards that the tensors noted are as many objects as now.
+void guard_tensor_keys(CaptureState& state);
 // The class attribute as CPython finds it, with no guard. Borrowed or null.
 PyObject* raw_lookup(PyTypeObject* type, const char* name);
 // The C type that an instance's layout starts with. It may be a heap type:

@@ -4,6 +4,7 @@
 // A whole use makes a shadow: a fresh copy with wrapped contents on which C
 // code may work; `originals` maps it back to the program's object.
 #include "bytecode/capture_tables.h"
+#include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
 
@@ -484,6 +485,13 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
       FJ_TRY(bool found, truth(equal.get()));
       if (found) return true;
     }
+  }
+  if ((PyAnySet_Check(container) || PyDict_Check(container)) &&
+      !is_input(container) && note_tensor_key(*this, item)) {
+    PauseHook pause;  // Tensor.__hash__ is torch's own
+    int found = PySequence_Contains(container, item);
+    if (found < 0) FJ_CHECK_OK(after_native(nullptr));
+    return found == 1;
   }
   if (PyAnySet_Check(container) && !is_input(container) &&
       is_identity_key(*this, item)) {

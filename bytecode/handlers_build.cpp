@@ -1,4 +1,5 @@
 // Building of containers, strings and slices; unpacking.
+#include "bytecode/capture_tables.h"
 #include "bytecode/handlers.h"
 
 namespace framejit::bytecode {
@@ -33,6 +34,7 @@ Result<Ref> Interpreter::hashable(PyObject* key) {
   if (state.tracer.classify(key) == ObjectClass::kSymbolic) {
     return state.tracer.concretise(key);
   }
+  if (note_tensor_key(state, key)) return Ref::borrow(key);
   if (PyTuple_CheckExact(key)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
       FJ_TRY(Ref item, hashable(PyTuple_GET_ITEM(key, i)));

@@ -1,4 +1,7 @@
 // Raising, except blocks and `with`.
+#include <string_view>
+
+#include "bytecode/capture_tables.h"
 #include "bytecode/handlers.h"
 
 namespace framejit::bytecode {
@@ -118,8 +121,31 @@ FJ_HANDLER(CheckExcMatch) {
   return replace_top(frame, 1, py_bool(match));
 }
 
+namespace {
+
+// `with torch.device("cpu"):` sets the default device to what it is: a capture
+// begins only where no other is set. Any other device is a mode of torch.
+Result<Ref> default_device_region(Interpreter& interp, Ref manager) {
+  if (interp.state.tracer.classify(manager.get()) != ObjectClass::kConstant ||
+      std::string_view(Py_TYPE(manager.get())->tp_name) != "torch.device") {
+    return manager;
+  }
+  Ref type = Ref::steal(PyObject_GetAttrString(manager.get(), "type"));
+  if (!type) return Result<Ref>::raised();
+  if (PyUnicode_CompareWithASCIIString(type.get(), "cpu") != 0) {
+    return interp.make_break(BreakReason::kThreadState,
+                             "torch.device as a context manager");
+  }
+  PyObject* nothing = library_object("contextlib", "nullcontext");
+  if (!nothing) return Result<Ref>::raised();
+  return interp.call(nothing, {manager.get()});
+}
+
+}  // namespace
+
 FJ_HANDLER(BeforeWith) {
   Ref manager = frame.peek(1);
+  FJ_TRY(manager, default_device_region(interp, std::move(manager)));
   if (interp.state.tracer.classify(manager.get()) != ObjectClass::kPlain) {
     return interp.make_break(BreakReason::kUnsupportedAttribute,
                              "a tensor as context manager");

@@ -1,4 +1,5 @@
 // Origins: where a value came from, and the guard that made reading it sound.
+#include <algorithm>
 #include <cstring>
 #include <limits>
 
@@ -6,6 +7,7 @@
 #include "bytecode/dim_marks.h"
 #include "bytecode/interpreter.h"
 #include "frame_hook/frame_eval.h"
+#include "guards/object_layout.h"
 
 namespace framejit::bytecode {
 
@@ -210,6 +212,42 @@ bool is_identity_key(CaptureState& state, PyObject* key) {
     if (!of_object) return false;
   }
   return true;
+}
+
+bool note_tensor_key(CaptureState& state, PyObject* key) {
+  if (!is_stand_in(state, key)) return false;
+  auto& keys = state.tables().tensor_keys;
+  if (std::find(keys.begin(), keys.end(), key) == keys.end())
+    keys.push_back(key);
+  return true;
+}
+
+// One guard for all: the storages are different. Tensors that share theirs are
+// compared in pairs.
+void guard_tensor_keys(CaptureState& state) {
+  std::vector<const Source*> sources;
+  std::vector<int> groups;
+  std::unordered_map<const void*, int> seen;
+  for (PyObject* key : state.tables().tensor_keys) {
+    PyObject* real = state.tracer.real_of(key);
+    const Source* source = state.tracer.source_of(key);
+    if (!real || !source) continue;  // computed: nobody else's object
+    auto [at, fresh] = seen.emplace(tensor_fields(real).storage,
+                                    static_cast<int>(seen.size()));
+    if (!fresh) {
+      for (size_t i = 0; i < groups.size(); ++i) {
+        if (groups[i] != at->second) continue;
+        Guard distinct{GuardKind::kNotSameObject, source};
+        distinct.other = sources[i];
+        distinct.span = state.caller.here();
+        state.guards.add(std::move(distinct));
+      }
+    }
+    sources.push_back(source);
+    groups.push_back(at->second);
+  }
+  if (sources.size() > 1)
+    state.guards.add_storage_relation(std::move(sources), std::move(groups));
 }
 
 PyObject* interned(const char* text) {

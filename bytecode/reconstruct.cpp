@@ -427,6 +427,7 @@ Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values) {
     break;
   }
   guard_distinct();
+  guard_tensor_keys(state_);
   return std::move(plan_);
 }
 

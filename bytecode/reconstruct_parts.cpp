@@ -359,6 +359,13 @@ Status Planner::write(const Write& write, PyObject* content) {
     case Write::Kind::kSetAttr:
       call(set_instance_attribute_function(), {target, key, item});
       break;
+    case Write::Kind::kSetTensorAttr:
+      if (content) {
+        call(library_object("builtins", "setattr"), {target, key, item});
+      } else {
+        call(library_object("builtins", "delattr"), {target, key});
+      }
+      break;
     case Write::Kind::kDelAttr:
       call(delete_instance_attribute_function(), {target, key});
       break;

@@ -5,6 +5,7 @@
 // write guards nothing but the type. The first use of a whole container makes a
 // shadow with the overlay folded in; from then on reads and writes go there.
 #include "bytecode/capture_tables.h"
+#include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
 
@@ -86,6 +87,10 @@ Result<Ref> CaptureState::dict_get(PyObject* dict, PyObject* key) {
   FJ_TRY(Ref plain_key, concrete_key(*this, key));
   key = plain_key.get();
   if (!source) {
+    if (note_tensor_key(*this, key)) {
+      PauseHook pause;  // Tensor.__hash__ is torch's own
+      return native_get(dict, key);
+    }
     FJ_CHECK_OK(check_key(*this, key));
     return native_get(dict, key);
   }
@@ -164,6 +169,10 @@ Status write_dict(CaptureState& state, PyObject* dict, PyObject* key,
 
 Status CaptureState::dict_set(PyObject* dict, PyObject* key, PyObject* value) {
   FJ_TRY(Ref plain_key, concrete_key(*this, key));
+  if (!is_input(dict) && note_tensor_key(*this, key)) {
+    PauseHook pause;
+    return native_set(dict, key, value);
+  }
   FJ_CHECK_OK(check_key(*this, plain_key.get()));
   if (!is_input(dict)) return native_set(dict, plain_key.get(), value);
   return write_dict(*this, dict, plain_key.get(), value);
@@ -172,6 +181,11 @@ Status CaptureState::dict_set(PyObject* dict, PyObject* key, PyObject* value) {
 Status CaptureState::dict_del(PyObject* dict, PyObject* key) {
   FJ_TRY(Ref plain_key, concrete_key(*this, key));
   key = plain_key.get();
+  if (!is_input(dict) && note_tensor_key(*this, key)) {
+    PauseHook pause;
+    if (native_set(dict, key, nullptr).ok()) return ok_status();
+    return Status::raised();
+  }
   FJ_CHECK_OK(check_key(*this, key));
   if (!is_input(dict)) return native_set(dict, key, nullptr);
   FJ_TRY(Ref old, dict_get(dict, key));

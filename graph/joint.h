@@ -23,6 +23,13 @@ struct OutputInfo {
   int base = -1;
   bool requires_grad = false;
   bool is_tensor = true;  // false: a symbolic int
+
+  // kViewOfInput, kOutput: how the caller makes it of `base`, outside of the
+  // graph (which has no value for it). `remade` false: that cannot be said.
+  bool remade = false;
+  std::vector<Expr> sizes, strides;
+  Expr offset;  // from the first element of the base
+  bool detached = false;
 };
 
 struct JointGraph {

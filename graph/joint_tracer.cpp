@@ -66,6 +66,17 @@ void specialise_strides(const at::Tensor& tensor) {
   }
 }
 
+bool is_contiguous_at_all_sizes(const at::Tensor& tensor) {
+  SymbolicShape shape = shape_of(tensor);
+  Expr expected = 1;
+  for (size_t dim = shape.sizes.size(); dim-- > 0;) {
+    if (shape.sizes[dim].is_const(1)) continue;
+    if (shape.strides[dim] != expected) return false;
+    expected = expected * shape.sizes[dim];
+  }
+  return true;
+}
+
 // A number in the place of a tensor.
 Arg number_arg(const at::Tensor& tensor) {
   if (c10::SymNode node = symbolic_wrapped_number(tensor)) {
@@ -266,6 +277,7 @@ bool JointTracer::rewrite_bernoulli(const c10::OperatorHandle& op,
   }
   size_t base = stack->size() - op.schema().arguments().size();
   at::Tensor self = (*stack)[base].toTensor();
+  if (is_contiguous_at_all_sizes(self)) return false;
   specialise_strides(self);
   if (self.is_contiguous()) return false;
   if (!self.is_non_overlapping_and_dense()) {

@@ -71,6 +71,12 @@ bool absolute(Stack* stack) {
 
 bool in_place(Stack* stack) { return finish(stack, {(*stack)[0].toTensor()}); }
 
+// A gradient made from nothing in the sizes of argument 1.
+bool contiguous_like_second(Stack* stack) {
+  at::Tensor self = (*stack)[1].toTensor();
+  return finish(stack, {make(self.sizes(), self.scalar_type())});
+}
+
 bool to_bool(Stack* stack) {
   at::Tensor x = (*stack)[0].toTensor();
   if (stack->size() == 1) return finish(stack, {elementwise(at::kBool, {x})});
@@ -359,6 +365,30 @@ bool attention_cpu_backward(Stack* stack) {
                 {heads_inside(query), heads_inside(key), heads_inside(value)});
 }
 
+// ---- x[mask] = value: the mask decides what is written, not the size. The
+// meta function would look for the true elements.
+
+bool has_mask(const c10::IValue& indices) {
+  for (const c10::IValue& item : indices.toListRef()) {
+    if (!item.isTensor() || !item.toTensor().defined()) continue;
+    c10::ScalarType type = item.toTensor().scalar_type();
+    if (type == at::kBool || type == at::kByte) return true;
+  }
+  return false;
+}
+
+bool masked_put_in_place(Stack* stack) {
+  if (!has_mask((*stack)[1])) return false;
+  return in_place(stack);
+}
+
+bool masked_put(Stack* stack) {
+  if (!has_mask((*stack)[1])) return false;
+  at::Tensor x = (*stack)[0].toTensor();
+  // A clone that preserves the layout.
+  return finish(stack, {elementwise(x.scalar_type(), {x})});
+}
+
 }  // namespace
 
 MetaRule find_meta_rule(const std::string& name) {
@@ -390,6 +420,14 @@ MetaRule find_meta_rule(const std::string& name) {
       {"aten::embedding_dense_backward", embedding_backward},
       {"aten::index_select", index_select},
       {"aten::flip", flip},
+      {"aten::index_put_", masked_put_in_place},
+      {"aten::_index_put_impl_", masked_put_in_place},
+      {"aten::index_put", masked_put},
+      {"aten::index_fill.int_Scalar", same_type_unary},
+      {"aten::index_fill_.int_Scalar", in_place},
+      {"aten::mish_backward", gradient_and_self},
+      {"aten::multi_margin_loss_backward", contiguous_like_second},
+      {"aten::multilabel_margin_loss_backward", contiguous_like_second},
       {"aten::var.correction", var_only},
       {"aten::std.correction", var_only},
       {"aten::var_mean.correction", var_and_mean},

@@ -123,6 +123,7 @@ void Recorder::record(const c10::OperatorHandle& op,
   if (op.hasTag(at::Tag::nondeterministic_seeded)) result_->uses_random = true;
   auto note = [&](const at::Tensor& tensor) {
     writes_ = true;
+    constants_.erase(companion_storage(tensor));
     auto found = input_storages_.find(companion_storage(tensor));
     if (found != input_storages_.end()) mutated_.insert(found->second);
   };
@@ -231,15 +232,84 @@ Result<Ref> Recorder::run_unrecorded(PyObject* callable,
 
 Result<Arg> Recorder::argument(PyObject* object) {
   return to_arg(object, [&](PyObject* tensor) -> Result<Value*> {
-    if (Entry* entry = find(tensor)) return entry->value;
+    if (Entry* entry = find(tensor))
+      return entry->current ? entry->current : entry->value;
     return Break{BreakReason::kUnknownTensor,
                  "a tensor that no argument or attribute leads to", span_};
   });
 }
 
+Result<std::unique_ptr<Node>> Recorder::make_node(
+    PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
+    const char* method) {
+  auto node = std::make_unique<Node>();
+  node->op = method ? Opcode::kCallMethod : Opcode::kCallFunction;
+  node->callable = Ref::borrow(callable);
+  if (method) node->method = method;
+  node->span = span_;
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  size_t positional = args.size() - keywords;
+  for (size_t i = 0; i < args.size(); ++i) {
+    FJ_TRY(Arg arg, argument(args[i]));
+    if (i < positional) {
+      node->args.push_back(std::move(arg));
+      continue;
+    }
+    const char* name =
+        PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i - positional));
+    if (!name) return Result<std::unique_ptr<Node>>::raised();
+    node->kwargs.emplace_back(name, std::move(arg));
+  }
+  return node;
+}
+
+Result<Ref> Recorder::record_effect(PyObject* callable,
+                                    const std::vector<PyObject*>& args,
+                                    PyObject* kwnames, const char* method) {
+  FJ_TRY(std::unique_ptr<Node> node,
+         make_node(callable, args, kwnames, method));
+  FJ_TRY(Ref result, call_natively(callable, args, kwnames));
+  node->must_keep = true;
+  Node* placed = result_->graph->append(std::move(node));
+  FJ_CHECK_OK(add_outputs(placed, result.get()));
+  return result;
+}
+
+void Recorder::note_written(PyObject* stand_in) {
+  Entry* entry = find(stand_in);
+  if (entry && entry->source) mutated_.insert(entry->value);
+  constants_.erase(companion_storage(unpack_tensor(stand_in)));
+}
+
+// torch.tensor(3) is made of real memory: its element stays known.
+Result<at::Tensor> Recorder::lift(const at::Tensor& real, bool fresh) {
+  FJ_TRY(at::Tensor lifted, TraceSession::lift(real, fresh));
+  if (!fresh || real.numel() != 1) return lifted;
+  BelowTracing below;
+  at::Tensor value = real.detach().clone();
+  Ref object = wrap_tensor(value);
+  if (!object) return Result<at::Tensor>::raised();
+  constants_[companion_storage(lifted)] = std::move(object);
+  return lifted;
+}
+
+Result<Ref> Recorder::constant_of(PyObject* stand_in) {
+  const at::Tensor& tensor = unpack_tensor(stand_in);
+  auto found = constants_.find(companion_storage(tensor));
+  if (found == constants_.end()) return Ref();
+  const at::Tensor& value = unpack_tensor(found->second.get());
+  if (value.scalar_type() != tensor.scalar_type() || tensor.numel() != 1 ||
+      tensor.is_conj() || tensor.is_neg())
+    return Ref();
+  PauseHook pause;
+  SuspendTracing native;
+  return from_api(PyObject_CallMethod(found->second.get(), "item", nullptr));
+}
+
 Result<Ref> Recorder::record_call(PyObject* callable,
                                   const std::vector<PyObject*>& given,
-                                  PyObject* kwnames, const char* method) {
+                                  PyObject* kwnames, const char* method,
+                                  const std::vector<PyObject*>* run_with) {
   // A callback of C code beneath a leaf: the leaf's node covers it.
   if (depth_ > 0) return call_natively(callable, given, kwnames);
   // Only integers can be symbolic in a graph.
@@ -251,26 +321,11 @@ Result<Ref> Recorder::record_call(PyObject* callable,
     concrete.push_back(value);
     arg = value.get();
   }
-  auto node = std::make_unique<Node>();
-  node->op = method ? Opcode::kCallMethod : Opcode::kCallFunction;
-  node->callable = Ref::borrow(callable);
-  if (method) node->method = method;
-  node->span = span_;
-  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  size_t positional = args.size() - keywords;
   // Arguments are copied before the call: it may change lists.
-  for (size_t i = 0; i < args.size(); ++i) {
-    FJ_TRY(Arg arg, argument(args[i]));
-    if (i < positional) {
-      node->args.push_back(std::move(arg));
-      continue;
-    }
-    const char* name =
-        PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i - positional));
-    if (!name) return Result<Ref>::raised();
-    node->kwargs.emplace_back(name, std::move(arg));
-  }
-  FJ_TRY(Ref result, call_natively(callable, args, kwnames));
+  FJ_TRY(std::unique_ptr<Node> node,
+         make_node(callable, args, kwnames, method));
+  FJ_TRY(Ref result,
+         call_natively(callable, run_with ? *run_with : args, kwnames));
   // x.size(0), x.to(its own dtype): nothing happened.
   if (operations_ == 0 && !has_new_tensor(result.get())) return result;
   node->must_keep = writes_;
@@ -306,8 +361,14 @@ Status Recorder::add_output(Node* node, PyObject* item) {
                  "an operation returned a tensor that was not captured", span_};
   Value* value = result_->graph->add_output(node);
   fill_meta(value, tensor);
-  // In place: the object keeps its first value.
-  if (find(item)) return ok_status();
+  // In place: the object keeps its first value, unless that has other sizes.
+  if (Entry* known = find(item)) {
+    const TensorMeta& now = value->meta;
+    const Value* last = known->current ? known->current : known->value;
+    if (now.sizes != last->meta.sizes || now.strides != last->meta.strides)
+      known->current = value;
+    return ok_status();
+  }
   entries_[item] = Entry{value, nullptr, {}};
   kept_.push_back(Ref::borrow(item));
   return ok_status();

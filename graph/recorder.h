@@ -28,6 +28,8 @@ class Recorder final : public TraceSession {
     Value* value = nullptr;
     const Source* source = nullptr;  // null: computed
     Ref real;                        // the input tensor
+    // After its sizes changed in place (unsqueeze_): the value with the new.
+    Value* current = nullptr;
   };
   // Null: unknown tensor.
   Entry* find(PyObject* stand_in);
@@ -38,10 +40,23 @@ class Recorder final : public TraceSession {
 
   // Runs `callable` on stand-ins and records it as one node. `method`: record
   // as a method call by this name (the descriptor is `callable`, self the first
-  // argument).
+  // argument). `run_with`: arguments that give a result of the same metadata,
+  // where the real ones would have to be looked into.
   Result<Ref> record_call(PyObject* callable,
                           const std::vector<PyObject*>& given,
-                          PyObject* kwnames, const char* method = nullptr);
+                          PyObject* kwnames, const char* method = nullptr,
+                          const std::vector<PyObject*>* run_with = nullptr);
+  // The same for what is no operation but must happen in order (x.data = y): a
+  // node in any case.
+  Result<Ref> record_effect(PyObject* callable,
+                            const std::vector<PyObject*>& args,
+                            PyObject* kwnames, const char* method);
+  // The program changes this tensor by other means than an operation.
+  void note_written(PyObject* stand_in);
+  // What torch.tensor(3).item() gives; empty: the value is not known.
+  Result<Ref> constant_of(PyObject* stand_in);
+  // .grad as written in this capture (tensor_writes.h).
+  std::unordered_map<PyObject*, Ref> written_grads;
   // Runs it with tracing on but makes no node.
   Result<Ref> run_unrecorded(PyObject* callable,
                              const std::vector<PyObject*>& args,
@@ -58,6 +73,7 @@ class Recorder final : public TraceSession {
   const Span& span() const { return span_; }
 
   // ---- TraceSession
+  Result<at::Tensor> lift(const at::Tensor& real, bool fresh) override;
   Status before(const c10::OperatorHandle& op) override;
   void record(const c10::OperatorHandle& op,
               c10::ArrayRef<c10::IValue> arguments,
@@ -71,6 +87,10 @@ class Recorder final : public TraceSession {
   Result<Arg> argument(PyObject* object);
   // Whether the result holds a stand-in not seen before.
   bool has_new_tensor(PyObject* result);
+  Result<std::unique_ptr<Node>> make_node(PyObject* callable,
+                                          const std::vector<PyObject*>& args,
+                                          PyObject* kwnames,
+                                          const char* method);
   Status add_outputs(Node* node, PyObject* result);
   Status add_output(Node* node, PyObject* item);
   void fill_meta(Value* value, const at::Tensor& tensor);
@@ -89,6 +109,8 @@ class Recorder final : public TraceSession {
   // Storage of an input's companion -> graph value, to see mutations.
   std::unordered_map<const void*, Value*> input_storages_;
   std::unordered_set<Value*> mutated_;
+  // Storage of a companion -> the one element of a constant, until written to.
+  std::unordered_map<const void*, Ref> constants_;
   Span span_;
   int depth_ = 0;        // inside record_call
   int operations_ = 0;   // ATen operations of the running call

@@ -23,6 +23,7 @@ bool shape_expand(ShapeCall& call);
 bool shape_permute(ShapeCall& call);
 bool shape_transpose(ShapeCall& call);
 bool shape_t(ShapeCall& call);
+bool shape_diagonal(ShapeCall& call);
 bool shape_slice(ShapeCall& call);
 bool shape_select(ShapeCall& call);
 bool shape_unsqueeze(ShapeCall& call);

@@ -123,6 +123,36 @@ bool shape_transpose(ShapeCall& call) {
   return all_views(call, shape);
 }
 
+// The diagonal becomes the last dim.
+bool shape_diagonal(ShapeCall& call) {
+  SymbolicShape shape = call.tensor(0);
+  int64_t offset = call.constant_or(1, 0);
+  size_t a = wrap_dim(call.constant_or(2, 0), shape.sizes.size());
+  size_t b = wrap_dim(call.constant_or(3, 1), shape.sizes.size());
+  if (a == b) return false;
+  Expr rows = shape.sizes[a], columns = shape.sizes[b];
+  if (offset >= 0) {
+    columns = columns - Expr(offset);
+  } else {
+    rows = rows - Expr(-offset);
+  }
+  Expr size = rows;
+  if (rows != columns && !decide(expr_le(rows, columns))) size = columns;
+  bool empty = decide(expr_le(size, 0));
+  if (empty) size = Expr(0);
+  if (!empty && offset != 0) {
+    shape.storage_offset =
+        shape.storage_offset + (offset > 0 ? Expr(offset) * shape.strides[b]
+                                           : Expr(-offset) * shape.strides[a]);
+  }
+  Expr stride = shape.strides[a] + shape.strides[b];
+  drop_dim(&shape, std::max(a, b));
+  drop_dim(&shape, std::min(a, b));
+  shape.sizes.push_back(size);
+  shape.strides.push_back(stride);
+  return all_views(call, shape);
+}
+
 bool shape_t(ShapeCall& call) {
   SymbolicShape shape = call.tensor(0);
   std::reverse(shape.sizes.begin(), shape.sizes.end());

@@ -7,7 +7,14 @@
 
 namespace framejit::graph {
 
-enum class AttributeAction { kNative, kOperation, kGrad, kIfNoGrad, kBreak };
+enum class AttributeAction {
+  kNative,
+  kOperation,
+  kGrad,
+  kIsLeaf,
+  kGradFn,
+  kBreak
+};
 
 // Null: no row (methods, plain class attributes).
 std::optional<AttributeAction> attribute_action(PyObject* name);

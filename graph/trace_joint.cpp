@@ -18,6 +18,7 @@
 #include "graph/joint_tracer.h"
 #include "graph/python_args.h"
 #include "graph/python_tensor.h"
+#include "graph/shape_rules.h"
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
 #include "graph/tensor_check.h"
@@ -237,6 +238,7 @@ class Replay {
     if (!node.callable) {
       return Break{BackendFailed(), "a node without a callable", node.span};
     }
+    FJ_CHECK_OK(check_attribute_access(node));
     tracer_.set_calls_bernoulli(calls_bernoulli(node));
     Ref result = Ref::steal(PyObject_Vectorcall(
         node.callable.get(), args.data(), node.args.size(), names.get()));
@@ -244,6 +246,26 @@ class Replay {
     // Foreign code may have swallowed the exception that carried it.
     if (tracer_.has_break()) return failure("");
     return bind_results(node, std::move(result));
+  }
+
+  // Autograd's own state cannot be put off until after the graph.
+  Status check_attribute_access(const Node& node) {
+    if (node.method == "requires_grad_" || node.method == "retain_grad") {
+      return Break{BackendFailed(), "calls " + node.method, node.span};
+    }
+    std::string target = node.target_name();
+    bool set = target.ends_with("setattr"), get = target.ends_with("getattr");
+    if ((!set && !get) || node.args.size() < 2 ||
+        !node.args[1].is<std::string>()) {
+      return ok_status();
+    }
+    const std::string& name = node.args[1].get<std::string>();
+    if (set && (name == "data" || name == "requires_grad")) {
+      return Break{BackendFailed(), "assigns " + name + " of a tensor",
+                   node.span};
+    }
+    reads_data_ = reads_data_ || (get && name == "data");
+    return ok_status();
   }
 
   Status call_failure(const Node& node) {
@@ -277,6 +299,7 @@ class Replay {
       const at::Tensor& tensor = unpack_tensor(object.get());
       forbid_data_access(tensor);
       FJ_CHECK_OK(check_meta(tensor, *value));
+      FJ_CHECK_OK(check_not_made_leaf(object.get(), tensor));
     }
     objects_[value] = std::move(object);
     return ok_status();
@@ -291,6 +314,23 @@ class Replay {
       if (a[i] != b[i] && hint_of(a[i]) != hint_of(b[i])) return true;
     }
     return false;
+  }
+
+  // A leaf of autograd has a .grad that a backward fills, and a Parameter is
+  // more than its data: neither comes out of an ATen graph.
+  Status check_not_made_leaf(PyObject* object, const at::Tensor& tensor) {
+    bool plain =
+        reinterpret_cast<PyObject*>(Py_TYPE(object)) == THPVariableClass;
+    bool leaf = tensor.requires_grad() && !tensor.grad_fn();
+    for (const at::Tensor& input : inputs_) {
+      if (input.defined() && input.is_same(tensor)) leaf = false;
+    }
+    if (plain && !leaf) return ok_status();
+    return Break{
+        BackendFailed(),
+        plain ? "the graph makes a leaf that requires grad"
+              : std::string("the graph makes a ") + Py_TYPE(object)->tp_name,
+        {}};
   }
 
   // Functionalization gives the result of an in-place operation the layout of
@@ -340,6 +380,12 @@ class Replay {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const at::Tensor& input = inputs_[i];
       if (!input.defined()) continue;
+      if (input.requires_grad() !=
+          source_.graph->inputs[i]->meta.requires_grad) {
+        return Break{BreakReason::kAliasedMutation,
+                     "requires_grad of an input is changed",
+                     {}};
+      }
       Value* now = tracer_.value_of(input);
       auto* wrapper = functional::unsafeGetFunctionalWrapper(input);
       if (wrapper->has_metadata_mutation() || wrapper->was_storage_changed()) {
@@ -348,6 +394,12 @@ class Replay {
                      {}};
       }
       if (now == initial_[i]) continue;
+      // The commit would be seen in the version of the input.
+      if (reads_data_) {
+        return Break{BreakReason::kAliasedMutation,
+                     "an input may be written to through .data",
+                     {}};
+      }
       if (!now) {
         return Break{BackendFailed(), "an input lost its value", {}};
       }
@@ -383,7 +435,103 @@ class Replay {
       }
     }
     joint_.num_user_outputs = output_args_.size();
+    for (size_t i = 0; i < tensors_.size(); ++i) choose_base(i);
+    for (size_t i = 0; i < tensors_.size(); ++i) describe_view(i);
     return ok_status();
+  }
+
+  // Of outputs that share memory, the first that holds all elements of the
+  // others is computed, the others are made of it.
+  void choose_base(size_t first) {
+    using Alias = OutputInfo::Alias;
+    if (!tensors_[first].defined() ||
+        joint_.outputs[first].alias != Alias::kNone) {
+      return;
+    }
+    std::vector<size_t> group{first};
+    for (size_t i = first + 1; i < tensors_.size(); ++i) {
+      const OutputInfo& info = joint_.outputs[i];
+      if (info.alias == Alias::kOutput && info.base == int(first))
+        group.push_back(i);
+    }
+    for (size_t base : group) {
+      bool all = std::all_of(group.begin(), group.end(), [&](size_t view) {
+        return view == base || is_remade(tensors_[base], tensors_[view]);
+      });
+      if (!all) continue;
+      for (size_t member : group) {
+        joint_.outputs[member].alias =
+            member == base ? Alias::kNone : Alias::kOutput;
+        joint_.outputs[member].base = member == base ? -1 : int(base);
+      }
+      return;
+    }
+  }
+
+  // Every element of the view is one of the base's, and what autograd knows of
+  // the view is that it is one (or that it is detached).
+  bool is_remade(const at::Tensor& base, const at::Tensor& view) {
+    if (base.is_same(view) || reads_data_) return false;
+    if (base.scalar_type() != view.scalar_type() ||
+        base.is_conj() != view.is_conj() || base.is_neg() != view.is_neg() ||
+        (view.requires_grad() && !base.requires_grad())) {
+      return false;
+    }
+    SymbolicShape a = shape_of(base), b = shape_of(view);
+    if (!has_no_gaps(a)) return false;
+    if (!a.is_static() || !b.is_static()) {
+      // The same elements in another order or shape.
+      return product(a.sizes) == product(b.sizes) &&
+             a.storage_offset == b.storage_offset && has_no_gaps(b);
+    }
+    int64_t begin = hint_of(a.storage_offset), size = 1;
+    for (const Expr& n : a.sizes) size *= hint_of(n);
+    int64_t low = hint_of(b.storage_offset), high = low;
+    for (size_t i = 0; i < b.sizes.size(); ++i) {
+      if (hint_of(b.sizes[i]) == 0) return false;
+      high += (hint_of(b.sizes[i]) - 1) * hint_of(b.strides[i]);
+    }
+    return low >= begin && high < begin + size;
+  }
+
+  // Dense and not overlapping, in any order of the dims, by the numbers at
+  // capture (the layout is guarded, or follows from it).
+  bool has_no_gaps(const SymbolicShape& shape) const {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < shape.sizes.size(); ++i) {
+      if (!shape.sizes[i].is_const(1)) order.push_back(i);
+    }
+    std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
+      return hint_of(shape.strides[x]) < hint_of(shape.strides[y]);
+    });
+    Expr expected = 1;
+    for (size_t i : order) {
+      if (shape.strides[i] != expected) return false;
+      expected = expected * shape.sizes[i];
+    }
+    return true;
+  }
+
+  void describe_view(size_t output) {
+    using Alias = OutputInfo::Alias;
+    OutputInfo& info = joint_.outputs[output];
+    bool of_input = info.alias == Alias::kViewOfInput;
+    if (!of_input && info.alias != Alias::kOutput) return;
+    if (of_input) {
+      for (const Graph::Mutation& mutation : mutations_)
+        if (mutation.input == info.base) return;
+    }
+    const at::Tensor& base =
+        of_input ? inputs_[info.base] : tensors_[info.base];
+    const at::Tensor& view = tensors_[output];
+    if (!is_remade(base, view)) return;
+    SymbolicShape shape = shape_of(view);
+    info.remade = true;
+    info.detached = base.requires_grad() && !view.requires_grad();
+    info.offset = shape.storage_offset - shape_of(base).storage_offset;
+    info.sizes = std::move(shape.sizes);
+    info.strides = std::move(shape.strides);
+    output_args_[output] = Arg(int64_t{0});
   }
 
   Status add_output(Value* value) {
@@ -543,6 +691,7 @@ class Replay {
   std::unordered_map<const Value*, Ref> objects_;
   std::unordered_map<const Value*, Value*> symbols_;
   std::vector<at::Tensor> inputs_;  // wrappers; undefined for symbols
+  bool reads_data_ = false;         // x.data: writes without a version
   std::vector<Value*> initial_;     // the values the inputs came with
   std::vector<Graph::Mutation> mutations_;
   std::vector<at::Tensor> tensors_;  // per user output; undefined: no tensor

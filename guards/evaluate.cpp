@@ -71,6 +71,15 @@ bool elements_are(PyObject* set, PyObject* expected) {
   return true;
 }
 
+bool has_plain_keys(PyObject* dict) {
+  Py_ssize_t position = 0;
+  PyObject* key;
+  while (PyDict_Next(dict, &position, &key, nullptr)) {
+    if (!PyUnicode_CheckExact(key) && !PyLong_CheckExact(key)) return false;
+  }
+  return true;
+}
+
 // The dict's keys in iteration order.
 bool keys_are(PyObject* dict, PyObject* expected) {
   if (PyAnySet_CheckExact(dict)) return elements_are(dict, expected);
@@ -81,10 +90,9 @@ bool keys_are(PyObject* dict, PyObject* expected) {
     return a == b || constant_equal(a, b);
   };
   if (PyODict_Check(dict)) {
-    // Following its own order looks keys up: only str can be trusted.
-    const DictKeys* keys = dict_keys(dict);
-    if (PyDict_GET_SIZE(dict) > 0 && keys->kind == DictKeys::kGeneral)
-      return false;
+    // Following its own order looks keys up, which runs no code of the program
+    // when all of them are of C types: str, or the int handles of hooks.
+    if (!has_plain_keys(dict)) return false;
     Ref iterator = Ref::steal(PyODict_Type.tp_iter(dict));
     bool same = static_cast<bool>(iterator);
     for (Py_ssize_t i = 0; same && i < PyTuple_GET_SIZE(expected); ++i) {

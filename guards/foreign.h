@@ -84,8 +84,12 @@ class TensorTracer {
                            const std::vector<PyObject*>& args,
                            PyObject* kwnames) = 0;  // kw values last in args
   virtual Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) = 0;
-  virtual Status set_attribute(PyObject* stand_in, PyObject* name,
-                               PyObject* value) = 0;
+  // A C attribute (.grad, .data, requires_grad); null value: delete. True: the
+  // caller replays it after the graph; false: it is part of the graph.
+  virtual Result<bool> set_attribute(PyObject* stand_in, PyObject* name,
+                                     PyObject* value) = 0;
+  // isinstance(stand_in, type) for a type written in C (torch.FloatTensor).
+  virtual Result<bool> is_instance(PyObject* stand_in, PyObject* type) = 0;
   // Operators with at least one stand-in or symbolic operand; `function` is the
   // callable of the operator module that a graph node names.
   virtual Result<Ref> operate(PyObject* function,

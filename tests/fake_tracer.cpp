@@ -544,9 +544,15 @@ Result<Ref> FakeTracer::get_attribute(PyObject* object, PyObject* name) {
   return from_api(PyObject_GenericGetAttr(object, name));
 }
 
-Status FakeTracer::set_attribute(PyObject*, PyObject* name, PyObject*) {
+Result<bool> FakeTracer::set_attribute(PyObject*, PyObject* name, PyObject*) {
   return broke(BreakReason::kUnsupportedWrite,
                "tensor attribute " + string_text(name));
+}
+
+Result<bool> FakeTracer::is_instance(PyObject* stand_in, PyObject* type) {
+  int yes = PyObject_IsInstance(stand_in, type);
+  if (yes < 0) return Result<bool>::raised();
+  return yes == 1;
 }
 
 // ---- recording

@@ -78,8 +78,9 @@ class FakeTracer : public TensorTracer {
   Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
                    PyObject* kwnames) override;
   Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override;
-  Status set_attribute(PyObject* stand_in, PyObject* name,
-                       PyObject* value) override;
+  Result<bool> set_attribute(PyObject* stand_in, PyObject* name,
+                             PyObject* value) override;
+  Result<bool> is_instance(PyObject* stand_in, PyObject* type) override;
   Result<Ref> operate(PyObject* function,
                       const std::vector<PyObject*>& operands) override;
   Result<Ref> make_symbolic(const Expr& expr) override;
