@@ -1,7 +1,5 @@
 #include "graph/tensor_writes.h"
 
-#include <torch/csrc/autograd/variable.h>
-
 #include <string_view>
 
 #include "frame_hook/frame_eval.h"

@@ -236,7 +236,7 @@ def test_integer_in_place(i, x):
     return i, x
 
 
-@program(one, graphs=2, breaks=2)
+@program(one)
 def test_resize_metadata_in_place(x):
     y = x * 2
     y.unsqueeze_(0)
