@@ -68,9 +68,11 @@ class ToyEntry final : public CacheEntry {
 };
 
 // Beneath a break, the functions of the program are compiled too.
-bool is_program_code(PyObject*, PyObject* code) {
+CodeVerdict is_program_code(PyObject*, PyObject* code) {
   PyObject* name = reinterpret_cast<PyCodeObject*>(code)->co_filename;
-  return PyUnicode_CompareWithASCIIString(name, "<string>") == 0;
+  return PyUnicode_CompareWithASCIIString(name, "<string>") == 0
+             ? CodeVerdict::kCallee
+             : CodeVerdict::kSkip;
 }
 
 }  // namespace
