@@ -135,6 +135,8 @@ class Scope:
             return self.fill(text, depth - 1, kind)
         if self.chance(0.06) and not self.pure:
             return f"effect({self.expr(kind, depth - 1)})"
+        if depth > 0 and not self.pure and self.breaks(0.02):
+            return f"opaque({self.expr(kind, depth - 1)})"
         if self.chance(0.07) and depth > 0:
             a, b = self.expr(kind, depth - 1), self.expr(kind, depth - 1)
             return f"({a} if {self.expr('B', depth - 1)} else {b})"
@@ -410,7 +412,15 @@ class Scope:
         for m in self.names("M")[:3]:
             options += [f"{m}.size(0)", f"{m}.shape[1]", f"{m}.numel()", f"{m}.dim()"]
             options += [f"len({m})", f"{m}.shape.numel()", f"{m}.stride(0)"]
+        for name in self.names(("iter",)):
+            options += [f"next({name}, -1)"] * 3
+        for net in self.names(("net",))[:1]:
+            options += [f"{net}.gain", f"len({net}.layers)"]
         for obj in self.names(("obj",))[:2]:
+            options += [
+                f"getattr({obj}, 'dyn_q', 0)",
+                f"len(getattr({obj}, 'kind', ''))",
+            ]
             options += [f"getattr({obj}, 'n', 0)", f"getattr({obj}, 'extra', -1)"]
             options += [f"len({obj}.items)", f"getattr({obj}, 'double', 3)"]
         for name in self.places(("list", "M"))[:2] + self.places(("dict", "M"))[:2]:
@@ -527,6 +537,8 @@ class Scope:
                 "itertools.islice(itertools.count($I0$), 3)",
                 "(v - 1 for v in range($I0$ % 4))",
             ]
+        if kind == "I":
+            options += self.names(("iter",)) * 3
         if kind == "R":
             options += ["$M$", "$M$.unbind(0)[:3]"]
         if kind == "Z":
@@ -620,6 +632,20 @@ class Scope:
             return f"Pair({items[0]}, {items[1]})"
         return f"({', '.join(items)},)"
 
+    def expr_iter(self, kind: Type, depth: int) -> str:
+        # Over copies: a loop must not lengthen what it runs over.
+        return self.pick(
+            [
+                "iter($LI$[:4])",
+                "reversed($LI$[:4])",
+                "map(lambda v: v * 2, $LI$[:3])",
+                "filter(None, $LI$[:4])",
+                "itertools.chain($LI$[:2], (5, 6))",
+                "(v + 1 for v in $LI$[:3])",
+                "itertools.islice(itertools.count($I$), 4)",
+            ]
+        )
+
     # -- types
 
     def some_type(self) -> Type:
@@ -634,8 +660,10 @@ class Scope:
             return ("dict", self.pick(["I", "M"]))
         if roll < 0.91:
             return ("set",)
-        if roll < 0.94:
+        if roll < 0.935:
             return ("obj",)
+        if roll < 0.95:
+            return ("iter",)
         if roll < 0.96:
             return ("fn", self.pick([("M",), ("I",), ("M", "I")]), self.pick("MIMS"))
         parts = [self.pick(["M", "I", "R", "Z"]) for _ in range(self.rng.randint(2, 3))]

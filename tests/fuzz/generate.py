@@ -27,6 +27,9 @@ class Program:
 def argument(w: Writer, kind: Type) -> str:
     """The expression of make_args for one parameter; n, g and call are known."""
     if kind == "M":
+        if w.chance(0.04):
+            dtypes = [w.pick(["float32", "float64", "int64"]) for _ in range(CALLS)]
+            return f"torch.randn(n, n).to(getattr(torch, {dtypes}[call]))"
         return w.pick(
             ["torch.randn(n, n, requires_grad=g)"] * 3
             + ["torch.randn(n, n)"] * 3
@@ -38,6 +41,8 @@ def argument(w: Writer, kind: Type) -> str:
         return w.pick(["torch.randn(())", "torch.tensor(0.5, requires_grad=g)"])
     if kind == "I":
         values = [w.rng.randint(-2, 6) for _ in range(CALLS)]
+        if w.chance(0.08):  # equal, and not the same
+            return f"{[w.pick([1, True, 1.0, 0, False, 2]) for _ in values]}[call]"
         if w.chance(0.5):
             values[1] = values[0]
         return f"{values}[call]"
@@ -100,6 +105,30 @@ CHANGES = (
     "NET.n = 0",
     "Box.kind = 'other'",
     "F_CELL(call)",
+    "F_CELL(call)",
+    "G_TENSOR.add_(1)",
+    "OBJ.x.mul_(2)",
+    "OBJ.late = 1",
+    "OBJ.__dict__.pop('extra', None)",
+    "Box.plus = staticmethod(lambda a, b: a - b)",
+    "Box.double = property(lambda self: self.n + 1)",
+    "Box.extra = 5",
+    "NET = Net(1.5)",
+    "NET = copy.deepcopy(NET)",
+    "NET.weight.data.mul_(2)",
+    "NET.weight = torch.nn.Parameter(torch.tensor([2.0, 2.0]).sum())",
+    "NET.register_forward_hook(hook)",
+    "NET.layers[0] = torch.nn.Identity()",
+    "NET.drop.p = 0.5",
+    "NET.history.append(call)",
+    "G_DICT = dict(reversed(G_DICT.items()))",
+    "G_LIST = list(G_LIST)",
+    "G_LIST[:1] = [call]",
+    "G_INT = bool(G_INT)",
+    "G_INT = float(G_INT)",
+    "effect = lambda value, tag='e': value",
+    "OBJ.items = [torch.ones(2, 2)]",
+    "OBJ.table['a'] = 9",
 )
 
 
@@ -109,7 +138,7 @@ def result(w: Writer) -> str:
         n
         for level in w.vars[:2]
         for n, t in level.items()
-        if t[0] not in ("fn", "net") and n not in GLOBALS
+        if t[0] not in ("fn", "net", "iter") and n not in GLOBALS
     ]
     w.rng.shuffle(names)
     chosen = names[: w.rng.randint(1, 6)]
@@ -141,16 +170,23 @@ def generate(seed: int, size: int = 12) -> Program:
             alias = w.pick([same[0], f"{same[0]}.t()", f"{same[0]}.detach()"])
             lines += [f"    {same[1]} = {alias}"]
     lines += [f"    return {', '.join(params)},", "", "", "def between(call):"]
-    changes = [c for c in w.rng.sample(CHANGES, 4) if w.chance(0.6)]
-    lines += ["    global G_INT, G_STR, G_TENSOR, OBJ"]
+    changes = [c for c in w.rng.sample(CHANGES, 6) if w.chance(0.6)]
+    lines += ["    global G_INT, G_STR, G_TENSOR, G_LIST, G_DICT, OBJ, NET, effect"]
     lines += [
         f"    if call {w.pick(['== 1', '== 2', '> 1', '>= 1'])}: {change}"
         for change in changes
     ]
+    if w.chance(0.1):
+        modes = [w.chance(0.5) for _ in range(CALLS)]
+        lines += ["", "", "def around(call):"]
+        lines += [f"    return torch.set_grad_enabled({modes}[call])"]
     lines += ["", ""]
+    kept = w.chance(0.1)
     w.vars = [{n: GLOBALS[n] for n in used}, dict(params)]
     w.begin(size)
     w.own = [set(params)]
+    if kept:  # a default that lives from call to call
+        w.vars[1]["kept"] = ("list", "I")
     cell = w.chance(0.15)
     if cell:
         w.indent = 2
@@ -166,7 +202,7 @@ def generate(seed: int, size: int = 12) -> Program:
     # Blocks are closed here: what is left in scope was always assigned.
     w.vars[1].update(w.vars.pop())
     w.line(f"return {result(w)}")
-    defaults = list(params)
+    defaults = [*params, "kept=[1]"] if kept else list(params)
     if cell:
         lines += ["def outer():", "    cell = 3", ""]
         lines += ["    def set_cell(value):", "        nonlocal cell"]

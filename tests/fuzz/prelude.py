@@ -4,6 +4,7 @@ program's own namespace, so that compiled and eager runs share no state."""
 # ruff: noqa: F401
 import collections
 import contextlib
+import copy
 import functools
 import io
 import itertools
@@ -23,6 +24,18 @@ def effect(value, tag="e"):
     """Leaves a trace of the order of evaluation."""
     LOG.append((tag, value if isinstance(value, (int, float, str, bool)) else "?"))
     return value
+
+
+@framejit.disable
+def opaque(value):
+    """Ends the graph wherever an expression can stand."""
+    LOG.append(("opaque", type(value).__name__))
+    return value
+
+
+def around(call):
+    """What the caller has switched on during the call."""
+    return contextlib.nullcontext()
 
 
 class UserError(Exception):
@@ -190,6 +203,7 @@ class Net(torch.nn.Module):
         self.n = 0
         self.history = []
         self.act = torch.nn.Tanh()
+        self.register_buffer("last", None)
         self.drop = torch.nn.Dropout(0.25)
         self.layers = torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.Sigmoid()])
 
@@ -201,4 +215,15 @@ class Net(torch.nn.Module):
         if self.training:
             self.calls += 1
             x = self.drop(x)
+        self.last = x.detach()
         return self.act(x)
+
+    @property
+    def gain(self):
+        return self.n + len(self.layers)
+
+
+def hook(module, args, output):
+    """A forward hook."""
+    LOG.append(("hook", type(module).__name__, len(args)))
+    return output * 2

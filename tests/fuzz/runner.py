@@ -85,6 +85,18 @@ def _chain(error: BaseException | None) -> list[Any]:
     return found
 
 
+def _lines(error: BaseException | None) -> list[tuple[str, int]]:
+    """Where in the program the traceback goes through."""
+    found = []
+    trace = error.__traceback__ if error else None
+    while trace:
+        code = trace.tb_frame.f_code
+        if code.co_filename.startswith("<fuzz"):
+            found.append((code.co_name, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
 def _gradients(outcome: Any, inputs: list[torch.Tensor]) -> Any:
     """Gradients of all results with respect to all leaves, or the error."""
     outputs = [
@@ -163,7 +175,8 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     grad = torch.is_grad_enabled()
     result, error = None, None
     try:
-        result = fn(*args)
+        with names["around"](call):
+            result = fn(*args)
     except Exception as raised:
         error = raised
     rng = torch.get_rng_state()
@@ -175,6 +188,7 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     state["module"] = vars(names["NET"])["n"], names["NET"].history
     state["printed"] = names["OUT"].getvalue()
     state["args"] = args
+    state["defaults"] = names["f"].__defaults__
     return Outcome(_visible(result, names), error, _visible(state, names), grads, rng)
 
 
@@ -197,6 +211,9 @@ def _compare(expected: Outcome, actual: Outcome, exact: bool) -> None:
     a, b = _chain(expected.error), _chain(actual.error)
     if a != b:
         raise Mismatch(f"eager raised {a}, compiled raised {b}")
+    a, b = _lines(expected.error), _lines(actual.error)
+    if a != b:
+        raise Mismatch(f"traceback: eager {a}, compiled {b}")
     differential.assert_same(expected.result, actual.result, "result", exact)
     differential.assert_same(expected.state, actual.state, "afterwards", exact)
     if _aliases(expected) != _aliases(actual):

@@ -86,6 +86,8 @@ class Writer(Scope):
             table += [(1, self.leave), (1, self.raise_something)]
         if self.depth == 0:
             table += [(1, self.check)]
+            if self.function == 0:
+                table += [(1, self.delete)]
         weights = [w for w, _ in table]
         self.rng.choices([f for _, f in table], weights)[0]()
 
@@ -352,6 +354,15 @@ class Writer(Scope):
 
     def check(self) -> None:
         self.line("assert $B2$ or True, 'never'")
+
+    def delete(self) -> None:
+        names = [n for n in self.vars[-1] if self.vars[-1][n][0] not in ("fn", "net")]
+        if not names:
+            return self.assign()
+        name = self.pick(names)
+        self.line(f"del {name}")
+        del self.vars[-1][name]
+        self.own[-1].discard(name)
 
     def jump(self) -> None:
         self.line(f"if $B2$: {self.pick(['break', 'continue'])}")
