@@ -7,6 +7,7 @@
 
 #include "backend/input_snapshot.h"
 #include "backend/rng_state.h"
+#include "graph/ambient_state.h"
 #include "graph/fx_bridge.h"
 #include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
@@ -32,6 +33,25 @@ std::string take_error_text() {
   PyErr_Clear();
   return result;
 }
+
+// The thread state that the graph may write is put back behind it. A backend
+// that traces the module runs its state writes, too.
+class StateScope {
+ public:
+  explicit StateScope(const graph::TorchGraph& graph)
+      : ambient_(c10::AutogradState::get_tls_state()) {
+    if (graph.writes_state) written_ = graph::AmbientState::now();
+  }
+  ~StateScope() { restore(); }
+  void restore(bool keep_casts = false) const {
+    c10::AutogradState::set_tls_state(ambient_);
+    if (written_) written_->restore(keep_casts);
+  }
+
+ private:
+  c10::AutogradState ambient_;
+  std::optional<graph::AmbientState> written_;
+};
 
 class CallableExecutor final : public Executor {
  public:
@@ -63,6 +83,7 @@ class CallableExecutor final : public Executor {
 };
 
 Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
+  const StateScope state(*graph_);
   auto module = graph::to_fx(*graph_->graph);
   if (module.broke()) {
     PyErr_SetString(PyExc_RuntimeError, format_break(module.brk()).c_str());
@@ -143,7 +164,7 @@ bool CallableExecutor::unpack(PyObject* result, PyObject** outputs) const {
 RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                 PyObject** outputs) {
   const graph::Graph& graph = *graph_->graph;
-  const auto ambient = c10::AutogradState::get_tls_state();
+  const StateScope state(*graph_);
   InputSnapshot snapshot(graph.inputs.size());
   RngState rng;
   bool called = false;
@@ -176,14 +197,14 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     called = true;
     Ref result = Ref::steal(PyObject_Vectorcall(callable.get(), stack.data(),
                                                 stack.size(), nullptr));
-    c10::AutogradState::set_tls_state(ambient);
+    state.restore(result && graph_->interrupts_autocast);
     if (result && unpack(result.get(), outputs)) return RunStatus::kOk;
     ErrorGuard error;
     rng.restore();
     return snapshot.restore() ? RunStatus::kFailedBeforeCommit
                               : RunStatus::kFailedInCommit;
   } catch (...) {
-    c10::AutogradState::set_tls_state(ambient);
+    state.restore();
     if (!PyErr_Occurred()) {
       torch::translate_exception_to_python(std::current_exception());
     }

@@ -8,6 +8,7 @@
 #include "backend/input_snapshot.h"
 #include "backend/python_args.h"
 #include "backend/rng_state.h"
+#include "graph/ambient_state.h"
 #include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
 
@@ -218,12 +219,12 @@ bool TorchExecutor::execute(const Instruction& instruction,
   if (built) {
     PyObject* names = instruction.keyword_names.get();
     size_t flags = instruction.num_positional | PY_VECTORCALL_ARGUMENTS_OFFSET;
-    result =
-        Ref::steal(instruction.is_method
-                       ? PyObject_VectorcallMethod(instruction.callable.get(),
-                                                   &stack[1], flags, names)
-                       : PyObject_Vectorcall(instruction.callable.get(),
-                                             &stack[1], flags, names));
+    result = Ref::steal(
+        instruction.is_method
+            ? PyObject_VectorcallMethod(instruction.callable.get(),
+                                        stack.data() + 1, flags, names)
+            : PyObject_Vectorcall(instruction.callable.get(), stack.data() + 1,
+                                  flags, names));
   }
   for (size_t i = 1; i <= count; ++i) Py_XDECREF(stack[i]);
   if (!result) return false;
@@ -282,6 +283,12 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   for (const auto& [reg, constant] : constants_) registers[reg] = constant;
 
   const auto ambient = c10::AutogradState::get_tls_state();
+  std::optional<graph::AmbientState> state;
+  if (graph_->writes_state) state = graph::AmbientState::now();
+  auto restore_state = [&](bool keep_casts) {
+    c10::AutogradState::set_tls_state(ambient);
+    if (state) state->restore(keep_casts);
+  };
   InputSnapshot snapshot(inputs_.size());
   RngState rng;
   bool prepared = false;
@@ -291,14 +298,14 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     prepared = true;
     bool replayed = replay(&registers, symbols, outputs);
     // State still changed at the end is set again by the residual code.
-    c10::AutogradState::set_tls_state(ambient);
+    restore_state(replayed && graph_->interrupts_autocast);
     if (replayed) return RunStatus::kOk;
     ErrorGuard error;
     rng.restore();
     return snapshot.restore() ? RunStatus::kFailedBeforeCommit
                               : RunStatus::kFailedInCommit;
   } catch (...) {
-    c10::AutogradState::set_tls_state(ambient);
+    restore_state(false);
     if (!PyErr_Occurred()) {
       torch::translate_exception_to_python(std::current_exception());
     }

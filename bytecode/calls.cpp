@@ -27,6 +27,93 @@ std::string text_attribute(PyObject* object, const char* name) {
   return text ? text : "";
 }
 
+// torch marks functions that its own compiler is to leave alone
+// (Optimizer.zero_grad and others). They run the function they wrap.
+PyObject* behind_disable(PyObject* function) {
+  auto* object = reinterpret_cast<PyFunctionObject*>(function);
+  auto* code = reinterpret_cast<PyCodeObject*>(object->func_code);
+  if (PyUnicode_CompareWithASCIIString(code->co_qualname,
+                                       "_disable_dynamo.<locals>.inner") != 0 ||
+      !object->func_dict) {
+    return nullptr;
+  }
+  PyObject* home = PyDict_GetItemString(object->func_globals, "__name__");
+  if (!home || !PyUnicode_Check(home) ||
+      PyUnicode_CompareWithASCIIString(home, "torch._compile") != 0) {
+    return nullptr;
+  }
+  PyObject* wrapped = PyDict_GetItemString(object->func_dict, "__wrapped__");
+  return wrapped && PyFunction_Check(wrapped) ? wrapped : nullptr;
+}
+
+// Could calling it change an object that this capture made? Those have no write
+// log. Objects are looked at natively: cells of fresh closures are real cells.
+bool reaches_fresh_object(CaptureState& state, PyObject* object, int depth) {
+  if (!object || state.is_input(object) || PyType_Check(object)) return false;
+  if (state.tracer.classify(object) != ObjectClass::kPlain) return false;
+  if (object == Py_None || PyBool_Check(object) || PyLong_CheckExact(object) ||
+      PyFloat_CheckExact(object) || PyUnicode_CheckExact(object) ||
+      PyModule_Check(object)) {
+    return false;
+  }
+  if (depth > 8) return true;
+  auto any = [&](PyObject* tuple) {
+    for (Py_ssize_t i = 0; tuple && i < PyTuple_GET_SIZE(tuple); ++i) {
+      PyObject* item = PyTuple_GET_ITEM(tuple, i);
+      if (PyCell_Check(item)) item = PyCell_GET(item);
+      if (reaches_fresh_object(state, item, depth + 1)) return true;
+    }
+    return false;
+  };
+  if (PyTuple_CheckExact(object)) return any(object);
+  if (PyFunction_Check(object)) {
+    auto* function = reinterpret_cast<PyFunctionObject*>(object);
+    return any(function->func_closure) || any(function->func_defaults) ||
+           function->func_kwdefaults;
+  }
+  if (PyMethod_Check(object)) {
+    return reaches_fresh_object(state, PyMethod_GET_SELF(object), depth + 1) ||
+           reaches_fresh_object(state, PyMethod_GET_FUNCTION(object),
+                                depth + 1);
+  }
+  return true;
+}
+
+// A gradient function runs when the backward does. What it writes meanwhile
+// would be written too early.
+Result<Ref> call_without_effects(Interpreter& interpreter,
+                                 const Arguments& args) {
+  if (reaches_fresh_object(interpreter.state, args.at(0), 0)) {
+    return interpreter.make_break(
+        BreakReason::kSideEffectCallee,
+        "a gradient function that may change objects made in the function");
+  }
+  size_t writes = interpreter.state.writes().size();
+  Arguments rest(args.begin() + 1, args.end());
+  FJ_TRY(Ref result, interpreter.call(args.at(0), std::move(rest)));
+  if (interpreter.state.writes().size() == writes) return result;
+  return interpreter.make_break(
+      BreakReason::kSideEffectCallee,
+      "a gradient function that writes to objects outside it");
+}
+
+// framejit/_regions.py says in Python what some functions of the library mean;
+// it is interpreted in their place. Borrowed, or null.
+PyObject* replacement_of(PyObject* function) {
+  ErrorGuard keep;
+  static PyObject* table = [] {
+    PauseHook pause;
+    Ref module = Ref::steal(PyImport_ImportModule("framejit._regions"));
+    Ref found =
+        Ref::steal(module ? PyObject_GetAttrString(module.get(), "REPLACEMENTS")
+                          : nullptr);
+    PyErr_Clear();  // the lower half alone
+    return found.release();
+  }();
+  if (!table) return nullptr;
+  return PyDict_GetItemString(table, callable_name(function).c_str());
+}
+
 }  // namespace
 
 std::string callable_name(PyObject* callable) {
@@ -284,6 +371,9 @@ Result<Ref> Interpreter::call_marked_function(PyObject* function,
   if (PyDict_Contains(marks, names()._framejit_is_compiling) == 1) {
     return Ref::borrow(Py_True);
   }
+  if (PyDict_GetItemString(marks, "_framejit_without_effects")) {
+    return call_without_effects(*this, args);
+  }
   PyErr_Clear();
   return Ref();
 }
@@ -325,8 +415,16 @@ Result<Ref> Interpreter::call_function(PyObject* function,
   if (own) return own;
   if (!is_fresh_function(function)) {
     CalleeClass kind = state.tracer.classify_callee(function);
+    if (kind == CalleeClass::kSubBlock) {
+      PyObject* own = replacement_of(function);
+      if (own) return inline_function(own, args, kwnames);
+    }
     if (kind != CalleeClass::kNotForeign && kind != CalleeClass::kInline) {
       return call_foreign(kind, function, args, kwnames);
+    }
+    if (PyObject* wrapped = behind_disable(function)) {
+      state.pin(function);
+      return call_function(wrapped, args, kwnames);
     }
     bool handled = false;
     Result<Ref> result =

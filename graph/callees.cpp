@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "graph/python_tensor.h"
+#include "graph/region_calls.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::graph {
@@ -142,6 +143,8 @@ CalleeRow find_builtin(PyCFunctionObject* function) {
   const char* name = function->m_ml->ml_name;
   if (self && is_tensor_object(self))
     return method_row(name, CalleeClass::kLeaf);
+  if (is_region_call(reinterpret_cast<PyObject*>(function)))
+    return {CalleeClass::kSubBlock};
   if (is_type_method(function)) return {CalleeClass::kNotForeign};
   std::string full = canonical_name(reinterpret_cast<PyObject*>(function));
   auto found = table().callees.find(full);

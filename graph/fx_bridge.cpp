@@ -211,9 +211,16 @@ class ToFx {
       made = call_aten(node, args);
     } else {
       if (!node.callable) throw cannot(node.target_name());
+      if (node.op == Opcode::kStateEnter) keep_calls_of(node.callable.get());
       made = call_function(node.callable.get(), args, kwargs);
     }
     bind(node, made);
+  }
+
+  // fx must not drop a call whose result nobody reads.
+  void keep_calls_of(PyObject* callable) {
+    Ref mark = imported("torch.fx.node", "has_side_effect");
+    checked(PyObject_CallOneArg(mark.get(), callable));
   }
 
   // torch.ops overloads take keyword-only arguments by name.

@@ -98,7 +98,6 @@ std::string unsupported_input(PyObject* tensor) {
   if (impl->layout() != c10::kStrided || !impl->has_storage())
     return "a tensor that is not strided";
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
-  if (value.is_inference()) return "an inference tensor";
   if (value._fw_grad(/*level=*/0).defined())
     return "a tensor with a forward-mode gradient";
   return "";

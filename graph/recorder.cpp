@@ -1,11 +1,13 @@
 #include "graph/recorder.h"
 
 #include <ATen/core/Tensor.h>
+#include <c10/core/AutogradState.h>
 
 #include <algorithm>
 #include <set>
 
 #include "frame_hook/frame_eval.h"
+#include "graph/ambient_state.h"
 #include "graph/python_args.h"
 #include "graph/python_tensor.h"
 #include "graph/sym_objects.h"
@@ -69,7 +71,10 @@ class Recorder::CallScope {
 };
 
 Recorder::Recorder(GuardSet* guards)
-    : TraceSession(guards), result_(std::make_unique<TorchGraph>()) {}
+    : TraceSession(guards),
+      result_(std::make_unique<TorchGraph>()),
+      inference_mode_(
+          c10::AutogradState::get_tls_state().get_inference_mode()) {}
 
 Recorder::~Recorder() = default;
 
@@ -97,7 +102,7 @@ void Recorder::fill_meta(Value* value, const at::Tensor& tensor) {
 void Recorder::add_input(Ref stand_in, Ref real, const Source* source,
                          std::string name) {
   const at::Tensor& tensor = unpack_tensor(stand_in.get());
-  Value* value = result_->graph->add_input(std::move(name), TensorMeta{});
+  Value* value = graph_at(0).graph->add_input(std::move(name), TensorMeta{});
   fill_meta(value, tensor);
   input_storages_.emplace(companion_storage(tensor), value);
   stand_ins_[real.get()] = stand_in.get();
@@ -124,9 +129,23 @@ void Recorder::record(const c10::OperatorHandle& op,
   auto note = [&](const at::Tensor& tensor) {
     writes_ = true;
     constants_.erase(companion_storage(tensor));
+    if (!blocks_.empty() &&
+        !blocks_.back().own_storages.contains(companion_storage(tensor)))
+      set_break({BreakReason::kUnknownTorchCallee,
+                 "a gradient function writes to a tensor it did not make",
+                 span_});
     auto found = input_storages_.find(companion_storage(tensor));
     if (found != input_storages_.end()) mutated_.insert(found->second);
   };
+  if (!blocks_.empty()) {
+    const auto& returns = op.schema().returns();
+    for (size_t i = 0; i < returns.size() && i < results.size(); ++i) {
+      if (returns[i].alias_info()) continue;
+      if (results[i].isTensor() && results[i].toTensor().defined())
+        blocks_.back().own_storages.insert(
+            companion_storage(results[i].toTensor()));
+    }
+  }
   // These write the running statistics, which their schemas do not say.
   const std::string& name = op.schema().name();
   if ((name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" ||
@@ -233,7 +252,7 @@ Result<Ref> Recorder::run_unrecorded(PyObject* callable,
 Result<Arg> Recorder::argument(PyObject* object) {
   return to_arg(object, [&](PyObject* tensor) -> Result<Value*> {
     if (Entry* entry = find(tensor))
-      return entry->current ? entry->current : entry->value;
+      return value_at(tensor, *entry, blocks_.size());
     return Break{BreakReason::kUnknownTensor,
                  "a tensor that no argument or attribute leads to", span_};
   });
@@ -327,8 +346,9 @@ Result<Ref> Recorder::record_call(PyObject* callable,
   FJ_TRY(Ref result,
          call_natively(callable, run_with ? *run_with : args, kwnames));
   // x.size(0), x.to(its own dtype): nothing happened.
-  if (operations_ == 0 && !has_new_tensor(result.get())) return result;
-  node->must_keep = writes_;
+  bool nothing = operations_ == 0 && !has_new_tensor(result.get());
+  if (nothing && !always_) return result;
+  node->must_keep = writes_ || always_;
   Node* placed = result_->graph->append(std::move(node));
   FJ_CHECK_OK(add_outputs(placed, result.get()));
   return result;
@@ -363,13 +383,21 @@ Status Recorder::add_output(Node* node, PyObject* item) {
   fill_meta(value, tensor);
   // In place: the object keeps its first value, unless that has other sizes.
   if (Entry* known = find(item)) {
+    // Its history changed.
+    if (always_ && !known->source) {
+      known->value = value;
+      known->current = nullptr;
+      known->block = block_id(blocks_.size());
+      return ok_status();
+    }
     const TensorMeta& now = value->meta;
     const Value* last = known->current ? known->current : known->value;
     if (now.sizes != last->meta.sizes || now.strides != last->meta.strides)
       known->current = value;
     return ok_status();
   }
-  entries_[item] = Entry{value, nullptr, {}};
+  Entry& made = entries_[item] = Entry{value, nullptr, {}};
+  made.block = block_id(blocks_.size());
   kept_.push_back(Ref::borrow(item));
   return ok_status();
 }
@@ -387,7 +415,8 @@ Status Recorder::add_outputs(Node* node, PyObject* result) {
 }
 
 Result<Ref> Recorder::record_state_write(PyObject* callable,
-                                         const std::vector<PyObject*>& args) {
+                                         const std::vector<PyObject*>& args,
+                                         bool run) {
   auto node = std::make_unique<Node>();
   node->op = Opcode::kStateEnter;
   node->callable = Ref::borrow(callable);
@@ -398,10 +427,20 @@ Result<Ref> Recorder::record_state_write(PyObject* callable,
     node->args.push_back(std::move(arg));
   }
   PauseHook pause;
-  Ref result = Ref::steal(
-      PyObject_Vectorcall(callable, args.data(), args.size(), nullptr));
+  Ref result = run ? Ref::steal(PyObject_Vectorcall(callable, args.data(),
+                                                    args.size(), nullptr))
+                   : Ref::borrow(Py_None);
   if (!result) return raised_as_break(callable);
   result_->graph->append(std::move(node));
+  return result;
+}
+
+Result<Ref> Recorder::record_always(PyObject* callable,
+                                    const std::vector<PyObject*>& args,
+                                    PyObject* kwnames, const char* method) {
+  always_ = true;
+  Result<Ref> result = record_call(callable, args, kwnames, method);
+  always_ = false;
   return result;
 }
 
@@ -412,23 +451,6 @@ void Recorder::drop_unused_inputs() {
   std::vector<Value*> inputs = graph.inputs;
   for (Value* value : inputs)
     if (value->users.empty()) graph.erase(value->node);
-}
-
-// Only the last of consecutive state writes counts, and none at the end.
-void Recorder::drop_idle_state_writes() {
-  Graph& graph = *result_->graph;
-  std::vector<Node*> idle;
-  Node* pending = nullptr;
-  for (auto& node : graph.block().nodes) {
-    if (node->op == Opcode::kStateEnter) {
-      if (pending) idle.push_back(pending);
-      pending = node.get();
-    } else if (node->op != Opcode::kOutput) {
-      pending = nullptr;
-    }
-  }
-  if (pending) idle.push_back(pending);
-  for (Node* node : idle) graph.erase(node);
 }
 
 void Recorder::add_symbol_inputs() {
@@ -503,15 +525,21 @@ Status Recorder::guard_storage() {
 
 Result<std::unique_ptr<TorchGraph>> Recorder::finish(
     const std::vector<PyObject*>& outputs) {
+  FJ_CHECK(blocks_.empty(), "a capture ends inside a block");
   Graph& graph = *result_->graph;
   std::vector<Arg> args;
   for (PyObject* output : outputs) {
     FJ_TRY(Arg arg, argument(output));
     args.push_back(std::move(arg));
+    bool inference =
+        is_tensor_object(output) && unpack_tensor(output).is_inference();
+    if (is_tensor_object(output) && inference != inference_mode_)
+      result_->torch_level_only = "an output is made in another inference mode";
   }
   graph.set_outputs(std::move(args));
   FJ_CHECK_OK(guard_storage());
-  drop_idle_state_writes();
+  drop_idle_state_writes(&graph);
+  result_->writes_state = writes_more_than_grad_mode(graph);
   drop_unused_inputs();
   std::unordered_map<Value*, const Source*> sources;
   for (PyObject* stand_in : inputs_) {

@@ -14,6 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
+#include "graph/ambient_state.h"
 #include "graph/torch_graph.h"
 #include "graph/trace_tensor.h"
 
@@ -30,6 +31,7 @@ class Recorder final : public TraceSession {
     Ref real;                        // the input tensor
     // After its sizes changed in place (unsqueeze_): the value with the new.
     Value* current = nullptr;
+    int block = 0;                   // 0: the graph itself
   };
   // Null: unknown tensor.
   Entry* find(PyObject* stand_in);
@@ -61,9 +63,32 @@ class Recorder final : public TraceSession {
   Result<Ref> run_unrecorded(PyObject* callable,
                              const std::vector<PyObject*>& args,
                              PyObject* kwnames);
-  // A thread state write: runs it natively, records it.
+  // A thread state write: runs it natively (unless told not to), records it.
   Result<Ref> record_state_write(PyObject* callable,
-                                 const std::vector<PyObject*>& args);
+                                 const std::vector<PyObject*>& args,
+                                 bool run = true);
+
+  // The same where the node counts though no operation reaches the Fake key.
+  // Outputs that are known tensors get new values.
+  Result<Ref> record_always(PyObject* callable,
+                            const std::vector<PyObject*>& args,
+                            PyObject* kwnames = nullptr,
+                            const char* method = nullptr);
+
+  // ---- blocks: what a gradient function does is recorded apart, as a graph
+  // whose inputs are stand-ins like `outputs`, then the tensors of the outer
+  // graph it uses. Grad mode and autocast are off meanwhile.
+  struct Block {
+    std::shared_ptr<TorchGraph> graph;
+    std::vector<Ref> captured;
+    bool switches_grad_mode = false;
+  };
+  Result<std::vector<Ref>> begin_block(const std::vector<PyObject*>& like);
+  Result<Block> end_block(const std::vector<PyObject*>& outputs);
+  bool in_block() const { return !blocks_.empty(); }
+
+  // Input stand-ins in order.
+  const std::vector<PyObject*>& inputs() const { return inputs_; }
 
   // Ends the recording: outputs, unused inputs dropped, guards on storage.
   Result<std::unique_ptr<TorchGraph>> finish(
@@ -85,6 +110,9 @@ class Recorder final : public TraceSession {
                             const std::vector<PyObject*>& args,
                             PyObject* kwnames);
   Result<Arg> argument(PyObject* object);
+  Result<Value*> value_at(PyObject* tensor, const Entry& entry, size_t level);
+  int block_id(size_t level) const;
+  TorchGraph& graph_at(size_t level);
   // Whether the result holds a stand-in not seen before.
   bool has_new_tensor(PyObject* result);
   Result<std::unique_ptr<Node>> make_node(PyObject* callable,
@@ -97,11 +125,23 @@ class Recorder final : public TraceSession {
   Break raised_as_break(PyObject* callable);
 
   void drop_unused_inputs();
-  void drop_idle_state_writes();
   void add_symbol_inputs();
   Status guard_storage();
 
-  std::unique_ptr<TorchGraph> result_;
+  struct OpenBlock {
+    int id;
+    std::unique_ptr<TorchGraph> outer;
+    AmbientState ambient;
+    std::unordered_map<PyObject*, Value*> values;  // of captured tensors
+    std::vector<PyObject*> captured;
+    // What operations of the block made: the only memory it may write to.
+    std::unordered_set<const void*> own_storages;
+  };
+
+  std::unique_ptr<TorchGraph> result_;  // of the innermost block
+  bool inference_mode_;                 // when the capture began
+  std::vector<OpenBlock> blocks_;
+  int last_block_ = 0;
   std::unordered_map<PyObject*, Entry> entries_;
   std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
   std::vector<Ref> kept_;
@@ -115,6 +155,7 @@ class Recorder final : public TraceSession {
   int depth_ = 0;        // inside record_call
   int operations_ = 0;   // ATen operations of the running call
   bool writes_ = false;  // one of them wrote to an argument
+  bool always_ = false;  // record_always
 };
 
 }  // namespace framejit::graph

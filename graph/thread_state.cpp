@@ -47,6 +47,11 @@ bool any_autocast() {
   return (keys - places().keys->excluded()) != c10::DispatchKeySet();
 }
 
+int nesting_now() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
+
 void read_autocast(ThreadState* state) {
   state->autocast_cache = ::at::autocast::is_autocast_cache_enabled();
   for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
@@ -64,7 +69,7 @@ ThreadState ThreadState::now() {
   FJ_THREAD_STATE(X)
 #undef X
   state.autocast = any_autocast();
-  if (state.autocast) read_autocast(&state);
+  read_autocast(&state);
   return state;
 }
 
@@ -80,7 +85,8 @@ bool ThreadState::same_as_now() const {
     ThreadState current;
     read_autocast(&current);
     return current.autocast_cache == autocast_cache &&
-           current.autocast_dtypes == autocast_dtypes;
+           current.autocast_dtypes == autocast_dtypes &&
+           (autocast_nesting < 0 || autocast_nesting == nesting_now());
   }
   return true;
 }
@@ -99,7 +105,7 @@ std::string ThreadState::difference() const {
   if (num_threads >= 0 && num_threads != ::at::get_num_threads())
     add("number of threads");
   if (text.empty() && autocast && !same_as_now())
-    add("autocast dtype or cache");
+    add("autocast dtype, cache or nesting");
   return text.empty() ? "" : text + " changed";
 }
 
@@ -122,7 +128,6 @@ std::string ThreadState::unsupported() const {
       included.has(DispatchKey::Functionalize))
     return "another tracer of this process";
   if (saved_tensor_hooks) return "saved tensor hooks";
-  if (inference_mode) return "inference mode";
   return "";
 }
 

@@ -3,7 +3,7 @@
 //
 // A capture records it once; the predicate compares it natively on every call
 // (`same_as`, some nanoseconds). States that capture does not support at all
-// (functorch levels, modes, saved-tensor hooks, inference mode, tracing) are
+// (functorch levels, modes, saved-tensor hooks, tracing) are
 // refused when a capture begins, so an entry never exists for them.
 #pragma once
 
@@ -46,6 +46,13 @@ struct ThreadState {
   bool autocast = false;
   bool autocast_cache = false;
   std::array<int8_t, 4> autocast_dtypes{};  // CPU, CUDA, XPU, HPU
+  int autocast_nesting = -1;                // -1: does not matter
+
+  // The captured program enters or leaves an autocast region of its own.
+  void watch_autocast(int nesting) {
+    autocast = true;
+    autocast_nesting = nesting;
+  }
 
   static ThreadState now();
   bool same_as_now() const;

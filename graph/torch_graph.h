@@ -25,6 +25,12 @@ class TorchGraph final : public ForeignGraph {
   // Random operations inside: the executor restores the generator state when
   // the graph phase fails.
   bool uses_random = false;
+  // Writes more thread state than the grad mode: the executor puts it back.
+  bool writes_state = false;
+  // Ends inside an autocast region, which the residual code enters again.
+  bool interrupts_autocast = false;
+  // Why only the torch level can run it; "": any backend can.
+  std::string torch_level_only;
   // Grad mode etc. when the graph starts is the guarded thread state.
   bool grad_enabled_at_entry = true;
 

@@ -8,12 +8,14 @@
 #include <ATen/ThreadLocalState.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
 #include <unordered_map>
 
 #include "frame_hook/frame_eval.h"
+#include "graph/ambient_state.h"
 #include "graph/joint.h"
 #include "graph/joint_tracer.h"
 #include "graph/python_args.h"
@@ -48,27 +50,37 @@ bool is_dense(const TensorMeta& meta) {
 }
 
 // Everything about this thread that the replay may change.
-class AmbientState {
+class ReplayState {
  public:
-  explicit AmbientState(bool grad_enabled)
+  explicit ReplayState(const TorchGraph& graph)
       : guard_(at::ThreadLocalState()),
         reapply_views_(true),
-        cache_(at::autocast::is_autocast_cache_enabled()) {
+        casts_(graph.writes_state || saved_.any_autocast()) {
     auto& state = c10::AutogradState::get_tls_state();
-    state.set_grad_mode(grad_enabled);
+    state.set_grad_mode(graph.grad_enabled_at_entry);
     // The engine must run on this thread, whose dispatch keys are set up.
     state.set_multithreading_enabled(false);
-    // Casts of stand-ins must not stay in the cache of weight casts.
-    at::autocast::set_autocast_cache_enabled(false);
   }
-  ~AmbientState() { at::autocast::set_autocast_cache_enabled(cache_); }
+  ~ReplayState() {
+    saved_.restore();
+    // A weight is cast once in a region, as in eager; what was cast here are
+    // stand-ins.
+    if (casts_) at::autocast::clear_cache();
+  }
 
  private:
   PauseHook hook_;
   at::ThreadLocalStateGuard guard_;
+  // The operations are the same, and functional wrappers need their keys.
+  c10::InferenceMode normal_{false};
   functional::FunctionalizationReapplyViewsGuard reapply_views_;
-  bool cache_;
+  AmbientState saved_ = AmbientState::now();
+  bool casts_;
 };
+
+Break torch_level_only(const std::string& why) {
+  return Break{BreakReason::kBackendFailed, why, {}};
+}
 
 std::string take_python_error() {
   PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
@@ -95,7 +107,7 @@ class Replay {
       return Break{
           BreakReason::kThreadState, "another thread is capturing", {}};
     }
-    AmbientState ambient(source_.grad_enabled_at_entry);
+    ReplayState ambient(source_);
     add_inputs();
     for (const auto& node : source_.graph->block().nodes) {
       FJ_CHECK_OK(run_node(*node));
@@ -202,8 +214,15 @@ class Replay {
         return run_get_attr(node);
       case Opcode::kCallFunction:
       case Opcode::kCallMethod:
+        return run_call(node);
       case Opcode::kStateEnter:
       case Opcode::kStateExit:
+        if (state_access(node.callable.get()).kind ==
+            StateAccess::Kind::kAutogradState) {
+          c10::AutogradState::get_tls_state().set_grad_mode(
+              node.args.at(0).get<bool>());
+          return ok_status();
+        }
         return run_call(node);
       default:
         return Break{BackendFailed(), "a node kind the joint graph lacks",
@@ -704,6 +723,8 @@ class Replay {
 Result<JointGraph> trace_joint(const TorchGraph& torch_graph,
                                GuardSet* guards) {
   FJ_CHECK(PyGILState_Check(), "trace_joint needs the GIL");
+  if (!torch_graph.torch_level_only.empty())
+    return torch_level_only(torch_graph.torch_level_only);
   ErrorGuard keep_error;
   Replay replay(torch_graph, guards);
   try {

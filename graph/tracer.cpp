@@ -1,8 +1,10 @@
 #include "graph/tracer.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
+#include <c10/core/InferenceMode.h>
 
 #include <algorithm>
 #include <cstring>
@@ -11,10 +13,12 @@
 #include <unordered_map>
 
 #include "frame_hook/frame_eval.h"
+#include "graph/ambient_state.h"
 #include "graph/callees.h"
 #include "graph/input_guards.h"
 #include "graph/python_tensor.h"
 #include "graph/recorder.h"
+#include "graph/region_calls.h"
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
 #include "graph/tensor_attributes.h"
@@ -81,6 +85,9 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> record_bound(PyObject* callable,
                            const std::vector<PyObject*>& args,
                            PyObject* kwnames);
+  Result<Ref> access_state(PyObject* callable,
+                           const std::vector<PyObject*>& args,
+                           PyObject* kwnames);
   Result<Ref> grad_of(PyObject* stand_in);
   Result<Ref> class_attribute(PyObject* stand_in, PyObject* name,
                               PyObject* found);
@@ -95,6 +102,9 @@ class LibTorchTracer final : public TensorTracer {
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<TracingScope> scope_;
   std::shared_ptr<ThreadState> state_;
+  AmbientState ambient_;  // when the capture began
+  // While a capture runs torch caches no casts: they would be stand-ins.
+  bool autocast_cache_ = true;
   Ref first_code_;  // of the captured frame: names of parameters
   std::set<std::pair<PyTypeObject*, std::string>> special_methods_;  // guarded
 };
@@ -122,6 +132,9 @@ Status LibTorchTracer::begin(GuardSet* guards) {
   // and other frames are none of the capture's business.
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
   guards->set_thread_state(state_);
+  ambient_ = AmbientState::now();
+  autocast_cache_ = ambient_.autocast.cache;
+  at::autocast::set_autocast_cache_enabled(false);
   return ok_status();
 }
 
@@ -134,7 +147,7 @@ void LibTorchTracer::leave() {
 
 void LibTorchTracer::abandon() {
   if (!recorder_) return;
-  c10::AutogradState::get_tls_state().set_grad_mode(state_->grad_mode);
+  ambient_.restore();
   leave();
 }
 
@@ -144,6 +157,8 @@ Result<std::unique_ptr<ForeignGraph>> LibTorchTracer::finish(
   auto result = guarded([&]() -> Result<std::unique_ptr<ForeignGraph>> {
     FJ_TRY(std::unique_ptr<TorchGraph> graph, recorder_->finish(outputs));
     graph->grad_enabled_at_entry = state_->grad_mode;
+    graph->interrupts_autocast =
+        AmbientState::now().autocast.nesting > ambient_.autocast.nesting;
     return std::unique_ptr<ForeignGraph>(std::move(graph));
   });
   abandon();
@@ -153,16 +168,42 @@ Result<std::unique_ptr<ForeignGraph>> LibTorchTracer::finish(
 std::vector<std::pair<Ref, std::vector<Ref>>> LibTorchTracer::state_now() {
   std::vector<std::pair<Ref, std::vector<Ref>>> calls;
   if (!recorder_) return calls;
-  bool now = c10::AutogradState::get_tls_state().get_grad_mode();
-  if (now == state_->grad_mode) return calls;
-  Ref module = Ref::steal(PyImport_ImportModule("torch._C"));
-  Ref setter = Ref::steal(
-      module ? PyObject_GetAttrString(module.get(), "_set_grad_enabled")
-             : nullptr);
-  FJ_CHECK(setter, "torch._C._set_grad_enabled");
-  calls.emplace_back(std::move(setter),
-                     std::vector<Ref>{Ref::borrow(now ? Py_True : Py_False)});
-  return calls;
+  AmbientState now = AmbientState::now();
+  now.autocast.cache = autocast_cache_;
+  return now.calls_from(ambient_);
+}
+
+// A write is run natively and recorded; a read is guarded.
+Result<Ref> LibTorchTracer::access_state(PyObject* callable,
+                                         const std::vector<PyObject*>& args,
+                                         PyObject* kwnames) {
+  if (kwnames && PyTuple_GET_SIZE(kwnames))
+    return make_break(BreakReason::kUnknownTorchCallee,
+                      canonical_name(callable));
+  using Kind = StateAccess::Kind;
+  StateAccess access = state_access(callable);
+  std::string unsupported = unsupported_access(access, args);
+  if (!unsupported.empty())
+    return make_break(BreakReason::kThreadState,
+                      canonical_name(callable) + ": " + unsupported);
+  if (access.is_autocast()) state_->watch_autocast(ambient_.autocast.nesting);
+  switch (access.kind) {
+    case Kind::kReadAutocastCache:
+      return Ref::borrow(autocast_cache_ ? Py_True : Py_False);
+    case Kind::kReadAutocastDtype:
+      return from_api(
+          PyObject_Vectorcall(callable, args.data(), args.size(), nullptr));
+    case Kind::kAutocastCache: {
+      int truth = PyObject_IsTrue(args[0]);
+      if (truth < 0) return Result<Ref>::raised();
+      autocast_cache_ = truth;
+      return recorder_->record_state_write(callable, args, /*run=*/false);
+    }
+    case Kind::kAutocastClear:
+      return recorder_->record_state_write(callable, args, /*run=*/false);
+    default:
+      return recorder_->record_state_write(callable, args);
+  }
 }
 
 // ---- objects
@@ -207,6 +248,8 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
     const at::Tensor& real = unpack_tensor(tensor);
     SymbolicShape shape = guard_input(guards, source, tensor, dynamic_dims);
     std::vector<int64_t> hints = guards.hints();
+    // An inference tensor or a normal one, whatever the mode is now.
+    c10::InferenceMode as_made(real.is_inference());
     at::Tensor made = make_trace_tensor(*recorder_, real.scalar_type(),
                                         real.device(), shape, hints);
     if (real.requires_grad()) made.set_requires_grad(true);
@@ -245,6 +288,11 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
   FJ_CHECK(recorder_, "call outside a capture");
   CalleeRow row = find_callee(callable);
   return guarded([&]() -> Result<Ref> {
+    if (row.kind == CalleeClass::kSubBlock && is_region_call(callable)) {
+      if (kwnames && PyTuple_GET_SIZE(kwnames))
+        return make_break(BreakReason::kInternal, "keywords of a region call");
+      return call_region(*recorder_, callable, args);
+    }
     if (is_tensor_type(callable))
       return call_tensor_type(*recorder_, callable, args, kwnames);
     FJ_TRY(Ref special,
@@ -267,10 +315,7 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
         return make_break(BreakReason::kLeafRaised, canonical_name(callable));
       }
       case CalleeClass::kStateWrite:
-        if (kwnames && PyTuple_GET_SIZE(kwnames))
-          return make_break(BreakReason::kUnknownTorchCallee,
-                            canonical_name(callable));
-        return recorder_->record_state_write(callable, args);
+        return access_state(callable, args, kwnames);
       case CalleeClass::kConstFalse:
         return Ref::borrow(Py_False);
       case CalleeClass::kConstTrue:

@@ -15,6 +15,7 @@
 #include "framejit/csrc/jit_compiler.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
+#include "graph/region_calls.h"
 #include "guards/armed_guards.h"
 
 namespace py = pybind11;
@@ -186,6 +187,8 @@ PYBIND11_MODULE(_C, m) {
                                 : form == "generic" ? Form::kGeneric
                                                     : Form::kVersion);
   });
+  m.attr("_regions") =
+      py::reinterpret_steal<py::object>(graph::region_module().release());
   m.def("inject_failure_at", [](size_t instruction) {
     bytecode::g_inject_failure_at = instruction;
   });

@@ -219,11 +219,16 @@ TEST_F(TracerTest, CalleeClasses) {
   EXPECT_EQ(kind("torch.autograd.Function.apply"), CalleeClass::kSubBlock);
   exec("class Fn(torch.autograd.Function): pass");
   EXPECT_EQ(kind("Fn.apply"), CalleeClass::kSubBlock);
+  for (const char* block :
+       {"torch.autograd.grad", "torch.Tensor.backward",
+        "torch.Tensor.register_hook", "torch.inference_mode.__enter__"})
+    EXPECT_EQ(kind(block), CalleeClass::kSubBlock) << block;
+  EXPECT_EQ(kind("torch.set_autocast_enabled"), CalleeClass::kStateWrite);
+  EXPECT_EQ(kind("torch.autocast"), CalleeClass::kNotForeign);
   for (const char* unknown :
        {"torch.manual_seed", "torch.ones(1).item", "torch.Tensor.data_ptr",
         "torch.Tensor", "torch.nn.Parameter", "torch.from_numpy",
-        "torch.set_num_threads", "torch.jit.script", "torch.inference_mode",
-        "torch.autocast", "torch.autograd.grad", "torch.Tensor.backward"})
+        "torch.set_num_threads", "torch.jit.script"})
     EXPECT_EQ(kind(unknown), CalleeClass::kUnknown) << unknown;
   for (const char* foreign : {"len", "print", "operator.add", "dict.get"})
     EXPECT_EQ(kind(foreign), CalleeClass::kNotForeign) << foreign;
@@ -512,9 +517,7 @@ TEST_F(TracerTest, ThreadStateIsGuarded) {
 TEST_F(TracerTest, UnsupportedStatesRefuseToBegin) {
   tracer_->abandon();
   for (const char* pair :
-       {"mode = torch.inference_mode(); mode.__enter__()|"
-        "mode.__exit__(None, None, None)",
-        "torch.set_default_device('cpu')|torch.set_default_device(None)",
+       {"torch.set_default_device('cpu')|torch.set_default_device(None)",
         "from torch.utils._python_dispatch import TorchDispatchMode\n"
         "class M(TorchDispatchMode):\n  pass\n"
         "mode = M(); mode.__enter__()|mode.__exit__(None, None, None)"}) {

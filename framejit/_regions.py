@@ -1,0 +1,369 @@
+"""What some functions of torch mean, for the interpreter.
+
+A capture does not run torch's own body of the functions in REPLACEMENTS: it
+interprets the function given here in its place. These are written in plain
+Python over operations that can be recorded; `_C._regions` has the steps that
+only the recorder can do. Nothing here runs outside a capture.
+
+Whatever is not exactly right for a program calls `give_up`, which is a graph
+break at the program's own call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd.function import FunctionCtx, _SingleLevelFunction
+from torch.utils.checkpoint import noop_context_fn
+
+from framejit import _C
+
+_steps: Any = getattr(_C, "_regions")  # noqa: B009
+
+
+def _without_effects(function: Callable[..., Any], *args: Any) -> Any:
+    return function(*args)
+
+
+_without_effects._framejit_without_effects = True  # type: ignore[attr-defined]
+
+
+# ---- torch.autograd.Function
+
+
+class FunctionContext(FunctionCtx):
+    """The `ctx` of a captured function."""
+
+    needs_input_grad: tuple[bool, ...]
+
+    @property
+    def saved_tensors(self) -> tuple[Any, ...]:
+        return tuple(self.__dict__.get("to_save", ()))
+
+    @property
+    def saved_variables(self) -> tuple[Any, ...]:
+        return self.saved_tensors
+
+
+def _content(value: Any) -> Any:
+    if type(value) in (list, tuple, set):
+        return list(value)
+    if type(value) is dict:
+        return [*value.keys(), *value.values()]
+    return [value]
+
+
+def _run_gradient(cls: Any, ctx: Any, gradients: tuple[Any, ...]) -> Any:
+    """The backward of the function; it must leave what it was given alone."""
+    names = list(ctx.__dict__)
+    before = [_content(ctx.__dict__[name]) for name in names]
+    overridden = cls.backward is not torch.autograd.Function.backward
+    backward = cls.backward if overridden else cls.vjp
+    try:
+        found = _without_effects(backward, ctx, *gradients)
+    except Exception:
+        _steps.give_up("a gradient function that raises")
+    if list(ctx.__dict__) != names:
+        _steps.give_up("a backward that writes to its ctx")
+    for i in range(len(names)):
+        if not _steps.same(before[i], _content(ctx.__dict__[names[i]])):
+            _steps.give_up("a backward that writes to its ctx")
+    return found
+
+
+def _input_gradients(found: Any, args: tuple[Any, ...]) -> list[Any]:
+    """One gradient, or None, per tensor among the arguments."""
+    if not isinstance(found, tuple):
+        found = (found,)
+    gradients = []
+    for i in range(len(found)):
+        gradient = found[i]
+        if i < len(args) and isinstance(args[i], torch.Tensor):
+            if gradient is not None and not isinstance(gradient, torch.Tensor):
+                _steps.give_up("a gradient that is no tensor")
+            gradients.append(gradient if args[i].requires_grad else None)
+        elif gradient is not None:
+            _steps.give_up("a gradient for an argument that is no tensor")
+    if len(found) < len(args):
+        _steps.give_up("a backward that returns too few gradients")
+    return gradients
+
+
+def function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
+    """`torch.autograd.Function.apply`."""
+    with_setup = cls.setup_context is not _SingleLevelFunction.setup_context
+    if with_setup:
+        missing = _steps.argument_count(cls.forward) - len(args)
+        if missing > 0 and not kwargs:
+            args = args + (cls.forward.__defaults__ or ())[-missing:]
+    if kwargs:
+        _steps.give_up("keyword arguments of Function.apply")
+    needs = tuple(isinstance(a, torch.Tensor) and a.requires_grad for a in args)
+    ctx = FunctionContext()
+    ctx.needs_input_grad = needs
+    ctx.framejit_handle = _steps.handle()  # must not outlive the capture
+    with torch.no_grad():
+        if with_setup:
+            output = cls.forward(*args)
+            cls.setup_context(ctx, args, output)
+        else:
+            output = cls.forward(ctx, *args)
+    marks = ctx.__dict__
+    if "dirty_tensors" in marks:
+        _steps.give_up("ctx.mark_dirty")
+    if not marks.get("materialize_grads", True):
+        _steps.give_up("ctx.set_materialize_grads(False)")
+    single = not isinstance(output, tuple)
+    outputs = (output,) if single else output
+    results = [item for item in outputs if isinstance(item, torch.Tensor)]
+    if not (torch.is_grad_enabled() and any(needs)):
+        final = []
+        for item in outputs:
+            if isinstance(item, torch.Tensor) and any(item is a for a in args):
+                item = item.detach()
+            final.append(item)
+        return final[0] if single else tuple(final)
+    for i in range(len(results)):
+        for other in results[:i]:
+            if other is results[i]:
+                _steps.give_up("a forward that returns a tensor twice")
+    constant = marks.get("non_differentiable", ())
+    differentiable = [all(r is not c for c in constant) for r in results]
+    fresh = _steps.begin_gradient(tuple(results))
+    remaining = iter(fresh)
+    gradients = tuple(
+        next(remaining) if isinstance(item, torch.Tensor) else None for item in outputs
+    )
+    found = _run_gradient(cls, ctx, gradients)
+    wrapped = getattr(cls.backward, "__wrapped__", None)
+    once = wrapped is not None and cls.backward.__code__ is _ONCE
+    linked = _steps.function_gradient(
+        tuple(_input_gradients(found, args)),
+        tuple(a for a in args if isinstance(a, torch.Tensor)),
+        tuple(results),
+        tuple(differentiable),
+        once,
+        tuple(a for a in ctx.saved_tensors if a is not None),
+    )
+    remaining = iter(linked)
+    final = [
+        next(remaining) if isinstance(item, torch.Tensor) else item for item in outputs
+    ]
+    return final[0] if single else tuple(final)
+
+
+@torch.autograd.function.once_differentiable
+def _once(ctx: Any) -> None:
+    return None
+
+
+_ONCE = _once.__code__
+
+
+# ---- gradients computed inside the function
+
+
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return (value,) if isinstance(value, torch.Tensor) else tuple(value)
+
+
+def autograd_grad(
+    outputs: Any,
+    inputs: Any,
+    grad_outputs: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    only_inputs: bool = True,
+    allow_unused: bool | None = None,
+    is_grads_batched: bool = False,
+    materialize_grads: bool = False,
+) -> Any:
+    """`torch.autograd.grad`."""
+    if not only_inputs or is_grads_batched or materialize_grads:
+        _steps.give_up("an option of torch.autograd.grad")
+    if allow_unused is None:
+        allow_unused = False
+    if grad_outputs is not None:
+        grad_outputs = _tuple(grad_outputs)
+    return _steps.gradient(
+        _tuple(outputs),
+        _tuple(inputs),
+        grad_outputs,
+        retain_graph,
+        create_graph,
+        allow_unused,
+    )
+
+
+def _new_gradient(leaf: Any, gradient: Any) -> Any:
+    """Memory of its own, laid out like the leaf."""
+    if gradient.stride() == leaf.stride() or not _is_dense(leaf):
+        return gradient.clone()
+    return torch.empty_like(leaf).copy_(gradient)
+
+
+def _is_dense(tensor: Any) -> bool:
+    expected = 1
+    strides = tensor.stride()
+    dims = [(strides[i], n) for i, n in enumerate(tensor.shape) if n > 1]
+    for stride, size in sorted(dims):
+        if stride != expected:
+            return False
+        expected *= size
+    return True
+
+
+def autograd_backward(
+    tensors: Any,
+    grad_tensors: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    grad_variables: Any = None,
+    inputs: Any = None,
+) -> None:
+    """`torch.autograd.backward`: accumulates into `.grad` of the leaves."""
+    if create_graph or grad_variables is not None or inputs is not None:
+        _steps.give_up("an option of backward()")
+    tensors = _tuple(tensors)
+    if grad_tensors is not None:
+        grad_tensors = _tuple(grad_tensors)
+    leaves = _steps.leaves(tensors)
+    if not leaves:
+        _steps.give_up("a backward that reaches no leaf")
+    gradients = _steps.gradient(
+        tensors, leaves, grad_tensors, retain_graph, False, True
+    )
+    with torch.no_grad():
+        for leaf, gradient in zip(leaves, gradients, strict=True):
+            if gradient is None:
+                continue
+            before = leaf.grad
+            if before is None:
+                leaf.grad = _new_gradient(leaf, gradient)
+            else:
+                before.add_(gradient)
+
+
+def tensor_backward(
+    self: Any,
+    gradient: Any = None,
+    retain_graph: bool | None = None,
+    create_graph: bool = False,
+    inputs: Any = None,
+) -> None:
+    """`torch.Tensor.backward`."""
+    given = None if gradient is None else (gradient,)
+    autograd_backward((self,), given, retain_graph, create_graph, None, inputs)
+
+
+def tensor_register_hook(self: Any, hook: Any) -> Any:
+    """`torch.Tensor.register_hook` on a tensor the function computed."""
+    if not self.requires_grad:
+        _steps.give_up("a hook on a tensor that requires no gradient")
+    for leaf in _steps.leaves((self,)):
+        if leaf is self:
+            _steps.give_up("a hook on a leaf")
+    (fresh,) = _steps.begin_gradient((self,))
+    try:
+        found = _without_effects(hook, fresh)
+    except Exception:
+        _steps.give_up("a hook that raises")
+    if found is None:
+        found = fresh
+    elif not isinstance(found, torch.Tensor):
+        _steps.give_up("a hook that returns no tensor")
+    _steps.tensor_hook((found,), self)
+    return HookHandle()
+
+
+class HookHandle:
+    """Stands for torch's RemovableHandle while the capture lasts."""
+
+    def __init__(self) -> None:
+        self.handle = _steps.handle()
+
+    def remove(self) -> None:
+        _steps.give_up("removes a hook")
+
+
+# ---- torch.utils.checkpoint
+
+
+def checkpoint(
+    function: Any,
+    *args: Any,
+    use_reentrant: bool | None = None,
+    context_fn: Any = noop_context_fn,
+    determinism_check: str = "default",
+    debug: bool = False,
+    early_stop: bool = True,
+    **kwargs: Any,
+) -> Any:
+    """The results are those of the function; so are the gradients."""
+    preserve = kwargs.pop("preserve_rng_state", True)
+    if use_reentrant is not False or context_fn is not noop_context_fn:
+        _steps.give_up("checkpoint with use_reentrant or a context")
+    if debug or not preserve:
+        _steps.give_up("an option of checkpoint")
+    return function(*args, **kwargs)
+
+
+# ---- thread state
+
+
+def inference_enter(self: Any) -> None:
+    """`torch.inference_mode.__enter__`. It cannot be left by torch's own code,
+    so the object must not outlive the capture meanwhile."""
+    mode = bool(self.mode)
+    self._framejit_handle = _steps.handle()
+    self._framejit_before = _steps.switch_autograd(not mode, not mode, mode)
+
+
+def inference_exit(self: Any, *exception: Any) -> None:
+    """`torch.inference_mode.__exit__`."""
+    before = self._framejit_before
+    _steps.switch_autograd(before[0], before[1], before[2])
+    del self._framejit_handle
+    del self._framejit_before
+
+
+# ---- what leaves no trace in a graph
+
+
+def record_function_init(self: Any, name: str, args: str | None = None) -> None:
+    """`torch.profiler.record_function`: a compiled region is one range."""
+    self.name = name
+    self.args = args
+    # torch's own __exit__ then does nothing, should it run behind a break.
+    self.run_callbacks_on_exit = False
+    self.record = None
+
+
+def record_function_enter(self: Any) -> Any:
+    return self
+
+
+def record_function_exit(self: Any, *exception: Any) -> None:
+    return None
+
+
+def nothing(*unused: Any) -> None:
+    return None
+
+
+REPLACEMENTS: dict[str, Callable[..., Any]] = {
+    "torch.autograd.function.Function.apply": function_apply,
+    "torch.autograd.grad": autograd_grad,
+    "torch.autograd.backward": autograd_backward,
+    "torch._tensor.Tensor.backward": tensor_backward,
+    "torch._tensor.Tensor.register_hook": tensor_register_hook,
+    "torch.utils.checkpoint.checkpoint": checkpoint,
+    "torch.autograd.grad_mode.inference_mode.__enter__": inference_enter,
+    "torch.autograd.grad_mode.inference_mode.__exit__": inference_exit,
+    "torch.autograd.profiler.record_function.__init__": record_function_init,
+    "torch.autograd.profiler.record_function.__enter__": record_function_enter,
+    "torch.autograd.profiler.record_function.__exit__": record_function_exit,
+    "torch._dynamo.decorators.graph_break": nothing,
+}

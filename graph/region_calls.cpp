@@ -1,0 +1,327 @@
+#include "graph/region_calls.h"
+
+#include <c10/core/AutogradState.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <unordered_set>
+
+#include "frame_hook/frame_eval.h"
+#include "graph/block_runner.h"
+#include "graph/gradient_link.h"
+#include "graph/python_tensor.h"
+#include "graph/sym_node.h"
+#include "graph/sym_objects.h"
+#include "graph/tensor_check.h"
+
+namespace framejit::graph {
+
+namespace {
+
+using torch::autograd::Node;
+
+PyObject* outside(PyObject*, PyObject*) {
+  PyErr_SetString(PyExc_RuntimeError, "only for captured code");
+  return nullptr;
+}
+
+// X(name): a function here, by the name it has in Python.
+#define FJ_REGION_CALLS(X) \
+  X(give_up)               \
+  X(begin_gradient)        \
+  X(function_gradient)     \
+  X(tensor_hook)           \
+  X(leaves)                \
+  X(gradient)              \
+  X(handle)                \
+  X(same)                  \
+  X(argument_count)        \
+  X(switch_autograd)
+
+PyMethodDef kMethods[] = {
+#define X(name) {#name, outside, METH_VARARGS, nullptr},
+    FJ_REGION_CALLS(X)
+#undef X
+        {nullptr, nullptr, 0, nullptr}};
+
+PyModuleDef kModule = {PyModuleDef_HEAD_INIT,
+                       "framejit._C._regions",
+                       "Steps of framejit/_regions.py.",
+                       -1,
+                       kMethods,
+                       nullptr,
+                       nullptr,
+                       nullptr,
+                       nullptr};
+
+using Objects = std::vector<PyObject*>;
+
+Objects items_of(PyObject* sequence) {
+  Objects items;
+  FJ_CHECK(PyTuple_Check(sequence) || PyList_Check(sequence));
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(sequence); ++i)
+    items.push_back(PySequence_Fast_GET_ITEM(sequence, i));
+  return items;
+}
+
+Ref tuple_of(const std::vector<Ref>& items) {
+  Ref tuple = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(items.size())));
+  FJ_CHECK(tuple, "no memory");
+  for (size_t i = 0; i < items.size(); ++i)
+    PyTuple_SET_ITEM(tuple.get(), i, items[i].new_reference());
+  return tuple;
+}
+
+Break refuse(const Recorder& recorder, std::string why) {
+  return Break{BreakReason::kUnknownTorchCallee, std::move(why),
+               recorder.span()};
+}
+
+Result<Ref> give_up(Recorder& recorder, const Objects& args) {
+  const char* text = PyUnicode_AsUTF8(args.at(0));
+  if (!text) PyErr_Clear();
+  return refuse(recorder, text ? text : "");
+}
+
+// begin_gradient(results) -> stand-ins of their gradients
+Result<Ref> begin_gradient(Recorder& recorder, const Objects& args) {
+  if (recorder.in_block())
+    return refuse(recorder, "a gradient function inside another one");
+  FJ_TRY(std::vector<Ref> made, recorder.begin_block(items_of(args.at(0))));
+  return tuple_of(made);
+}
+
+// What is the same for both kinds: the captured graph, and the tensors and
+// symbols that a call of the link gets behind its own arguments.
+struct Ended {
+  GradientCode code;
+  std::vector<Ref> extra;
+};
+
+Result<Ended> end_gradient(Recorder& recorder, PyObject* gradients,
+                           const Objects& saved, bool once) {
+  FJ_TRY(Recorder::Block block, recorder.end_block(items_of(gradients)));
+  // Only a second differentiation would see it.
+  if (block.switches_grad_mode && !once)
+    return refuse(recorder, "a gradient function that switches the grad mode");
+  if (block.graph->uses_random)
+    return refuse(recorder, "random numbers in a gradient function");
+  Ended ended;
+  ended.code.num_captured = block.captured.size();
+  ended.extra = std::move(block.captured);
+  for (const Ref& tensor : ended.extra)
+    ended.code.saved.push_back(
+        std::count(saved.begin(), saved.end(), tensor.get()) > 0);
+  for (const Expr& symbol : symbol_inputs(*block.graph))
+    ended.extra.push_back(sym_int_object(to_sym_int(symbol)));
+  ended.code.graph = std::move(block.graph);
+  return ended;
+}
+
+// function_gradient(gradients, inputs, results, differentiable, once, saved)
+Result<Ref> function_gradient(Recorder& recorder, const Objects& args) {
+  bool once = args.at(4) == Py_True;
+  FJ_TRY(Ended ended,
+         end_gradient(recorder, args.at(0), items_of(args.at(5)), once));
+  Objects given = items_of(args.at(1));
+  Objects results = items_of(args.at(2));
+  ended.code.num_inputs = given.size();
+  ended.code.num_results = results.size();
+  for (PyObject* flag : items_of(args.at(3)))
+    ended.code.differentiable.push_back(flag == Py_True);
+  ended.code.once = once;
+  given.insert(given.end(), results.begin(), results.end());
+  for (const Ref& extra : ended.extra) given.push_back(extra.get());
+  Ref link = make_function_gradient(std::move(ended.code));
+  return recorder.record_always(link.get(), given);
+}
+
+// tensor_hook(gradients, tensor)
+Result<Ref> tensor_hook(Recorder& recorder, const Objects& args) {
+  FJ_TRY(Ended ended, end_gradient(recorder, args.at(0), {}, false));
+  Objects given{args.at(1)};
+  for (const Ref& extra : ended.extra) {
+    // The tensor would keep itself alive.
+    if (extra.get() == args.at(1))
+      return refuse(recorder, "a hook that uses its own tensor");
+    given.push_back(extra.get());
+  }
+  Ref link = make_tensor_hook(std::move(ended.code));
+  return recorder.record_always(link.get(), given);
+}
+
+// ---- the history of stand-ins
+
+const Source* attribute_of(Recorder& recorder, const Source* tensor,
+                           const char* name) {
+  Ref key = Ref::steal(PyUnicode_InternFromString(name));
+  FJ_CHECK(key, "no memory");
+  return recorder.guards()->sources().make(SourceKind::kGetSet, tensor,
+                                           key.get());
+}
+
+// A leaf that an input stands for must be one in the program, too, and have no
+// hooks: those would run in the gradient that is captured.
+Status check_leaf(Recorder& recorder, PyObject* stand_in) {
+  Recorder::Entry* entry = recorder.find(stand_in);
+  if (!entry || !entry->source)
+    return refuse(recorder, "a gradient for a leaf made in the function");
+  const at::Tensor& real = unpack_tensor(entry->real.get());
+  if (!real.is_leaf())
+    return refuse(recorder,
+                  "a gradient with inputs that have a history of their own");
+  GuardSet& guards = *recorder.guards();
+  guards.add(GuardKind::kIs, attribute_of(recorder, entry->source, "is_leaf"),
+             Py_True);
+  for (const char* name : {"_backward_hooks", "_post_accumulate_grad_hooks"}) {
+    Ref hooks = Ref::steal(PyObject_GetAttrString(entry->real.get(), name));
+    if (!hooks) return Status::raised();
+    if (hooks.get() != Py_None)
+      return refuse(recorder, "a gradient of a tensor with hooks");
+    guards.add(GuardKind::kIs, attribute_of(recorder, entry->source, name),
+               Py_None);
+  }
+  return ok_status();
+}
+
+// The inputs that the tensors were computed from with gradient, in the order
+// the capture met them.
+Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
+                                           const Objects& tensors) {
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> open;
+  std::unordered_set<const at::TensorImpl*> variables;
+  auto visit = [&](Node* node) {
+    if (node && seen.insert(node).second) open.push_back(node);
+  };
+  for (PyObject* object : tensors) {
+    if (!is_tensor_object(object))
+      return refuse(recorder, "a gradient of something that is no tensor");
+    visit(torch::autograd::impl::gradient_edge(unpack_tensor(object))
+              .function.get());
+  }
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
+      variables.insert(leaf->variable.unsafeGetTensorImpl());
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+  std::vector<PyObject*> leaves;
+  for (PyObject* input : recorder.inputs()) {
+    const at::Tensor& tensor = unpack_tensor(input);
+    if (variables.erase(tensor.unsafeGetTensorImpl()) == 0) continue;
+    FJ_CHECK_OK(check_leaf(recorder, input));
+    leaves.push_back(input);
+  }
+  if (!variables.empty())
+    return refuse(recorder, "a gradient for a leaf made in the function");
+  return leaves;
+}
+
+Result<Ref> leaves(Recorder& recorder, const Objects& args) {
+  FJ_TRY(Objects found, find_leaves(recorder, items_of(args.at(0))));
+  std::vector<Ref> refs;
+  for (PyObject* leaf : found) refs.push_back(Ref::borrow(leaf));
+  return tuple_of(refs);
+}
+
+// The engine must run on this thread, which is the one that traces.
+class SingleThreaded {
+ public:
+  SingleThreaded()
+      : before_(
+            c10::AutogradState::get_tls_state().get_multithreading_enabled()) {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(false);
+  }
+  ~SingleThreaded() {
+    c10::AutogradState::get_tls_state().set_multithreading_enabled(before_);
+  }
+
+ private:
+  bool before_;
+};
+
+// gradient(outputs, inputs, grad_outputs, retain_graph, create_graph,
+//          allow_unused) -> what torch.autograd.grad gives
+Result<Ref> gradient(Recorder& recorder, const Objects& args) {
+  FJ_TRY(Objects reached, find_leaves(recorder, items_of(args.at(0))));
+  (void)reached;
+  Ref function;
+  {
+    PauseHook pause;
+    Ref module = Ref::steal(PyImport_ImportModule("torch.autograd"));
+    if (!module) return Result<Ref>::raised();
+    function = Ref::steal(PyObject_GetAttrString(module.get(), "grad"));
+    if (!function) return Result<Ref>::raised();
+  }
+  Ref names = Ref::steal(Py_BuildValue("(ssss)", "grad_outputs", "retain_graph",
+                                       "create_graph", "allow_unused"));
+  if (!names) return Result<Ref>::raised();
+  SingleThreaded single;
+  return recorder.record_call(function.get(), args, names.get());
+}
+
+// An object that must not outlive the capture: nothing can rebuild it.
+Result<Ref> handle(Recorder&, const Objects&) {
+  static char place;
+  return from_api(PyCapsule_New(&place, "framejit.handle", nullptr));
+}
+
+// argument_count(function): its positional parameters.
+Result<Ref> argument_count(Recorder& recorder, const Objects& args) {
+  if (!PyFunction_Check(args.at(0)))
+    return refuse(recorder, "a forward that is no Python function");
+  auto* function = reinterpret_cast<PyFunctionObject*>(args.at(0));
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  return from_api(PyLong_FromLong(code->co_argcount));
+}
+
+// same(a, b): do two lists hold the same objects?
+Result<Ref> same(Recorder&, const Objects& args) {
+  return Ref::borrow(items_of(args.at(0)) == items_of(args.at(1)) ? Py_True
+                                                                  : Py_False);
+}
+
+// switch_autograd(grad_mode, forward_grad_mode, inference_mode) -> the same
+// three before.
+Result<Ref> switch_autograd(Recorder& recorder, const Objects& args) {
+  AmbientState before = AmbientState::now();
+  FJ_TRY(Ref done, recorder.record_state_write(autograd_state_setter(), args));
+  (void)done;
+  auto flag = [](bool value) { return value ? Py_True : Py_False; };
+  return from_api(PyTuple_Pack(3, flag(before.grad_mode),
+                               flag(before.forward_grad_mode),
+                               flag(before.inference_mode)));
+}
+
+using Handler = Result<Ref> (*)(Recorder&, const Objects&);
+constexpr Handler kHandlers[] = {
+#define X(name) name,
+    FJ_REGION_CALLS(X)
+#undef X
+};
+
+// -1: none of them.
+int index_of(PyObject* callable) {
+  if (!PyCFunction_Check(callable)) return -1;
+  PyMethodDef* method = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
+  if (method < kMethods || method >= kMethods + std::size(kHandlers)) return -1;
+  return static_cast<int>(method - kMethods);
+}
+
+}  // namespace
+
+Ref region_module() { return Ref::steal(PyModule_Create(&kModule)); }
+
+bool is_region_call(PyObject* callable) { return index_of(callable) >= 0; }
+
+Result<Ref> call_region(Recorder& recorder, PyObject* callable,
+                        const std::vector<PyObject*>& args) {
+  int index = index_of(callable);
+  FJ_CHECK(index >= 0, "not a region call");
+  return kHandlers[index](recorder, args);
+}
+
+}  // namespace framejit::graph
