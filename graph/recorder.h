@@ -31,7 +31,7 @@ class Recorder final : public TraceSession {
     Ref real;                        // the input tensor
     // After its sizes changed in place (unsqueeze_): the value with the new.
     Value* current = nullptr;
-    int block = 0;                   // 0: the graph itself
+    int block = 0;  // 0: the graph itself
   };
   // Null: unknown tensor.
   Entry* find(PyObject* stand_in);

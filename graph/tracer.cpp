@@ -24,6 +24,7 @@
 #include "graph/tensor_attributes.h"
 #include "graph/tensor_check.h"
 #include "graph/tensor_constructors.h"
+#include "graph/tensor_scale.h"
 #include "graph/tensor_writes.h"
 #include "graph/thread_state.h"
 
@@ -351,6 +352,9 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
   if (!descriptor) return Result<Ref>::raised();
   std::vector<PyObject*> with_self{self.get()};
   with_self.insert(with_self.end(), args.begin(), args.end());
+  FJ_TRY(Ref scaled,
+         record_with_tensor_scale(*recorder_, name, with_self, kwnames));
+  if (scaled) return scaled;
   return recorder_->record_call(descriptor.get(), with_self, kwnames, name);
 }
 
