@@ -218,7 +218,9 @@ Ref written_grad(Recorder& recorder, PyObject* stand_in) {
 
 Result<bool> write_attribute(Recorder& recorder, PyObject* stand_in,
                              PyObject* name, PyObject* value) {
-  if (!recorder.find(stand_in)) return unsupported_write(recorder, name);
+  // A gradient function runs later, and perhaps not at all.
+  if (!recorder.find(stand_in) || recorder.in_block())
+    return unsupported_write(recorder, name);
   if (is_text(name, "grad")) {
     return write_grad(recorder, stand_in, name, value ? value : Py_None);
   }
@@ -284,6 +286,12 @@ Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
     return recorder.record_call(method.descriptor.get(), method.args, nullptr,
                                 "as_strided");
   }
+  bool changes_history = method.name == "requires_grad_" ||
+                         method.name == "retain_grad" ||
+                         method.name == "detach_";
+  if (changes_history && recorder.in_block())
+    return internals(recorder,
+                     std::string(method.name) + " in a gradient function");
   if (method.name == "requires_grad_")
     return call_requires_grad(recorder, method, kwnames);
   if (method.name == "retain_grad" && method.args.size() == 1) {
