@@ -425,6 +425,8 @@ MetaRule find_meta_rule(const std::string& name) {
       {"aten::index_put", masked_put},
       {"aten::index_fill.int_Scalar", same_type_unary},
       {"aten::index_fill_.int_Scalar", in_place},
+      {"aten::index_fill.int_Tensor", same_type_unary},
+      {"aten::index_fill_.int_Tensor", in_place},
       {"aten::mish_backward", gradient_and_self},
       {"aten::multi_margin_loss_backward", contiguous_like_second},
       {"aten::multilabel_margin_loss_backward", contiguous_like_second},
