@@ -160,6 +160,61 @@ def cache_dies_with_code():
     return None if ref() is None else "kept alive"
 
 
+def instrumented_code():
+    """What CPython makes of code as it runs - specialised instructions, those
+    that report to sys.monitoring, tracing - does not show in what is decoded."""
+
+    def g(a, *rest, k=0):
+        return a + k
+
+    def f(n, values):
+        total = 0
+        for v in values:
+            if v is None:
+                continue
+            total += g(v, k=1)
+            total = total if v else g(*values, **{"k": 2})
+        while n > 0:
+            n -= 1
+        return f"{total}", [x for x in values if x], n
+
+    def shape(code):
+        return [op[:3] + op[4:] for op in fj.decode(code)]
+
+    plain = [shape(c) for c in (f.__code__, g.__code__)]
+    copies = [f.__code__.replace(), g.__code__.replace()]
+    f.__code__, g.__code__ = copies
+    for _ in range(200):
+        f(3, [1, 2, None, 0])
+    # Decoded for the first time while they are specialised and instrumented.
+    seen = []
+    if VERSION >= (3, 12):
+        monitoring = sys.monitoring
+        monitoring.use_tool_id(3, "fj")
+        names = "LINE INSTRUCTION CALL JUMP BRANCH PY_START PY_RETURN".split()
+        events = [getattr(monitoring.events, name) for name in names]
+        for event in events:
+            monitoring.register_callback(3, event, lambda *a: seen.append(1))
+        for code in copies:
+            monitoring.set_local_events(3, code, sum(events))
+    else:
+        sys.settrace(lambda *a: seen.append(1))
+    try:
+        f(3, [1, 2, None, 0])
+    finally:
+        if VERSION < (3, 12):
+            sys.settrace(None)
+    raw = [c._co_code_adaptive != c.co_code for c in copies]
+    got = [shape(c) for c in copies]
+    if VERSION >= (3, 12):
+        for code in copies:
+            monitoring.set_local_events(3, code, 0)
+        monitoring.free_tool_id(3)
+    if not seen or not all(raw):
+        return f"nothing was instrumented: {len(seen)} {raw}"
+    return None if got == plain else "decoded differently"
+
+
 def malformed_code():
     def f():
         return 1

@@ -23,6 +23,10 @@ TEST(Decoder, CacheDiesWithTheCode) {
   EXPECT_EQ(run_python_test("decoder_checks.py", "cache_dies_with_code"), "");
 }
 
+TEST(Decoder, InstrumentedCodeDecodesAsPlain) {
+  EXPECT_EQ(run_python_test("decoder_checks.py", "instrumented_code"), "");
+}
+
 TEST(Decoder, MalformedCodeIsABreak) {
   EXPECT_EQ(run_python_test("decoder_checks.py", "malformed_code"), "");
 }
