@@ -384,3 +384,78 @@ def f(x, n):
         else:
             total += 100
     return x + total, total
+
+# ==== for targets of every form
+# args: ([(1, (2, 3)), (4, (5, 6))],)
+class A:
+    pass
+
+def f(pairs):
+    a, d, l, out = A(), {}, [0, 0], []
+    for a.x, (d["k"], l[0]) in pairs:
+        out.append((a.x, d["k"], l[0]))
+    for i, (x, *rest) in enumerate([(1, 2, 3), (4,)]):
+        out.append((i, x, rest))
+    for l[1] in range(3):
+        pass
+    return out, a.x, d, l, i
+
+# ==== loops that change what they go over
+# args: ([1, 2, 3], {"a": 1})
+def f(values, d):
+    out = []
+    for v in values:
+        out.append(v)
+        if len(values) < 5:
+            values.append(v * 10)
+    for v in values[:]:
+        values.remove(v)
+    try:
+        for k in d:
+            d["new"] = 1
+    except RuntimeError as e:
+        out.append(str(e))
+    return out, values, d
+
+# ==== while with a walrus and try
+# args: ([3, 2, 1, 0],)
+def f(values):
+    out = []
+    while (v := values.pop()) is not None:
+        try:
+            out.append(6 / v)
+        except ZeroDivisionError:
+            continue
+        else:
+            if v == 3:
+                break
+    else:
+        out.append("never")
+    return out, v
+
+# ==== early returns out of nested loops
+# args: (3,)
+# args: (9,)
+def f(n):
+    for i in range(4):
+        for j in range(4):
+            for k in range(4):
+                if i + j + k == n:
+                    return i, j, k
+    return "none"
+
+# ==== match with nested or-patterns and guards that write
+# args: ([("a", 1), ("b", [2, 3]), ("c", {"x": 5, "y": 6}), 7],)
+def f(items):
+    seen, out = [], []
+    for item in items:
+        match item:
+            case ("a" | "z", int(n)) if seen.append(n) or n > 0:
+                out.append(n)
+            case (str(name), [first, *rest]):
+                out.append((name, first, rest))
+            case (name, {"x": x, **others}):
+                out.append((name, x, others))
+            case int() | float() as number:
+                out.append(number)
+    return seen, out

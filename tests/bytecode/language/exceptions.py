@@ -497,3 +497,155 @@ def f(values):
         else:
             out.append("else")
     return out
+
+# ==== raise inside finally and except
+# args: (0,)
+# args: (1,)
+def f(v):
+    try:
+        try:
+            try:
+                raise ValueError("first")
+            finally:
+                if v:
+                    raise KeyError("from finally")
+        except ValueError:
+            raise TypeError("from except")
+    except Exception as e:
+        chain = []
+        while e is not None:
+            chain.append((type(e).__name__, str(e)))
+            e = e.__context__
+        return chain
+
+# ==== except with a tuple in a variable
+# args: (KeyError,)
+def f(extra):
+    kinds = (ValueError, extra)
+    out = []
+    for text in ("v", "k", "t"):
+        try:
+            if text == "v":
+                raise ValueError(text)
+            if text == "k":
+                raise KeyError(text)
+            raise TypeError(text)
+        except kinds as e:
+            out.append(type(e).__name__)
+        except TypeError:
+            out.append("other")
+    return out
+
+# ==== finally with return, break and continue inside
+# args: (0,)
+# args: (1,)
+# args: (2,)
+def f(how):
+    out = []
+    for i in range(3):
+        try:
+            if i == 1:
+                raise ValueError(i)
+            out.append(i)
+        finally:
+            if how == 0:
+                continue
+            if how == 1 and i == 1:
+                break
+            if how == 2 and i == 1:
+                return "swallowed", out
+    return out
+
+# ==== parenthesised with and manager that returns a tensor
+# args: (fake.tensor([1], [3.]),)
+log = []
+class Scope:
+    depth = 0
+    def __init__(self, x):
+        self.x = x
+    def __enter__(self):
+        Scope.depth += 1
+        return self.x * Scope.depth
+    def __exit__(self, *e):
+        Scope.depth -= 1
+        log.append(Scope.depth)
+
+def f(x):
+    with (
+        Scope(x) as a,
+        Scope(a + 1.0) as b,
+        Scope(b) as (c),
+    ):
+        y = a + b + c
+    return y, Scope.depth
+
+# ==== with and generators that fail in their cleanup
+# args: ()
+import contextlib
+log = []
+@contextlib.contextmanager
+def once(tag):
+    try:
+        yield tag
+    finally:
+        log.append(tag)
+
+def f():
+    out = []
+    try:
+        with once("a"), once("b"):
+            raise KeyError("inside")
+    except KeyError as e:
+        out.append(str(e))
+    with once("c") as c:
+        out.append(c)
+    for i in range(2):
+        with once(i):
+            if i == 0:
+                continue
+            return out, list(log)
+
+# ==== AttributeError of a missing attribute and its default
+# args: ()
+class A:
+    x = 1
+    def __getattr__(self, name):
+        if name == "lazy":
+            self.lazy = 5
+            return self.lazy
+        raise AttributeError(f"no {name}")
+
+def f():
+    a = A()
+    out = [getattr(a, "y", "default"), hasattr(a, "lazy"), a.lazy, vars(a)]
+    try:
+        a.z
+    except AttributeError as e:
+        out.append(str(e))
+    return out
+
+# ==== assertion with a message that is computed
+# args: (0,)
+# args: (5,)
+def f(n):
+    try:
+        assert n > 3, f"{n} is too small"
+        assert isinstance(n, int), n
+    except AssertionError as e:
+        return str(e), e.args
+    return "passed"
+
+# ==== StopIteration out of next
+# args: ([1],)
+def f(values):
+    it = iter(values)
+    out = [next(it)]
+    try:
+        next(it)
+    except StopIteration as e:
+        out.append(repr(e.value))
+    try:
+        raise StopIteration("mine")
+    except StopIteration as e:
+        out.append(e.value)
+    return out

@@ -367,3 +367,70 @@ def f(x, n):
     g = lambda a, b=n, *c, k=4, **d: (a, b, c, k, sorted(d))
     h = lambda: x * n
     return g(1), g(1, 2, 3, k=5, z=6), h(), (lambda v: v + 1)(n), sorted([3, 1, 2], key=lambda v: -v)
+
+# ==== subscripts with stars and tuples
+# args: ((1, 2),)
+class K:
+    def __getitem__(self, key):
+        return key
+
+def f(t):
+    k = K()
+    return k[1, 2], k[*t], k[0, *t, 3], k[1:2, ...], k[:, None], k[t], k[()]
+
+# ==== augmented assignment reads its target once
+# args: ({"k": 1},)
+log = []
+def t(v):
+    log.append(v)
+    return v
+
+class A:
+    n = 1
+
+def f(d):
+    a = A()
+    t(a).n += t(2)
+    t(d)["k"] += t(3)
+    l = [1, 2, 3]
+    l[t(1)] *= t(5)
+    l[t(0):t(1)] += [t(9)]
+    A.n += 10
+    return a.n, d, l, A.n
+
+# ==== nested comprehensions with conditions
+# args: ([[1, 2], [3, 4]],)
+def f(rows):
+    flat = [v for row in rows for v in row if v % 2 == 0 if v > 1]
+    turned = [[row[i] for row in rows] for i in range(2)]
+    table = {i: {j: rows[i][j] for j in range(2) if j >= i} for i in range(2)}
+    sets = sorted({v for row in rows for v in {*row}})
+    calls = [g() for g in [lambda r=r: sum(r) for r in rows]]
+    late = [g() for g in [lambda: r for r in rows]]
+    return flat, turned, table, sets, calls, late
+
+# ==== comprehension that shadows arguments and cells
+# args: (1, 2)
+def f(a, b):
+    get = lambda: (a, b)
+    x = [a for a in range(3)]
+    y = {b: a for b in range(2)}
+    z = [[b for b in range(a)] for a in range(3)]
+    w = [(lambda: a)() for a in "pq"]
+    return a, b, x, y, z, w, get()
+
+# ==== conditional expressions with calls and awkward values
+# args: (0.0, "", [0])
+def f(a, b, c):
+    return a or b or c, a and b and c, [a, b, c][bool(c)], (not a) + (not b) + (not c), None or 0 or "" or ()
+
+# ==== integers of every size
+# args: (2**70, -7, True)
+def f(big, n, flag):
+    return big + 1, big * big % 97, n // 2, n % 3, -n ** 2, (-n) ** 0.5, flag + 1, flag & True, big >> 60, 1 << 80, ~flag
+
+# ==== strings
+# args: ("Hello, World", 3)
+def f(s, n):
+    parts = [p.strip().lower() for p in s.split(",")]
+    return parts, s[::2], s[-n:], s * n, "lo" in s, s.find("o"), "{:>8}|{:<{}}".format(parts[0], parts[1], n + 5), s.replace("l", "L", 1), "%s-%03d" % (s[0], n), s < "I", s.partition(",")[2]

@@ -601,3 +601,142 @@ def f(n):
         state = dict(state)
         return state["n"]
     return bump(), bump(), state
+
+# ==== mutable defaults and late binding
+# args: (1,)
+def g(v, seen=[]):
+    seen.append(v)
+    return list(seen)
+
+def f(n):
+    def h(v, memo={}):
+        memo[v] = memo.get(v, 0) + 1
+        return dict(memo)
+    return g(n), g(n + 1), h(1), h(1)
+
+# ==== three levels of closures
+# args: (fake.tensor([1], [1.]), 2)
+def f(x, n):
+    a = n
+    def one():
+        b = a + 1
+        def two():
+            nonlocal b
+            b += 1
+            def three(v):
+                nonlocal b
+                b += a
+                return v * b
+            return three
+        return two(), lambda: b
+    three, get = one()
+    y = three(x)
+    a = 100
+    return y, get(), three(x), get()
+
+# ==== recursion through a closure and mutual recursion
+# args: (6,)
+def f(n):
+    def even(k):
+        return True if k == 0 else odd(k - 1)
+    def odd(k):
+        return False if k == 0 else even(k - 1)
+    fact = lambda k: 1 if k < 2 else k * fact(k - 1)
+    return even(n), odd(n), fact(n)
+
+# ==== a generator that recurses
+# args: ([1, [2, [3, []], 4]],)
+def walk(tree):
+    for node in tree:
+        if isinstance(node, list):
+            yield from walk(node)
+        else:
+            yield node
+
+def f(tree):
+    return list(walk(tree)), sum(walk(tree))
+
+# ==== generators as pipelines
+# args: (fake.tensor([1], [1.]), 4)
+def numbers(n):
+    i = 0
+    while i < n:
+        received = yield i
+        i = received if received is not None else i + 1
+
+def scaled(source, x):
+    for v in source:
+        yield x * v
+
+def pairs(source):
+    while True:
+        try:
+            yield next(source), next(source)
+        except StopIteration:
+            return "exhausted"
+
+def f(x, n):
+    g = numbers(n)
+    first = next(g), g.send(3)
+    total = x
+    for a, b in pairs(scaled(numbers(n), x)):
+        total = total + a * b
+    return first, total
+
+# ==== an object with a generator as __iter__
+# args: (3,)
+class Tree:
+    def __init__(self, *children):
+        self.children = children
+    def __iter__(self):
+        yield self
+        for child in self.children:
+            yield from child
+    def __len__(self):
+        return sum(1 for _ in self)
+
+def f(n):
+    t = Tree(Tree(), Tree(Tree(), Tree()))
+    a, *b = t
+    return len(t), len(list(t)), a is t, len(b) + n, t in t
+
+# ==== keyword arguments keep their order
+# args: ({"z": 1, "a": 2},)
+def g(**kw):
+    return list(kw)
+
+def f(d):
+    return g(b=1, **d, c=3), g(**d, **{"q": 1}), g(**{}, x=0), dict(y=1, **d)
+
+# ==== calls through every kind of callable
+# args: (fake.tensor([1], [2.]), 3)
+import functools, operator
+class C:
+    def __init__(self, n):
+        self.n = n
+    def __call__(self, v, *, k=1):
+        return v * self.n + k
+    @classmethod
+    def make(cls, n):
+        return cls(n)
+    @staticmethod
+    def twice(v):
+        return v * 2
+
+def plain(v):
+    return v - 1.0
+
+def f(x, n):
+    fs = [C(n), C.make(2), C.twice, C(1).twice, plain, lambda v: v, functools.partial(plain), C(5).__call__, operator.neg]
+    return [g(x) for g in fs], C(2)(x, k=n), map(plain, [x]).__next__()
+
+# ==== locals in a closure
+# args: (3,)
+# expect: FJ201
+def outer():
+    free = 5
+    def f(n):
+        a = free + n
+        return sorted(locals().items())
+    return f
+f = outer()

@@ -257,8 +257,8 @@ class Base:
 def f(n):
     m = n + 1
     class Local(Base, tag=n):
-        m = m
-        values = [i for i in range(m)]
+        k = m
+        values = [i for i in range(3)]
         pairs = {k: v for k, v in zip("ab", values)}
         a: int = 5
         if n > 1:
@@ -268,7 +268,7 @@ def f(n):
         del i
         def hello(self):
             return super().hello(), __class__.__name__, n
-    return Local().hello(), Local.m, Local.values, Local.pairs, Local.tag, Local.big, Local.last
+    return Local().hello(), Local.k, Local.values, Local.pairs, Local.tag, Local.big, Local.last
 
 # ==== class statement that reads names of every scope
 # args: (2,)
@@ -278,17 +278,24 @@ def f(n):
     free = "free"
     class A:
         global scope
-        free = free
-        n = n
+        own = free
+        k = n
         size = len("abc")
         def get(self):
             return free, scope
     class B(A):
-        n = A.n * 2
+        k = A.k * 2
         scope = scope
+        n = "own n"
+        size = n
         class Inner:
             deep = n
-    return A.free, A.n, A.size, A().get(), B.n, B.scope, B.Inner.deep
+        try:
+            unknown_name
+        except NameError as e:
+            text = str(e)
+        del n
+    return A.own, A.k, A.size, A().get(), B.k, B.scope, B.size, B.Inner.deep, B.text, hasattr(B, "n")
 
 # ==== metaclass
 # args: ()
@@ -423,3 +430,139 @@ def f(n):
     r = dict(locals())
     r.pop("b")
     return sorted(r.items())
+
+# ==== reflected and in-place operators of subclasses
+# args: (2,)
+class A:
+    def __init__(self, n):
+        self.n = n
+    def __add__(self, o):
+        return "A+", self.n
+    def __radd__(self, o):
+        return "A r", self.n
+    def __mul__(self, o):
+        return NotImplemented
+    def __eq__(self, o):
+        return NotImplemented
+    def __lt__(self, o):
+        return NotImplemented
+    def __gt__(self, o):
+        return "gt"
+
+class B(A):
+    def __radd__(self, o):
+        return "B r", self.n
+    def __rmul__(self, o):
+        return "B rmul"
+    def __iadd__(self, o):
+        self.n += 100
+        return self
+
+def f(n):
+    a, b = A(n), B(n + 1)
+    out = [a + b, b + a, 1 + a, a + 1, a * b, a == b, a != b, a < b]
+    c = b
+    c += 1
+    out.append((c is b, b.n))
+    try:
+        a * 2
+    except TypeError as e:
+        out.append(str(e))
+    try:
+        a <= b
+    except TypeError as e:
+        out.append(str(e))
+    return out
+
+# ==== multiple inheritance and the order of super
+# args: (fake.tensor([1], [1.]),)
+class Base:
+    def go(self, x, trace):
+        trace.append("Base")
+        return x
+
+class Left(Base):
+    def go(self, x, trace):
+        trace.append("Left")
+        return super().go(x + 1.0, trace)
+
+class Right(Base):
+    def go(self, x, trace):
+        trace.append("Right")
+        return super().go(x * 2.0, trace)
+
+class Both(Left, Right):
+    def go(self, x, trace):
+        trace.append("Both")
+        return super().go(x, trace)
+
+def f(x):
+    trace = []
+    y = Both().go(x, trace)
+    return y, trace, [c.__name__ for c in Both.__mro__]
+
+# ==== properties, class attributes and instance dicts
+# args: (3,)
+class P:
+    count = 0
+    def __init__(self, n):
+        self._n = n
+        P.count += 1
+        type(self).last = n
+    @property
+    def n(self):
+        return self._n
+    @n.setter
+    def n(self, v):
+        if v < 0:
+            raise ValueError("negative")
+        self._n = v
+
+def f(k):
+    p, q = P(k), P(k + 1)
+    p.n += 5
+    out = [p.n, q.n, P.count, P.last]
+    try:
+        p.n = -1
+    except ValueError as e:
+        out.append(str(e))
+    p.__dict__["n"] = "hidden"
+    out.append(p.n)
+    return out, sorted(vars(p))
+
+# ==== objects with slots and inheritance
+# args: (2,)
+class S:
+    __slots__ = ("a",)
+
+class T(S):
+    __slots__ = ("b", "__dict__")
+
+def f(n):
+    t = T()
+    t.a, t.b, t.c = n, n + 1, n + 2
+    t.a *= 10
+    out = [t.a, t.b, t.c, vars(t), hasattr(t, "d")]
+    del t.a
+    try:
+        t.a
+    except AttributeError as e:
+        out.append(str(e))
+    return out
+
+# ==== static data of a class used as a namespace
+# args: (fake.tensor([1], [1.]),)
+class Config:
+    scale = 2.0
+    names = ["a", "b"]
+    class Inner:
+        shift = 1.0
+    @staticmethod
+    def apply(x):
+        return x * Config.scale + Config.Inner.shift
+
+def f(x):
+    for name in Config.names:
+        x = Config.apply(x)
+    Config.scale = 3.0
+    return Config.apply(x), len(Config.names)
