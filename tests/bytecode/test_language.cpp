@@ -136,6 +136,7 @@ TEST_P(LanguageTest, CompiledAndCalledAgain) {
       EXPECT_EQ(hook_installs(), 0);
     }
   }
+  if (language_programs(GetParam()).empty()) return;  // of later versions
   EXPECT_GT(compiler.captures, 0);
 }
 
@@ -170,6 +171,7 @@ constexpr NotInterpreted kNotInterpreted[] = {
     {"BEFORE_ASYNC_WITH", "coroutines, which run natively"},
     {"ASYNC_GEN_WRAP", "async generators, which run natively"},
     {"END_FOR", "FOR_ITER ends behind it"},
+    {"PREP_RERAISE_STAR", "CHECK_EG_MATCH before it breaks"},
     {"RESERVED", "no instruction"},
     {"INTERPRETER_EXIT", "CPython's own trampoline"},
     {"EXIT_INIT_CHECK", "CPython's own trampoline"},

@@ -156,10 +156,19 @@ def f(a, values):
         r.append("out")
     while a is not None:
         a = None
+    n = 0
+    while a is None:
+        n += 1
+        if n > 2:
+            a = n
     for v in values:
         if v is None:
             continue
         r.append(v)
+    for v in values:
+        if v is not None:
+            continue
+        r.append("none")
     return r, not a, a is None
 
 # ==== boolean operators keep their operands
