@@ -411,6 +411,7 @@ def f(pairs):
 
 # ==== loops that change what they go over
 # args: ([1, 2, 3], {"a": 1})
+# expect: FJ407 FJ204
 def f(values, d):
     out = []
     for v in values:

@@ -729,7 +729,7 @@ def plain(v):
 
 def f(x, n):
     fs = [C(n), C.make(2), C.twice, C(1).twice, plain, lambda v: v, functools.partial(plain), C(5).__call__, operator.neg]
-    return [g(x) for g in fs], C(2)(x, k=n), map(plain, [x]).__next__()
+    return [g(x) for g in fs], C(2)(x, k=n), [].__len__(), {}.get(n, n)
 
 # ==== locals in a closure
 # args: (3,)

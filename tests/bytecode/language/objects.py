@@ -503,6 +503,7 @@ def f(x):
 
 # ==== properties, class attributes and instance dicts
 # args: (3,)
+# expect: FJ407
 class P:
     count = 0
     def __init__(self, n):
@@ -552,6 +553,7 @@ def f(n):
 
 # ==== static data of a class used as a namespace
 # args: (fake.tensor([1], [1.]),)
+# expect: FJ407
 class Config:
     scale = 2.0
     names = ["a", "b"]
