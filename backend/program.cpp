@@ -282,6 +282,10 @@ void Program::check_result(const Instruction& instruction, size_t index,
 void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
                   at::Tensor* outputs, at::Tensor* mutations) const {
   at::AutoDispatchBelowADInplaceOrView below_autograd;
+  // The casts are instructions; others would also stay in the cache of casts,
+  // without a history.
+  c10::impl::ExcludeDispatchKeyGuard below_autocast(
+      c10::autocast_dispatch_keyset);
   c10::SmallVector<c10::IValue, 32> registers(num_registers_);
   for (size_t i = 0; i < input_registers_.size(); ++i) {
     if (input_registers_[i] >= 0) registers[input_registers_[i]] = *inputs[i];
