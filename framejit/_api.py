@@ -14,7 +14,7 @@ import torch
 
 from framejit import _C, _logging, _script, _tracefile
 from framejit._explain import EntryInfo, Explanation, entry_info
-from framejit._module import compile_module
+from framejit._module import compile_module, forwarding_call
 from framejit.errors import (
     ConstraintViolationError,
     GraphBreakError,
@@ -343,7 +343,7 @@ def set_logs(channels: str) -> None:
 
 def _key_and_function(fn: Any) -> tuple[_C.CompileOptions, types.FunctionType]:
     if isinstance(fn, torch.nn.Module):
-        call = getattr(type(fn), "__framejit_call__", None)
+        call = getattr(type(fn), "__framejit_call__", None) or forwarding_call(fn)
         if call is None:
             raise TypeError("expected a module returned by framejit.compile")
         fn = call

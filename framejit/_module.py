@@ -77,6 +77,9 @@ def _needs_forwarding(module: torch.nn.Module) -> bool:
         return True
     if isinstance(module, torch.nn.parallel.DistributedDataParallel):
         return True
+    # Becomes another class at its first call, which would lose ours.
+    if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
+        return True
     cls = type(module)
     # Slots hold state outside the shared __dict__.
     if any(
@@ -129,6 +132,14 @@ class CompiledModule(torch.nn.Module):
 
     def __reduce_ex__(self, protocol: Any) -> Any:
         return self._framejit_module.__reduce_ex__(protocol)
+
+
+def forwarding_call(module: torch.nn.Module) -> _C.CompiledFunction | None:
+    """What a forwarding object compiled; None for other modules."""
+    if not isinstance(module, CompiledModule):
+        return None
+    call: _C.CompiledFunction = object.__getattribute__(module, "_framejit_call")
+    return call
 
 
 def compile_module(module: torch.nn.Module, key: _C.CompileOptions) -> torch.nn.Module:

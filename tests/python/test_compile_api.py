@@ -379,3 +379,18 @@ def test_forwarding_modules(make):
     for _ in range(2):
         torch.testing.assert_close(compiled(x), plain(x))
     assert list(compiled.state_dict()) == list(plain.state_dict())
+
+
+@pytest.mark.parametrize("make", (torch.nn.LazyLinear, torch.nn.LazyBatchNorm1d))
+def test_a_lazy_module_stays_compiled_when_it_becomes_another_class(make):
+    torch.manual_seed(0)
+    plain = make(3) if make is torch.nn.LazyLinear else make()
+    compiled = framejit.compile(copy.deepcopy(plain), backend="eager")
+    for seed in range(3):
+        x = torch.randn(4, 5)
+        torch.manual_seed(seed)
+        expected = plain(x)
+        torch.manual_seed(seed)
+        torch.testing.assert_close(compiled(x), expected)
+    assert list(compiled.state_dict()) == list(plain.state_dict())
+    assert any(e.operations for entry in framejit.inspect(compiled) for e in entry.walk())
