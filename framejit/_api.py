@@ -365,7 +365,9 @@ def inspect(fn: Any) -> list[EntryInfo]:
     residual code object and the entries of its resume functions.
     """
     key, function = _key_and_function(fn)
-    return [entry_info(raw, key) for raw in _C.entries(function.__code__, key)]
+    seen: set[types.CodeType] = set()
+    found = _C.entries(function.__code__, key)
+    return [entry_info(raw, key, seen) for raw in found]
 
 
 def explain(fn: Any) -> Callable[..., Explanation]:
@@ -385,9 +387,10 @@ def explain(fn: Any) -> Callable[..., Explanation]:
         result = compiled(*args, **kwargs)
         function = _key_and_function(compiled)[1]
         raw = _C.entries(function.__code__, key)
+        seen: set[types.CodeType] = set()
         return Explanation(
             result=result,
-            entries=[entry_info(item, key) for item in raw],
+            entries=[entry_info(item, key, seen) for item in raw],
             events=_C.recent_events(),
         )
 

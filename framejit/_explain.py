@@ -55,7 +55,8 @@ class EntryInfo:
         fallback_reason: why the graph runs at torch level, or "".
         breaks: where the frame broke (at most one per entry).
         residual_code: the generated code that runs the breaking instruction.
-        resume: entries of the resume functions, by code object.
+        resume: entries of the resume functions, by code object; each function
+            is under the first entry that leads to it.
         instructions: bytecode instructions interpreted.
         inlined_calls: Python calls inlined.
         capture_ms, backend_ms, guards_ms: milliseconds spent.
@@ -108,19 +109,21 @@ class EntryInfo:
 def entry_info(
     raw: dict[str, Any],
     key: _C.CompileOptions,
-    seen: frozenset[types.CodeType] = frozenset(),
+    seen: set[types.CodeType],
 ) -> EntryInfo:
-    """Converts what the C++ side says; follows resume functions once each."""
+    """Converts what the C++ side says; follows resume functions once each.
+
+    Breaks in a loop come back to the same resume functions in any order, so the
+    paths through them are too many to follow: a function's entries are shown
+    where it is met first.
+    """
     data = dict(raw)
-    codes = data.pop("resume_codes")
-    resume = {}
-    for code in codes:
-        # A break in a loop comes back to the same resume code.
-        if code not in seen:
-            entries = _C.entries(code, key)
-            resume[code] = [
-                entry_info(item, key, seen | set(codes)) for item in entries
-            ]
+    codes = [code for code in data.pop("resume_codes") if code not in seen]
+    seen.update(codes)
+    resume = {
+        code: [entry_info(item, key, seen) for item in _C.entries(code, key)]
+        for code in codes
+    }
     data["breaks"] = [BreakInfo(**item) for item in data["breaks"]]
     return EntryInfo(resume=resume, **data)
 

@@ -99,6 +99,14 @@ bool rsub_tensor(Stack* stack) {
   return finish(stack, {elementwise(at::result_type(a, b), {a, b})});
 }
 
+// The kernel refuses what the meta functions let pass.
+bool rsub_scalar(Stack* stack) {
+  bool refused = (*stack)[0].toTensor().scalar_type() == at::kBool ||
+                 ((*stack)[1].isScalar() && (*stack)[1].toScalar().isBoolean());
+  TORCH_CHECK(!refused, "subtraction with a bool");
+  return false;
+}
+
 bool contiguous_unary(Stack* stack) {
   at::Tensor x = (*stack)[0].toTensor();
   return finish(stack, {make(x.sizes(), x.scalar_type())});
@@ -406,6 +414,7 @@ MetaRule find_meta_rule(const std::string& name) {
       {"aten::logical_xor", to_bool},
       {"aten::where.self", where},
       {"aten::rsub.Tensor", rsub_tensor},
+      {"aten::rsub.Scalar", rsub_scalar},
       {"aten::bernoulli.p", contiguous_unary},
       {"aten::native_dropout", native_dropout},
       {"aten::native_layer_norm", layer_norm},

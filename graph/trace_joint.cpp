@@ -496,6 +496,16 @@ class Replay {
         (view.requires_grad() && !base.requires_grad())) {
       return false;
     }
+    // unbind() and the like: autograd refuses to write to one of several views.
+    namespace autograd = torch::autograd;
+    auto* meta = autograd::impl::get_view_autograd_meta(view);
+    if (meta && meta->has_bw_view()) {
+      auto how = meta->get_creation_meta();
+      bool as_outside = how == autograd::CreationMeta::DEFAULT ||
+                        (how == autograd::CreationMeta::NO_GRAD_MODE &&
+                         !c10::GradMode::is_enabled());
+      if (!as_outside) return false;
+    }
     SymbolicShape a = shape_of(base), b = shape_of(view);
     if (!has_no_gaps(a)) return false;
     if (!a.is_static() || !b.is_static()) {

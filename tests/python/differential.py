@@ -93,7 +93,7 @@ def _run(
 
 
 def assert_same_tensor(
-    a: torch.Tensor, b: torch.Tensor, where: str, exact: bool
+    a: torch.Tensor, b: torch.Tensor, where: str, exact: bool | dict[str, float]
 ) -> None:
     assert type(a) is type(b), f"{where}: {type(a)} != {type(b)}"
     assert a.dtype == b.dtype, f"{where}: dtype {a.dtype} != {b.dtype}"
@@ -110,12 +110,20 @@ def assert_same_tensor(
         )
     kwargs: dict[str, Any] = {"equal_nan": True, "msg": lambda m: f"{where}: {m}"}
     if exact:
-        kwargs.update(rtol=0, atol=0)
+        kwargs.update(exact if isinstance(exact, dict) else {"rtol": 0, "atol": 0})
     torch.testing.assert_close(a.detach(), b.detach(), **kwargs)
 
 
-def assert_same(a: Any, b: Any, where: str = "result", exact: bool = False) -> None:
-    """Types, structure and values; tensors as `assert_same_tensor`."""
+def assert_same(
+    a: Any,
+    b: Any,
+    where: str = "result",
+    exact: bool | dict[str, float] = False,
+) -> None:
+    """Types, structure and values; tensors as `assert_same_tensor`.
+
+    exact: True, or the limits of torch.testing.assert_close.
+    """
     if isinstance(a, torch.Tensor) and isinstance(b, torch.Tensor):
         assert_same_tensor(a, b, where, exact)
         return

@@ -565,3 +565,31 @@ def test_chained_tensor_comparison(x):
     if 0 < y.sum() < 1000:
         y = y + 1
     return y
+
+
+def test_inspect_follows_many_breaks_in_a_loop_once():
+    def f(x, n):
+        for i in range(n):
+            x = x + 1
+            framejit.graph_break()
+            x = x * 2
+            framejit.graph_break()
+            if i % 2:
+                framejit.graph_break()
+                x = x - 1
+            else:
+                framejit.graph_break()
+                x = x.cos()
+            framejit.graph_break()
+            for k in range(2):
+                x = x.sin()
+                framejit.graph_break()
+                x = x + k
+                framejit.graph_break()
+        return x
+
+    compiled = framejit.compile(f, backend="eager")
+    x = torch.randn(3)
+    assert torch.equal(compiled(x, 4), f(x, 4))
+    walked = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+    assert 5 < len(walked) < 100

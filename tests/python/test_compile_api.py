@@ -393,4 +393,6 @@ def test_a_lazy_module_stays_compiled_when_it_becomes_another_class(make):
         torch.manual_seed(seed)
         torch.testing.assert_close(compiled(x), expected)
     assert list(compiled.state_dict()) == list(plain.state_dict())
-    assert any(e.operations for entry in framejit.inspect(compiled) for e in entry.walk())
+    assert any(
+        e.operations for entry in framejit.inspect(compiled) for e in entry.walk()
+    )
