@@ -1,4 +1,5 @@
 // What passes know about ATen operators, from schemas, tags and one short list.
+#include <optional>
 #include <string_view>
 #include <unordered_map>
 #include <unordered_set>
@@ -107,6 +108,41 @@ const std::unordered_set<std::string_view>& refusing_operators() {
   return names;
 }
 
+// Operators whose kernels take every type, and mixed ones.
+const std::unordered_set<std::string_view>& operators_for_all_types() {
+  static const std::unordered_set<std::string_view> names = {
+      "aten::add",     "aten::sub",        "aten::mul",
+      "aten::eq",      "aten::ne",         "aten::lt",
+      "aten::le",      "aten::gt",         "aten::ge",
+      "aten::sum",     "aten::cat",        "aten::stack",
+      "aten::where",   "aten::clone",      "aten::_to_copy",
+      "aten::flip",    "aten::roll",       "aten::masked_fill",
+      "aten::any",     "aten::all",        "aten::maximum",
+      "aten::minimum", "aten::logical_or", "aten::logical_and",
+      "aten::full",    "aten::zeros_like", "aten::ones_like",
+      "aten::fill",    "aten::full_like",  "aten::logical_not",
+  };
+  return names;
+}
+
+// Meta functions let types pass that a kernel refuses: softplus of integers,
+// a product of float and double. Only ordinary floats of one type are sure.
+bool may_refuse_types(const Node& node) {
+  std::string_view name = node.aten->schema().name();
+  if (operators_for_all_types().contains(name)) return false;
+  bool ordinary = true, same = true;
+  std::optional<c10::ScalarType> first;
+  auto look = [&](Value* value) {
+    if (value->kind != Value::Kind::kTensor) return;
+    c10::ScalarType type = value->meta.dtype;
+    ordinary &= type == at::kFloat || type == at::kDouble;
+    same &= !first || *first == type;
+    first = type;
+  };
+  for (const Arg& arg : node.args) for_each_value(arg, look);
+  return !ordinary || !same;
+}
+
 const Traits& traits_of(const Node& node) {
   static auto* cache = new std::unordered_map<const void*, Traits>;
   const c10::FunctionSchema& schema = node.aten->schema();
@@ -162,7 +198,9 @@ bool has_effect(const Node& node) {
 
 bool must_run(const Node& node) {
   if (has_effect(node)) return true;
-  return node.aten && !node.is_backward && traits_of(node).refusing;
+  if (!node.aten || node.is_backward) return false;
+  const Traits& traits = traits_of(node);
+  return traits.refusing || (traits.aliased.empty() && may_refuse_types(node));
 }
 
 std::vector<Value*> aliased_arguments(const Node& node) {

@@ -97,43 +97,6 @@ def _lines(error: BaseException | None) -> list[tuple[str, int]]:
     return found
 
 
-def _gradients(outcome: Any, inputs: list[torch.Tensor]) -> Any:
-    """Gradients of all results with respect to all leaves, or the error."""
-    outputs = [
-        t
-        for t in differential.tensors_of(outcome.result)
-        if t.requires_grad and t.dtype.is_floating_point
-    ]
-    leaves = [t for t in inputs if t.requires_grad and t.is_leaf]
-    if not outputs or not leaves:
-        return []
-    try:
-        total = sum((t * (i + 1)).sum() for i, t in enumerate(outputs))
-        return list(torch.autograd.grad(total, leaves, allow_unused=True))
-    except RuntimeError as error:
-        return str(error)
-
-
-def _outcome(names: dict[str, Any], fn: Any, call: int) -> Any:
-    torch.manual_seed(50 + call)
-    random.seed(50 + call)
-    args = names["make_args"](call)
-    torch.manual_seed(50 + call)
-    grad = torch.is_grad_enabled()
-    inputs = differential.tensors_of(args)
-    outcome = differential._run(fn, args, False, call)
-    outcome.grads = _gradients(outcome, inputs + [names["NET"].weight])
-    if torch.is_grad_enabled() != grad:
-        torch.set_grad_enabled(grad)
-        raise Mismatch("the grad mode is not what it was before")
-    state = {n: names[n] for n in GLOBALS}
-    state["module"] = vars(names["NET"])["n"], names["NET"].history
-    state["printed"] = names["OUT"].getvalue()
-    outcome.args = (*_visible(args, names, {}), state)
-    outcome.result = _visible(outcome.result, names, {})
-    return outcome
-
-
 def _gradients(result: Any, inputs: list[torch.Tensor]) -> Any:
     """Gradients of all results with respect to all leaves, or the error."""
     outputs = [
@@ -144,8 +107,8 @@ def _gradients(result: Any, inputs: list[torch.Tensor]) -> Any:
     leaves = [t for t in inputs if t.requires_grad and t.is_leaf]
     if not outputs or not leaves:
         return []
-    total = sum((t * (i + 1)).sum() for i, t in enumerate(outputs))
     try:
+        total = sum((t * (i + 1)).sum() for i, t in enumerate(outputs))
         return list(torch.autograd.grad(total, leaves, allow_unused=True))
     except RuntimeError as error:
         return str(error)
@@ -183,6 +146,12 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     if torch.is_grad_enabled() != grad:
         torch.set_grad_enabled(grad)
         raise Mismatch("the grad mode is not what it was before")
+    try:
+        for tensor in differential.tensors_of((result, args)):
+            tensor.is_leaf  # noqa: B018
+    except RuntimeError as unreadable:
+        # Written to across grad modes: autograd says so on every look at it.
+        return Outcome(None, error, None, str(unreadable), rng)
     grads = _gradients(result, inputs)
     state = {n: names[n] for n in GLOBALS}
     state["module"] = vars(names["NET"])["n"], names["NET"].history

@@ -78,7 +78,7 @@ def f(x, n):
 
 
 def test_a_difference_is_found_and_shrunk():
-    with pytest.raises(runner.Mismatch, match="afterwards"):
+    with pytest.raises(runner.Mismatch, match="LOG"):
         runner.run(WRONG)
     small = shrink.shrink(WRONG, "eager")
     assert "LOG.append(id(LOG))" in small

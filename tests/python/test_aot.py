@@ -213,3 +213,50 @@ def test_in_place_operations_do_not_grow(name: str) -> None:
         return x.addr_(y, y) if name == "addr_" else getattr(x, name)(y)
 
     check(write, lambda: (torch.randn(5, 1), torch.randn(5)))
+
+
+# What eager refuses is refused, too, where nobody uses the result.
+@pytest.mark.parametrize("backend", ("eager", "aot_eager", "native"))
+@pytest.mark.parametrize(
+    "unused",
+    (
+        lambda x, i: F.softplus(i),
+        lambda x, i: torch.lerp(i, i, 0.5),
+        lambda x, i: torch.addmv(x[0], x.double(), x[0]),
+        lambda x, i: True - x,
+        lambda x, i: x.double() @ x,
+    ),
+)
+def test_unused_operations_refuse_types_as_in_eager(unused, backend):
+    def f(x, i):
+        y = x * 2
+        unused(x, i)
+        return y + 1
+
+    compiled = framejit.compile(f, backend=backend)
+    args = torch.randn(3, 3), torch.arange(3)
+    for _ in range(2):
+        with pytest.raises(Exception) as expected:
+            f(*args)
+        with pytest.raises(Exception) as actual:
+            compiled(*args)
+        assert str(actual.value) == str(expected.value)
+        assert type(actual.value) is type(expected.value)
+
+
+@pytest.mark.parametrize("backend", ("eager", "aot_eager", "native"))
+@pytest.mark.parametrize("make", ("unbind", "split", "chunk"))
+def test_one_of_several_views_is_not_written_to(make, backend):
+    def f(x):
+        y = x * 2
+        return y, getattr(y, make)(*(() if make == "unbind" else (2,)))
+
+    compiled = framejit.compile(f, backend=backend)
+    for _ in range(2):
+        found = []
+        for call in (f, compiled):
+            _, views = call(torch.ones(4, 3, requires_grad=True))
+            with pytest.raises(RuntimeError) as error:
+                views[0].mul_(2)
+            found.append(str(error.value))
+        assert found[0].split(" ")[3:] == found[1].split(" ")[3:]

@@ -384,8 +384,8 @@ def test_forwarding_modules(make):
 @pytest.mark.parametrize("make", (torch.nn.LazyLinear, torch.nn.LazyBatchNorm1d))
 def test_a_lazy_module_stays_compiled_when_it_becomes_another_class(make):
     torch.manual_seed(0)
-    plain = make(3) if make is torch.nn.LazyLinear else make()
-    compiled = framejit.compile(copy.deepcopy(plain), backend="eager")
+    args = (3,) if make is torch.nn.LazyLinear else ()
+    plain, compiled = make(*args), framejit.compile(make(*args), backend="eager")
     for seed in range(3):
         x = torch.randn(4, 5)
         torch.manual_seed(seed)
