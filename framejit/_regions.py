@@ -37,6 +37,7 @@ class FunctionContext(FunctionCtx):
     """The `ctx` of a captured function."""
 
     needs_input_grad: tuple[bool, ...]
+    framejit_handle: Any
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:

@@ -466,3 +466,83 @@ def test_scale_is_a_tensor(p, a, b, lr):
     p.addcdiv_(a, b, value=-lr)
     p.addcmul_(a, b, value=lr)
     return p, p.add(a, alpha=lr), torch.sub(p, 1)
+
+
+# ---- what models do
+
+
+class Tied(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.second = torch.nn.Linear(4, 4)
+        self.second.weight = self.first.weight
+
+    def forward(self, x):
+        return self.second(self.first(x).tanh())
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tied_weights(backend):
+    def fn(state, x):
+        loss = state["model"](x).pow(2).sum()
+        loss.backward()
+        return loss.detach()
+
+    run_both(fn, lambda: {"model": Tied()}, backend)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_frozen_in_between(backend):
+    def fn(model, x):
+        loss = model(x).pow(2).sum()
+        loss.backward()
+        return loss.detach()
+
+    model = Tied()
+    mirror = copy.deepcopy(model)
+    compiled = framejit.compile(fn, backend=backend)
+    for number in range(4):
+        for each in (model, mirror):
+            each.second.bias.requires_grad_(number % 2 == 0)
+            each.zero_grad()
+        x = torch.randn(5, 4)
+        fn(model, x)
+        compiled(mirror, x)
+        for a, b in zip(model.parameters(), mirror.parameters()):
+            assert (a.grad is None) == (b.grad is None)
+            if a.grad is not None:
+                torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_exception_behind_the_backward(backend):
+    """What was accumulated stays, once."""
+
+    def fn(model, x):
+        model(x).pow(2).sum().backward()
+        raise ValueError("late")
+
+    model = Tied()
+    mirror = copy.deepcopy(model)
+    compiled = framejit.compile(fn, backend=backend)
+    x = torch.randn(5, 4)
+    for run, each in ((fn, model), (compiled, mirror)):
+        with pytest.raises(ValueError, match="late"):
+            run(each, x)
+    for a, b in zip(model.parameters(), mirror.parameters()):
+        torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_step_under_autocast(backend):
+    def fn(state, x):
+        state["optimizer"].zero_grad()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            loss = state["model"](x).float().pow(2).mean()
+        loss.backward()
+        state["optimizer"].step()
+        return loss.detach()
+
+    make = with_optimizer(lambda p: torch.optim.SGD(p, lr=0.01))
+    run_both(fn, make, backend)
