@@ -324,7 +324,21 @@ def stub_torchvision() -> None:
             del sys.modules[name]
 
 
+def _crawl(*packages: str) -> Any:
+    from crawl_modules import Crawl
+
+    return Crawl(*packages)
+
+
 ZOOS: dict[str, Any] = {
+    "diffusers": _crawl("diffusers.models"),
+    "monai": _crawl("monai.networks"),
+    "timm_layers": _crawl("timm.layers"),
+    "vit_pytorch": _crawl("vit_pytorch"),
+    "x_transformers": _crawl("x_transformers"),
+    "segmentation": _crawl("segmentation_models_pytorch"),
+    "geometric": _crawl("torch_geometric.nn"),
+    "small": _crawl("pytorch_msssim", "einops.layers.torch", "torchvision.ops"),
     "own": Own(),
     "transformers": Transformers(),
     "timm": Timm(False),
