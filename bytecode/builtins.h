@@ -53,6 +53,13 @@ Result<Ref> call_by_type(BuiltinCall& call);
 // Functions of the operator module. Empty: none of ours.
 Result<Ref> call_operator(BuiltinCall& call, const char* name);
 
+// Results of functools.lru_cache functions that are objects
+// (cached_results.cpp). False: of a kind that changes unseen, a tensor say.
+Result<bool> note_cached_result(CaptureState& state, PyObject* value);
+bool is_cached_result(CaptureState& state, PyObject* object);
+// All of them are as they were when they were made.
+Result<bool> cached_results_unchanged(CaptureState& state);
+
 inline Result<Ref> none() { return Ref::borrow(Py_None); }
 inline Result<Ref> boolean(bool value) {
   return Ref::borrow(value ? Py_True : Py_False);

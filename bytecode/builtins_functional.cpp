@@ -232,16 +232,35 @@ Result<Ref> call_getter(BuiltinCall& call, PyObject* getter, const char* kind) {
   return tuple;
 }
 
-// The cache is neither read nor written: what it returns must not outlive the
-// capture. Equal constant arguments give one object, as the cache does.
+// What a cached function may be asked with: a value, or an object that the
+// cache tells apart by identity. `symbolic`: numbers that have no hash.
+bool is_cache_key(CaptureState& state, PyObject* arg, bool* symbolic) {
+  if (state.is_constant(arg) || PyType_Check(arg) || PyFunction_Check(arg)) {
+    return true;
+  }
+  if (is_symbolic(state, arg)) return *symbolic = true;
+  if (PyTuple_Check(arg)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(arg); ++i) {
+      if (!is_cache_key(state, PyTuple_GET_ITEM(arg, i), symbolic)) {
+        return false;
+      }
+    }
+    return true;
+  }
+  return is_cached_result(state, arg) && is_identity_key(state, arg);
+}
+
+// The cache is neither read nor written. Equal arguments give one object in a
+// capture, as the cache does; one that can be changed must neither be changed
+// in the capture nor outlive it (note_cached_result).
 Result<Ref> call_cached(BuiltinCall& call, PyObject* wrapper) {
   CaptureState& state = call.state;
   FJ_TRY(Ref function,
          from_api(PyObject_GetAttrString(wrapper, "__wrapped__")));
   state.pin(function.get());
+  bool symbolic = false;
   for (PyObject* arg : call.args) {
-    if (!state.is_constant(arg) && !PyType_Check(arg) &&
-        !PyFunction_Check(arg)) {
+    if (!is_cache_key(state, arg, &symbolic)) {
       return state.make_break(BreakReason::kUnguardableInput,
                               "lru_cache of an object");
     }
@@ -257,17 +276,18 @@ Result<Ref> call_cached(BuiltinCall& call, PyObject* wrapper) {
   Ref& memo = state.tables().cached_calls;
   if (!memo) memo = Ref::steal(PyDict_New());
   if (!memo) return Result<Ref>::raised();
-  PyObject* known = PyDict_GetItemWithError(memo.get(), key.get());
-  if (known) return Ref::borrow(known);
-  if (PyErr_Occurred()) return Result<Ref>::raised();
+  if (!symbolic) {
+    PyObject* known = PyDict_GetItemWithError(memo.get(), key.get());
+    if (known) return Ref::borrow(known);
+    if (PyErr_Occurred()) return Result<Ref>::raised();
+  }
   FJ_TRY(Ref value, state.caller.call(function.get(), call.args, call.kwnames));
-  // A mutable result is shared with every other call in the program.
-  if (!state.is_constant(value.get()) && !state.is_input(value.get()) &&
-      !PyType_Check(value.get())) {
+  FJ_TRY(bool noted, note_cached_result(state, value.get()));
+  if (!noted) {
     return state.make_break(BreakReason::kUnguardableInput,
                             "lru_cache of a mutable result");
   }
-  if (PyDict_SetItem(memo.get(), key.get(), value.get()) < 0) {
+  if (!symbolic && PyDict_SetItem(memo.get(), key.get(), value.get()) < 0) {
     return Result<Ref>::raised();
   }
   return value;

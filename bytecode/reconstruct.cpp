@@ -1,5 +1,6 @@
 #include "bytecode/reconstruct.h"
 
+#include "bytecode/builtins.h"
 #include "bytecode/interpreter.h"
 
 #include <structmember.h>
@@ -167,6 +168,11 @@ Result<int> Planner::value(PyObject* object) {
 
 Result<int> Planner::rebuild(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
+  // Its identity is the cache's.
+  if (type != &PyTuple_Type && is_cached_result(state_, object)) {
+    return state_.make_break(BreakReason::kEscapingObject,
+                             "the result of an lru_cache function");
+  }
   if (type == &PyList_Type) return list(object);
   if (type == &PyTuple_Type) return tuple(object);
   if (type == &PyDict_Type || type == &PyODict_Type) return dict(object);
@@ -433,6 +439,11 @@ Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values) {
 
 Result<CaptureState::Plan> CaptureState::plan(
     const std::vector<PyObject*>& values) {
+  FJ_TRY(bool unchanged, cached_results_unchanged(*this));
+  if (!unchanged) {
+    return make_break(BreakReason::kUnsupportedWrite,
+                      "the result of an lru_cache function");
+  }
   return Planner(*this).run(values);
 }
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
 
+import framejit
 from differential import check, leaf, one, program
 
 
@@ -151,3 +153,64 @@ def test_attribute_of_replaced_dict() -> None:
         return Output(a=torch.zeros(3), c=torch.ones(3)), torch.ones(3)
 
     check(fn, make, graphs=None, breaks=None)
+
+
+class Recipe:
+    """What a cached parser of patterns returns."""
+
+    def __init__(self, axes: list[int], names: dict[str, int]) -> None:
+        self.axes = axes
+        self.names = names
+
+
+@functools.lru_cache(None)
+def parse(pattern: str) -> Recipe:
+    names = {name: i for i, name in enumerate(pattern.split())}
+    return Recipe(list(names.values()), names)
+
+
+@functools.lru_cache(16)
+def reconstruct(recipe: Recipe, shape: tuple[int, ...], flip: bool = False) -> Any:
+    sizes = [shape[axis] for axis in recipe.axes]
+    return sizes[::-1] if flip else sizes
+
+
+@program(lambda: (torch.randn(2, 3),))
+def test_lru_cache_of_an_object(x: Any) -> Any:
+    recipe = parse("a b")
+    assert recipe is parse("a b")
+    sizes = reconstruct(recipe, x.shape, flip=True)
+    return x.permute(1, 0) * recipe.names["b"], sum(sizes)
+
+
+def test_lru_cache_of_symbolic_sizes() -> None:
+    def fn(x: torch.Tensor) -> Any:
+        return x.reshape(-1, *reconstruct(parse("a b"), x.shape)).sum(0)
+
+    for n in (2, 3, 4, 5):
+        check(fn, lambda n=n: (torch.randn(n, 3),), calls=1, breaks=0)
+    compiled = framejit.compile(fn, backend="eager")
+    for n in (2, 3, 4, 5):
+        x = torch.randn(n, 3)
+        assert torch.equal(compiled(x), fn(x))
+
+
+def test_lru_cache_result_is_returned() -> None:
+    """The object of the cache comes back, not a copy."""
+    compiled = framejit.compile(lambda x: (x + 1, parse("a b c")), backend="eager")
+    assert compiled(torch.ones(2))[1] is parse("a b c")
+
+
+def test_lru_cache_result_is_changed() -> None:
+    """The change is one of the cached object."""
+
+    def fn(x: torch.Tensor) -> Any:
+        recipe = parse("c d")
+        recipe.axes.append(9)
+        recipe.names["new"] = 1
+        return x + len(recipe.axes)
+
+    compiled = framejit.compile(fn, backend="eager")
+    assert compiled(torch.zeros(1)).item() == 3
+    assert compiled(torch.zeros(1)).item() == 4
+    assert parse("c d").axes == [0, 1, 9, 9] and "new" in parse("c d").names
