@@ -16,6 +16,7 @@ from __future__ import annotations
 from framejit._api import (
     allow_in_graph,
     compile,
+    compile_inplace,
     counters,
     disable,
     events,
@@ -50,6 +51,7 @@ __all__ = [
     "RecompileError",
     "allow_in_graph",
     "compile",
+    "compile_inplace",
     "counters",
     "disable",
     "events",

@@ -188,6 +188,21 @@ def compile(
     return _compile_with(model, key)
 
 
+def compile_inplace(module: torch.nn.Module, **options: Any) -> None:
+    """Makes the calls of this very module compiled, as ``module.compile()`` of torch.
+
+    Takes the keyword arguments of `compile`; calling it again replaces what was
+    there, ``disable=True`` takes it away. Copies and pickles are plain.
+    """
+    if not isinstance(module, torch.nn.Module):
+        raise TypeError(
+            f"framejit.compile_inplace: expected a module, got {type(module).__name__}"
+        )
+    call: Any = module._call_impl
+    compiled = compile(call, **options)
+    module._compiled_call_impl = None if compiled is call else compiled
+
+
 def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
     if isinstance(model, _C.CompiledFunction):
         model = model.__wrapped__

@@ -396,3 +396,67 @@ def test_a_lazy_module_stays_compiled_when_it_becomes_another_class(make):
     assert any(
         e.operations for entry in framejit.inspect(compiled) for e in entry.walk()
     )
+
+
+def test_compile_inplace():
+    net = Net().eval()
+    x = torch.randn(2, 4)
+    expected = net(x)
+    framejit.compile_inplace(net, backend="eager")
+    for _ in range(2):
+        torch.testing.assert_close(net(x), expected)
+    assert framejit.counters()["compiles"] == 1 and type(net) is Net
+    for other in (copy.deepcopy(net), pickle.loads(pickle.dumps(net))):
+        torch.testing.assert_close(other(x), expected)
+        assert other._compiled_call_impl is None
+    assert framejit.counters()["compiles"] == 1
+    handle = net.register_forward_hook(lambda module, args, out: out * 2)
+    torch.testing.assert_close(net(x), expected * 2)
+    handle.remove()
+    framejit.compile_inplace(net, disable=True)
+    framejit.reset()
+    torch.testing.assert_close(net(x), expected)
+    assert framejit.counters()["compiles"] == 0
+    with pytest.raises(TypeError, match="expected a module"):
+        framejit.compile_inplace(len)
+
+
+def test_allow_in_graph():
+    ran = []
+
+    @framejit.allow_in_graph
+    def opaque(x, scale):
+        ran.append(1)
+        return x.sin() * scale
+
+    def other(x, scale):
+        return x - scale
+
+    def f(x):
+        return call(x + 1, 2.0) - 1
+
+    call = opaque
+    x = torch.randn(4, requires_grad=True)
+    compiled = framejit.compile(f, backend="eager", fullgraph=True)
+    for _ in range(3):
+        result = compiled(x)
+        torch.testing.assert_close(result, (x + 1).sin() * 2 - 1)
+    (entry,) = framejit.inspect(compiled)
+    assert entry.operations == 3 and "sin" not in entry.torch_graph
+    (gradient,) = torch.autograd.grad(result.sum(), x)
+    torch.testing.assert_close(gradient, (x + 1).cos() * 2)
+    call = other
+    torch.testing.assert_close(compiled(x), x - 2)
+    with pytest.raises(TypeError, match="expected a Python function"):
+        framejit.allow_in_graph(torch.sin)
+
+
+def test_argument_types_are_checked():
+    with pytest.raises(TypeError, match="fullgraph must be True or False, not 1"):
+        framejit.compile(add, fullgraph=1)
+    with pytest.raises(TypeError, match="dynamic must be None, True or False"):
+        framejit.compile(add, dynamic="yes")
+    with pytest.raises(TypeError, match="options must be a dict"):
+        framejit.compile(add, options=[1])
+    with pytest.raises(ValueError, match="either mode or options"):
+        framejit.compile(add, mode="default", options={})
