@@ -1,8 +1,11 @@
 #include "frame_hook/dispatcher.h"
 
+#include <pthread.h>
 #include <algorithm>
+
 #include <exception>
 #include <new>
+#include <optional>
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/event_log.h"
@@ -199,8 +202,29 @@ bool match_structurally(CodeCache* cache, PyObject* function,
   return false;
 }
 
+// One compilation at a time in the process: a capture is exclusive, and a
+// thread that waited for another could wait for itself (user code runs in
+// backends). Calls of other threads that would compile run the original code
+// meanwhile, so that a miss makes one entry. The GIL guards the flag.
+bool compilation_runs = false;
+
+class OnlyCompilation {
+ public:
+  OnlyCompilation() {
+    // A child of fork() has none of the other threads.
+    static const int registered =
+        pthread_atfork(nullptr, nullptr, [] { compilation_runs = false; });
+    (void)registered;
+    compilation_runs = true;
+  }
+  ~OnlyCompilation() { compilation_runs = false; }
+  OnlyCompilation(const OnlyCompilation&) = delete;
+  OnlyCompilation& operator=(const OnlyCompilation&) = delete;
+};
+
 bool may_compile(CodeCache* cache, PyObject* function) {
   if (cache->skip_forever || !current_compiler || is_compiling()) return false;
+  if (compilation_runs) return false;
   size_t limit = options().recompile_limit;
   if (cache->entries().size() < limit && cache->failed_compiles < limit) {
     return true;
@@ -270,6 +294,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
                                 PyObject* const* slots, PyObject** result) {
   CompileRequest request = request_of(cache, function, slots);
   CompileOutcome outcome;
+  std::optional<OnlyCompilation> only(std::in_place);
   {
     CompilingScope compiling;
     outcome = current_compiler->compile(request);
@@ -293,6 +318,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   ++event_counters().compiles;
   if (!cache->entries().empty()) ++event_counters().recompiles;
   cache->insert(outcome.entry);
+  only.reset();  // running the entry may compile what it calls
   return run_new_entry(outcome.entry, function, cache->options(), slots,
                        result);
 }
