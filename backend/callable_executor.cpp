@@ -60,9 +60,7 @@ class CallableExecutor final : public Executor {
       : graph_(std::move(graph)),
         backend_(std::move(backend)),
         options_(std::move(options)),
-        written_(graph_->graph->inputs.size()) {
-    for (int index : graph_->mutated_inputs) written_[index] = true;
-  }
+        kinds_(graph_->graph->inputs.size(), InputKind::kOther) {}
 
   // The compiled callable for these inputs; empty with an error set.
   Ref compile(const std::vector<Ref>& inputs);
@@ -72,14 +70,16 @@ class CallableExecutor final : public Executor {
                 PyObject** outputs) override;
 
  private:
-  Ref callable_for(const std::vector<int64_t>& symbols,
-                   const std::vector<PyObject*>& inputs);
+  using Key = std::vector<int64_t>;  // values of the symbolic inputs
+  // Borrowed from the variants.
+  PyObject* callable_for(const Key& symbols, c10::ArrayRef<PyObject*> inputs);
   bool unpack(PyObject* result, PyObject** outputs) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   Ref backend_, options_;
-  std::vector<bool> written_;  // by graph input
-  std::map<std::vector<int64_t>, Ref> variants_;
+  enum class InputKind : uint8_t { kOther, kTensor, kWrittenTensor };
+  std::vector<InputKind> kinds_;  // by graph input; the guards see to them
+  std::map<Key, Ref> variants_;
 };
 
 Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
@@ -115,21 +115,29 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
   return result;
 }
 
-Ref CallableExecutor::callable_for(const std::vector<int64_t>& symbols,
-                                   const std::vector<PyObject*>& inputs) {
+PyObject* CallableExecutor::callable_for(const Key& symbols,
+                                         c10::ArrayRef<PyObject*> inputs) {
   auto found = variants_.find(symbols);
-  if (found != variants_.end()) return found->second;
+  if (found != variants_.end()) return found->second.get();
   // A program with ever new sizes must not fill the memory.
   if (variants_.size() >= kMaxVariants) variants_.clear();
   std::vector<Ref> examples;
   for (PyObject* input : inputs) examples.push_back(Ref::borrow(input));
   Ref callable = compile(examples);
-  if (callable) variants_[symbols] = callable;
-  return callable;
+  if (!callable) return nullptr;
+  return (variants_[symbols] = std::move(callable)).get();
 }
 
 void CallableExecutor::remember(const std::vector<Ref>& inputs, Ref callable) {
-  std::vector<int64_t> key;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (graph::is_tensor_object(inputs[i].get()))
+      kinds_[i] = InputKind::kTensor;
+  }
+  for (int index : graph_->mutated_inputs) {
+    if (kinds_[index] == InputKind::kTensor)
+      kinds_[index] = InputKind::kWrittenTensor;
+  }
+  Key key;
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (graph_->input_objects[i] >= 0) continue;
     int64_t value = PyLong_AsLongLong(inputs[i].get());
@@ -170,11 +178,12 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   bool called = false;
   try {
     // The caller owns the objects; the numbers are owned here.
-    std::vector<PyObject*> stack;
+    c10::SmallVector<PyObject*, 16> stack;
     std::vector<Ref> numbers;
-    std::vector<int64_t> key;
-    stack.reserve(graph.inputs.size());
-    for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    Key key;
+    const size_t count = graph.inputs.size();
+    stack.reserve(count);
+    for (size_t i = 0; i < count; ++i) {
       int object = graph_->input_objects[i];
       if (object < 0) {
         key.push_back(graph.inputs[i]->expr.evaluate(symbols));
@@ -184,14 +193,14 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
         continue;
       }
       stack.push_back(inputs[object]);
-      if (!graph::is_tensor_object(inputs[object])) continue;
+      if (kinds_[i] == InputKind::kOther) continue;
       const at::Tensor& tensor = graph::unpack_tensor(inputs[object]);
-      if (written_[i])
-        snapshot.add_written(tensor);
-      else
+      if (kinds_[i] == InputKind::kTensor)
         snapshot.add_watched(inputs[object], tensor);
+      else
+        snapshot.add_written(tensor);
     }
-    Ref callable = callable_for(key, stack);
+    Ref callable = Ref::borrow(callable_for(key, stack));
     if (!callable) return RunStatus::kFailedBeforeCommit;
     if (graph_->uses_random) rng.save({});
     called = true;

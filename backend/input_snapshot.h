@@ -5,8 +5,10 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <c10/util/SmallVector.h>
 
 #include <vector>
+
 #include "frame_hook/py_ref.h"
 
 namespace framejit::backend {
@@ -20,7 +22,7 @@ class InputSnapshot {
   void add_watched(PyObject* object, const at::Tensor& tensor) {
     c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
     // (Inference tensors have no version.)
-    if (!impl->is_inference()) {
+    if (impl->version_counter().enabled()) {
       watched_.push_back(
           {object, impl, impl->version_counter().current_version()});
     }
@@ -48,7 +50,7 @@ class InputSnapshot {
   static bool can_restore(const Item& item);
 
   std::vector<Item> items_;
-  std::vector<Watched> watched_;
+  c10::SmallVector<Watched, 16> watched_;
 };
 
 }  // namespace framejit::backend
