@@ -108,7 +108,7 @@ void Emitter::emit_equals(const Source* source, const Guard& guard) {
         int offset = kDigits + static_cast<int>(4 * i);
         std::memcpy(&digit, reinterpret_cast<char*>(now) + offset, 4);
         a_.cmp(x86::dword_ptr(x86::rax, offset), digit);
-        a_.jne(fail_);
+        fail_when(x86::CondCode::kNE);
       }
       return;
     }
@@ -160,7 +160,7 @@ void Emitter::emit_key_guard(const Source* source, const Guard& guard) {
   }
   if (PyDict_GET_SIZE(dict) == 0) {
     a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
     return;
   }
   if (!absent_by_probe(dict, key, &n.dict_shape, source,
@@ -186,7 +186,7 @@ void Emitter::emit_no_instance_attr(const Source* source, const Guard& guard) {
     inline_values_in_r8(source);
     if (entry >= 0) {
       a_.cmp(x86::qword_ptr(x86::r8, static_cast<int>(8 * entry)), 0);
-      a_.jne(fail_);
+      fail_when(x86::CondCode::kNE);
       return;
     }
     // The type, which is kept, keeps its key table.
@@ -211,7 +211,7 @@ void Emitter::emit_no_instance_attr(const Source* source, const Guard& guard) {
   }
   if (PyDict_GET_SIZE(dict) == 0) {
     a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
     return;
   }
   if (!absent_by_probe(dict, name, &n.instance_shape, source,
@@ -286,7 +286,7 @@ void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
     n.is_dict = true;
     bring(source);
     a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
     return;
   }
   // An OrderedDict keeps its order elsewhere, a split table in its values.
@@ -301,7 +301,7 @@ void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
   bring(source);
   a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset),
          static_cast<int32_t>(count));
-  a_.jne(fail_);
+  fail_when(x86::CondCode::kNE);
   dict_keys_in_r9(dict, &n.dict_shape);
   const DictKeys* keys = dict_keys(dict);
   // As many live entries as there are keys, in their places: no other can be.

@@ -139,7 +139,7 @@ void Emitter::load(const Source* source) {
 void Emitter::tuple_item(const x86::Gp& tuple, int64_t index) {
   fail_if_null(tuple);
   a_.cmp(x86::qword_ptr(tuple, kSize), static_cast<int32_t>(index));
-  a_.jle(fail_);
+  fail_when(x86::CondCode::kLE);
   a_.mov(x86::rax,
          x86::qword_ptr(tuple, static_cast<int>(kTupleItems + 8 * index)));
   fail_if_null(x86::rax);
@@ -251,7 +251,7 @@ void Emitter::load_sequence_item(const Source* source) {
   check_flag(source->base, Py_TPFLAGS_LIST_SUBCLASS);
   bring(source->base);
   a_.cmp(x86::qword_ptr(x86::rax, kSize), static_cast<int32_t>(source->index));
-  a_.jle(fail_);
+  fail_when(x86::CondCode::kLE);
   a_.mov(x86::rax, x86::qword_ptr(x86::rax, kListItems));
   a_.mov(x86::rax,
          x86::qword_ptr(x86::rax, static_cast<int>(8 * source->index)));
@@ -359,12 +359,12 @@ void Emitter::dict_keys_in_r9(PyObject* dict, bool* checked) {
   a_.mov(x86::r8d, x86::dword_ptr(x86::r9, offsetof(DictKeys, log2_size)));
   a_.and_(x86::r8d, kShapeMask);
   a_.cmp(x86::r8d, shape_of(dict_keys(dict)));
-  a_.jne(fail_);
+  fail_when(x86::CondCode::kNE);
   a_.cmp(x86::qword_ptr(x86::rax, kDictValuesOffset), 0);
   if (dict_split_values(dict))
-    a_.je(fail_);
+    fail_when(x86::CondCode::kE);
   else
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
 }
 
 // rax: the dict, r9: its keys.
@@ -382,7 +382,7 @@ void Emitter::slot_value(PyObject* dict, Py_ssize_t entry, PyObject* stored_key,
   }
   if (!load_it) {
     a_.cmp(x86::qword_ptr(x86::r9, offset + 8), 0);
-    a_.je(fail_);
+    fail_when(x86::CondCode::kE);
     return;
   }
   a_.mov(x86::rax, x86::qword_ptr(x86::r9, offset + 8));
@@ -431,7 +431,7 @@ bool Emitter::absent_by_probe(PyObject* dict, PyObject* key, bool* checked,
     a_.cmp(x86::qword_ptr(x86::r9,
                           static_cast<int>(kSplitValuesOffset + 8 * entry)),
            0);
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
     return true;
   }
   dict_keys_in_r9(dict, checked);
@@ -464,7 +464,7 @@ bool Emitter::absent_in_table(const DictKeys* keys, PyObject* key,
         a_.cmp(x86::qword_ptr(x86::r9, offset), index);
         break;
     }
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
     *last = step.slot;
     if (step.index < 0) continue;
     if (!step.key) return false;
@@ -499,7 +499,7 @@ void Emitter::instance_dict_in_rax(const Source* object) {
     // With valid inline values the dict is not where reads look.
     if (!instance_storage(now).values) {
       a_.cmp(x86::byte_ptr(x86::rax, kInlineValuesOffset), 0);
-      a_.jne(fail_);
+      fail_when(x86::CondCode::kNE);
     }
   }
 #endif
@@ -509,7 +509,7 @@ void Emitter::instance_dict_in_rax(const Source* object) {
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
   if (type->tp_flags & Py_TPFLAGS_MANAGED_DICT) {
     a_.test(x86::al, 1);  // tagged: inline values
-    a_.jnz(fail_);
+    fail_when(x86::CondCode::kNZ);
   }
 #endif
   // (3.13: a dict may exist beside inline values.)
@@ -532,13 +532,13 @@ void Emitter::inline_values_in_r8(const Source* object) {
   a_.mov(x86::r8, x86::qword_ptr(x86::rax, kInlineValuesOffset));
   if (!n.instance_layout) {
     a_.test(x86::r8b, 1);
-    a_.jz(fail_);
+    fail_when(x86::CondCode::kZ);
   }
   a_.inc(x86::r8);
 #else
   if (!n.instance_layout) {
     a_.cmp(x86::byte_ptr(x86::rax, kInlineValuesOffset), 0);
-    a_.je(fail_);
+    fail_when(x86::CondCode::kE);
   }
   a_.lea(x86::r8, x86::qword_ptr(x86::rax, static_cast<int>(sizeof(PyObject) +
                                                             sizeof(void*))));

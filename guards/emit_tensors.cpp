@@ -48,12 +48,12 @@ void Emitter::emit_tensor(const Source* source, const Guard& guard) {
   } else {
     a_.cmp(x86::word_ptr(x86::r10, layout->data_type),
            static_cast<uint16_t>(spec.dtype));
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
     a_.cmp(x86::word_ptr(x86::r10, layout->device), device);
   }
-  a_.jne(fail_);
+  fail_when(x86::CondCode::kNE);
   a_.cmp(x86::byte_ptr(x86::r10, layout->device + 2), 0);
-  a_.je(fail_);
+  fail_when(x86::CondCode::kE);
 
   a_.mov(x86::r8, x86::qword_ptr(x86::r10, layout->autograd_meta));
   a_.test(x86::r8, x86::r8);
@@ -61,20 +61,20 @@ void Emitter::emit_tensor(const Source* source, const Guard& guard) {
   auto no_forward_grad = [&] {
     if (layout->forward_grad < 0) return;
     a_.cmp(x86::qword_ptr(x86::r8, layout->forward_grad), 0);
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
   };
   if (spec.requires_grad) {
-    a_.jz(fail_);
+    fail_when(x86::CondCode::kZ);
     no_forward_grad();
     a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
     a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
-    a_.jz(fail_);
+    fail_when(x86::CondCode::kZ);
   } else {
     a_.jz(grad_done);
     no_forward_grad();
     a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
     a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
-    a_.jnz(fail_);
+    fail_when(x86::CondCode::kNZ);
   }
   a_.bind(grad_done);
   emit_tensor_numbers(source, spec);
@@ -194,9 +194,9 @@ void Emitter::emit_storage_relation(const Guard& guard) {
     for (size_t before = 0; before < position; ++before) {
       a_.cmp(x86::rax, slot_at(slots[before]));
       if (group.groups[fresh[before]] == group.groups[i])
-        a_.jne(fail_);
+        fail_when(x86::CondCode::kNE);
       else
-        a_.je(fail_);
+        fail_when(x86::CondCode::kE);
     }
     auto table = std::make_unique<std::vector<const void*>>();
     const void* same = nullptr;
@@ -216,7 +216,7 @@ void Emitter::emit_storage_relation(const Guard& guard) {
       for (const void* pointer : *table) {
         a_.mov(x86::r11, reinterpret_cast<uint64_t>(pointer));
         a_.cmp(x86::rax, x86::r11);
-        a_.je(fail_);
+        fail_when(x86::CondCode::kE);
       }
       continue;
     }
@@ -255,7 +255,7 @@ void Emitter::emit_expression(const Expr& expr) {
   }
   if (expr.op() == ExprOp::kNeg) {
     a_.neg(x86::rax);
-    a_.jo(fail_);
+    fail_when(x86::CondCode::kO);
     return;
   }
   for (size_t i = 1; i < operands.size(); ++i) {
@@ -283,11 +283,11 @@ void Emitter::emit_binary(ExprOp op) {
   switch (op) {
     case ExprOp::kAdd:
       a_.add(x86::rax, x86::r8);
-      a_.jo(fail_);
+      fail_when(x86::CondCode::kO);
       return;
     case ExprOp::kMul:
       a_.imul(x86::rax, x86::r8);
-      a_.jo(fail_);
+      fail_when(x86::CondCode::kO);
       return;
     case ExprOp::kMin:
       a_.cmp(x86::rax, x86::r8);
@@ -316,7 +316,7 @@ void Emitter::emit_binary(ExprOp op) {
   a_.cmp(x86::r8, -1);
   a_.jne(divide);
   a_.neg(x86::rax);
-  a_.jo(fail_);
+  fail_when(x86::CondCode::kO);
   if (is_mod) a_.xor_(x86::eax, x86::eax);
   a_.jmp(done);
   a_.bind(divide);

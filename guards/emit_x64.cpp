@@ -301,7 +301,7 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   if (!watches_->empty()) {
     a_.mov(x86::rax, reinterpret_cast<uint64_t>(watches_->flag()));
     a_.cmp(x86::dword_ptr(x86::rax), 0);
-    a_.je(fail_);
+    fail_when(x86::CondCode::kE);
   }
   if (saves_) {
     const x86::Gp kArguments[] = {x86::rdi, x86::rsi, x86::rdx, x86::rcx};
@@ -336,7 +336,7 @@ void Emitter::emit_shared_guards() {
             ? x86::qword_ptr(x86::r10, tensor_layout()->storage_offset)
             : tensor_number(x86::r10, late.dim, late.stride, late.index);
     a_.cmp(x86::rax, memory);
-    a_.jne(fail_);
+    fail_when(x86::CondCode::kNE);
   }
   for (int index : shared_guards_) {
     const Guard& guard = set_.guards()[index];
@@ -348,9 +348,9 @@ void Emitter::emit_shared_guards() {
         bring(guard.other);
         a_.cmp(x86::rax, x86::r8);
         if (guard.kind == GuardKind::kSameObject)
-          a_.jne(fail_);
+          fail_when(x86::CondCode::kNE);
         else
-          a_.je(fail_);
+          fail_when(x86::CondCode::kE);
         break;
       case GuardKind::kStorageRelation:
         emit_storage_relation(guard);
@@ -368,7 +368,7 @@ void Emitter::emit_shared_guards() {
         emit_expression(guard.expr);
         in_rax_ = nullptr;
         a_.test(x86::rax, x86::rax);
-        a_.jz(fail_);
+        fail_when(x86::CondCode::kZ);
         break;
       }
       default:
@@ -382,7 +382,7 @@ void Emitter::emit_shared_guards() {
   a_.mov(x86::rdi, reinterpret_cast<uint64_t>(set_.thread_state()));
   call(reinterpret_cast<const void*>(layout->same_thread_state));
   a_.test(x86::al, x86::al);
-  a_.jz(fail_);
+  fail_when(x86::CondCode::kZ);
 }
 
 // The call of the thread state check took the arguments; from here on they are
@@ -421,6 +421,24 @@ void Emitter::emit_root_calls() {
 
 // ---- small pieces
 
+// A jump to the end takes six bytes, to a place near by two; the code of a
+// large predicate is read once a call, and its size is what that costs. So the
+// jump to the end is written out every hundred bytes and shared.
+void Emitter::fail_when(x86::CondCode condition) {
+  constexpr size_t kNear = 110;
+  if (near_fail_.isValid() && a_.offset() - near_fail_at_ < kNear) {
+    a_.j(condition, near_fail_);
+    return;
+  }
+  Label over = a_.newLabel();
+  near_fail_ = a_.newLabel();
+  a_.short_().j(x86::negateCond(condition), over);
+  near_fail_at_ = a_.offset();
+  a_.bind(near_fail_);
+  a_.jmp(fail_);
+  a_.bind(over);
+}
+
 void Emitter::fail_unless_equal(x86::Mem memory, uint64_t value) {
   memory.setSize(8);
   int64_t number = static_cast<int64_t>(value);
@@ -430,18 +448,18 @@ void Emitter::fail_unless_equal(x86::Mem memory, uint64_t value) {
     a_.mov(x86::r11, value);
     a_.cmp(memory, x86::r11);
   }
-  a_.jne(fail_);
+  fail_when(x86::CondCode::kNE);
 }
 
 void Emitter::fail_unless_equal(const x86::Gp& reg, const void* pointer) {
   a_.mov(x86::r11, reinterpret_cast<uint64_t>(pointer));
   a_.cmp(reg, x86::r11);
-  a_.jne(fail_);
+  fail_when(x86::CondCode::kNE);
 }
 
 void Emitter::fail_if_null(const x86::Gp& reg) {
   a_.test(reg, reg);
-  a_.jz(fail_);
+  fail_when(x86::CondCode::kZ);
 }
 
 void Emitter::call(const void* function) {
@@ -459,7 +477,7 @@ void Emitter::restore_arguments() {
 
 void Emitter::check_result() {
   a_.test(x86::eax, x86::eax);
-  a_.jz(fail_);
+  fail_when(x86::CondCode::kZ);
 }
 
 void Emitter::check_type(const Source* source, PyTypeObject* type) {
@@ -485,7 +503,7 @@ void Emitter::check_flag(const Source* source, unsigned long flag) {
   a_.mov(x86::r8, x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)));
   a_.test(x86::dword_ptr(x86::r8, offsetof(PyTypeObject, tp_flags)),
           static_cast<uint32_t>(flag));
-  a_.jz(fail_);
+  fail_when(x86::CondCode::kZ);
 }
 
 unsigned Emitter::type_version(PyTypeObject* type) {
@@ -508,7 +526,7 @@ void Emitter::check_type_version(const Source* source, PyTypeObject* type) {
   if (watches_->add_type(type)) return;
   a_.mov(x86::r8, reinterpret_cast<uint64_t>(&type->tp_version_tag));
   a_.cmp(x86::dword_ptr(x86::r8), type_version(type));
-  a_.jne(fail_);
+  fail_when(x86::CondCode::kNE);
 }
 
 // ---- entry points

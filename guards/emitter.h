@@ -74,6 +74,7 @@ class Emitter {
   asmjit::x86::Mem saved(int argument) const;
 
   // ---- small pieces
+  void fail_when(asmjit::x86::CondCode condition);
   void fail_unless_equal(asmjit::x86::Mem memory, uint64_t value);
   void fail_unless_equal(const asmjit::x86::Gp& reg, const void* pointer);
   void fail_if_null(const asmjit::x86::Gp& reg);
@@ -165,6 +166,8 @@ class Emitter {
   asmjit::CodeHolder code_;
   asmjit::x86::Assembler a_;
   asmjit::Label fail_;
+  asmjit::Label near_fail_;  // the last jump there
+  size_t near_fail_at_ = 0;
   const Source* in_rax_ = nullptr;
   int slots_ = 0;
   std::vector<int> depth_slots_;
