@@ -428,7 +428,7 @@ def f(a, b, c):
 # ==== integers of every size
 # args: (2**70, -7, True)
 def f(big, n, flag):
-    return big + 1, big * big % 97, n // 2, n % 3, -n ** 2, (-n) ** 0.5, flag + 1, flag & True, big >> 60, 1 << 80, ~flag
+    return big + 1, big * big % 97, n // 2, n % 3, -n ** 2, (-n) ** 0.5, flag + 1, flag & True, big >> 60, 1 << 80, ~n
 
 # ==== strings
 # args: ("Hello, World", 3)
