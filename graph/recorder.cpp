@@ -239,6 +239,8 @@ Break Recorder::raised_as_break(PyObject* callable) {
   if (contains(text, "_local_scalar_dense") || contains(text, "tolist") ||
       contains(text, "data pointer") || contains(text, "data-dependent")) {
     reason = BreakReason::kDataDependentValue;
+  } else if (contains(text, "torch.nonzero()")) {
+    reason = BreakReason::kDataDependentShape;
   }
   return Break{reason, text, span_};
 }
