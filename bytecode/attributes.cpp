@@ -4,9 +4,12 @@
 // module_getattro; __getattribute__ and __getattr__ written in Python are
 // interpreted. A class attribute is guarded by the result of the MRO look-up,
 // an instance attribute by its path, and an absent one by its absence.
+#include <cstring>
+
 #include "bytecode/builtins.h"
 #include "bytecode/capture_tables.h"
 #include "bytecode/generators.h"
+#include "bytecode/opaque_value.h"
 #include "guards/evaluate.h"
 
 namespace framejit::bytecode {
@@ -71,9 +74,16 @@ Ref CaptureState::type_of(PyObject* object) {
         return Ref::borrow(reinterpret_cast<PyObject*>(&PyMap_Type));
       case IteratorKind::kFilter:
         return Ref::borrow(reinterpret_cast<PyObject*>(&PyFilter_Type));
+      case IteratorKind::kSequence:
+        return Ref::borrow(reinterpret_cast<PyObject*>(&PySeqIter_Type));
+      case IteratorKind::kCallable:
+        return Ref::borrow(reinterpret_cast<PyObject*>(&PyCallIter_Type));
       case IteratorKind::kUser:
         break;
     }
+  }
+  if (is_opaque(object) && opaque_type(object)) {
+    return Ref::borrow(reinterpret_cast<PyObject*>(opaque_type(object)));
   }
   if (is_generator(object)) {
     return Ref::borrow(reinterpret_cast<PyObject*>(&PyGen_Type));
@@ -84,11 +94,34 @@ Ref CaptureState::type_of(PyObject* object) {
   return Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
+// Through a class of this capture: what its own bases say is no fact of the
+// program, what the others say is.
+Result<Ref> CaptureState::fresh_lookup(PyTypeObject* type, PyObject* name) {
+  PyObject* mro = type->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(mro, i);
+    auto* base_type = reinterpret_cast<PyTypeObject*>(base);
+    bool fresh = is_fresh_class(*this, base);
+    if (!fresh) FJ_CHECK_OK(type_lookup(base_type, name));
+    Ref dict = own_dict(base_type);
+    PyObject* own = dict ? PyDict_GetItemWithError(dict.get(), name) : nullptr;
+    if (!own && PyErr_Occurred()) return Result<Ref>::raised();
+    if (!own) continue;
+    if (!fresh && is_heap_type(base_type) && needs_pin(own) &&
+        tracer.classify(own) == ObjectClass::kPlain && !PyTuple_Check(own)) {
+      pin(own);
+    }
+    return Ref::borrow(own);
+  }
+  return Ref();
+}
+
 Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
   auto found = tables_->type_lookups.find({type_object, name});
   if (found != tables_->type_lookups.end()) return found->second;
   PyObject* raw = _PyType_Lookup(type, name);
+  if (is_fresh_class(*this, type_object)) return fresh_lookup(type, name);
   if (is_heap_type(type)) {
     Guard fact{GuardKind::kTypeAttrIs};
     fact.source = guards.sources().constant(type_object);
@@ -109,7 +142,10 @@ Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
 }
 
 void guard_mro(CaptureState& state, PyObject* type) {
-  if (!is_heap_type(reinterpret_cast<PyTypeObject*>(type))) return;
+  if (!is_heap_type(reinterpret_cast<PyTypeObject*>(type)) ||
+      is_fresh_class(state, type)) {
+    return;
+  }
   // Once for each class: no attribute is looked up by this name.
   auto [known, is_new] = state.tables().type_lookups.try_emplace(
       ObjectPair{type, interned("<mro>")}, Ref());
@@ -124,6 +160,18 @@ void guard_mro(CaptureState& state, PyObject* type) {
   state.guards.add(std::move(fact));
 }
 
+bool has_other_name(PyObject* raw, const char* name) {
+  if (Py_IS_TYPE(raw, &PyWrapperDescr_Type)) {
+    return std::strcmp(
+               reinterpret_cast<PyWrapperDescrObject*>(raw)->d_base->name,
+               name) != 0;
+  }
+  return Py_IS_TYPE(raw, &PyMethodDescr_Type) &&
+         std::strcmp(
+             reinterpret_cast<PyMethodDescrObject*>(raw)->d_method->ml_name,
+             name) != 0;
+}
+
 Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
   if (!is_heap_type(type) || as_model_iterator(object)) return Ref();
@@ -133,6 +181,8 @@ Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
   if (!raw || raw.get() == Py_None) return Ref();
   if (PyFunction_Check(raw.get())) return raw;
   PyTypeObject* kind_of = Py_TYPE(raw.get());
+  // `__setattr__ = dict.__setitem__`: C code, but not that of the slot.
+  if (has_other_name(raw.get(), name)) return raw;
   if (kind_of == &PyWrapperDescr_Type || kind_of == &PyMethodDescr_Type ||
       kind_of == &PyClassMethodDescr_Type || kind_of == &PyCFunction_Type ||
       kind_of == &PyGetSetDescr_Type || kind_of == &PyMemberDescr_Type) {
@@ -298,7 +348,10 @@ Result<Ref> c_getattribute(CaptureState& state, PyObject* object,
 // Whose C __getattribute__ c_getattribute() models: object's (which many C
 // types name again), type's and module's.
 bool is_modelled_getattribute(PyObject* raw) {
-  if (!raw || !Py_IS_TYPE(raw, &PyWrapperDescr_Type)) return false;
+  if (!raw || !Py_IS_TYPE(raw, &PyWrapperDescr_Type) ||
+      has_other_name(raw, "__getattribute__")) {
+    return false;
+  }
   PyTypeObject* owner = PyDescr_TYPE(raw);
   return owner->tp_getattro == PyObject_GenericGetAttr ||
          owner == &PyType_Type || owner == &PyModule_Type;
@@ -340,7 +393,8 @@ Result<Ref> CaptureState::find_attr(PyObject* object, PyObject* name) {
   }
   FJ_TRY(Ref raw, type_lookup(type, interned("__getattribute__")));
   Result<Ref> found = Ref();
-  if (raw && PyFunction_Check(raw.get())) {
+  if (raw && (PyFunction_Check(raw.get()) ||
+              has_other_name(raw.get(), "__getattribute__"))) {
     found = caller.call(raw.get(), {object, name});
   } else if (is_modelled_getattribute(raw.get())) {
     found = c_getattribute(*this, object, name);
@@ -362,7 +416,8 @@ Result<Ref> CaptureState::find_attr(PyObject* object, PyObject* name) {
     FJ_TRY(hook, type_lookup(type, interned("__getattr__")));
   }
   if (!hook) return found;
-  if (!PyFunction_Check(hook.get())) {
+  if (!PyFunction_Check(hook.get()) &&
+      !has_other_name(hook.get(), "__getattr__")) {
     if (found.is_raised()) PyErr_Clear();
     return make_break(BreakReason::kUnsupportedAttribute,
                       std::string("C __getattr__ of ") + type->tp_name);
@@ -420,7 +475,10 @@ Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
       PyErr_Clear();
       continue;
     }
-    if (needs_pin(own.get()) && is_heap_type(base)) pin(own.get());
+    if (needs_pin(own.get()) && is_heap_type(base) &&
+        !is_fresh_class(*this, reinterpret_cast<PyObject*>(base))) {
+      pin(own.get());
+    }
     return bind_descriptor(*this, own.get(), class_level ? nullptr : self,
                            search, name);
   }

@@ -20,6 +20,19 @@ bool name_is(PyObject* name, const char* text) {
 Result<Ref> class_value(CaptureState& state, PyObject* value,
                         PyTypeObject* type, PyObject* name) {
   if (state.is_constant(value)) return Ref::borrow(value);
+  if (is_fresh_class(state, reinterpret_cast<PyObject*>(type))) {
+    // Of the class that has it: one of the program, or one of this capture.
+    PyObject* mro = type->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+      auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+      Ref dict = own_dict(base);
+      if (!dict || !PyDict_GetItemWithError(dict.get(), name)) continue;
+      if (is_fresh_class(state, reinterpret_cast<PyObject*>(base))) {
+        return Ref::borrow(value);
+      }
+      return class_value(state, value, base, name);
+    }
+  }
   ObjectClass kind = state.tracer.classify(value);
   if (kind != ObjectClass::kPlain || PyTuple_Check(value)) {
     SourceArena& sources = state.guards.sources();
@@ -151,8 +164,14 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
 // C attributes of pinned objects that can be guarded by reading them again.
 bool is_guardable_getset(PyObject* object, PyObject* name) {
   static const char* const kNames[] = {
-      "__name__",     "__qualname__",   "__module__", "__doc__",
-      "__defaults__", "__kwdefaults__", "__bases__",  "__mro__"};
+      "__name__",  "__qualname__", "__module__",
+      "__doc__",   "__defaults__", "__kwdefaults__",
+      "__bases__", "__mro__",      "__annotations__"};
+  if (PyExceptionInstance_Check(object)) return name_is(name, "args");
+  if (reinterpret_cast<PyObject*>(Py_TYPE(object)) ==
+      library_object("collections", "deque")) {
+    return name_is(name, "maxlen");
+  }
   if (!PyFunction_Check(object) && !PyType_Check(object)) return false;
   for (const char* known : kNames) {
     if (name_is(name, known)) return true;
@@ -192,7 +211,7 @@ Result<Ref> bind_getset(CaptureState& state, PyObject* descriptor,
   const Source* source = state.source_of(object);
   bool heap_class = PyType_Check(object) &&
                     is_heap_type(reinterpret_cast<PyTypeObject*>(object));
-  if (!source && heap_class) {
+  if (!source && heap_class && !is_fresh_class(state, object)) {
     source = state.guards.sources().constant(object);
   }
   if (!source || state.is_constant(object) || is_frozen(object)) {

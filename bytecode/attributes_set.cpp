@@ -4,6 +4,7 @@
 // goes to the log through the instance dict, a slot to the slot table, a
 // property to its setter in Python; anything else is a break.
 #include "bytecode/capture_tables.h"
+#include "bytecode/opaque_value.h"
 
 #include <structmember.h>
 
@@ -108,7 +109,9 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
   FJ_TRY(Ref dict, state.instance_dict(object));
   if (!dict) {
     if (!state.is_input(object)) return native_set(state, object, name, value);
-    if (!value) return missing(state, object, name);
+    if (!value || (!raw && is_heap_type(type))) {
+      return missing(state, object, name);
+    }
     return state.make_break(BreakReason::kUnsupportedWrite,
                             attribute_text(type, name));
   }
@@ -159,9 +162,29 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
 Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
                   PyObject* value) {
   PyTypeObject* type = Py_TYPE(object);
+  // Interpreted exceptions have no traceback; a stand-in for one is dropped.
+  if (value && is_opaque(value, OpaqueKind::kTraceback) &&
+      PyExceptionInstance_Check(object) &&
+      PyUnicode_CompareWithASCIIString(name, "__traceback__") == 0) {
+    return ok_status();
+  }
   if (is_symbolic(state, object)) return missing(state, object, name);
   if (is_stand_in(state, object)) {
     return write_tensor_attr(state, object, name, value);
+  }
+  if (is_fresh_class(state, object)) {
+    FJ_TRY(Ref own, state.type_lookup(
+                        type, interned(value ? "__setattr__" : "__delattr__")));
+    if (own && PyFunction_Check(own.get())) {
+      std::vector<PyObject*> args{object, name};
+      if (value) args.push_back(value);
+      FJ_CHECK_OK(state.caller.call(own.get(), args));
+      return ok_status();
+    }
+    int failed = PyType_Type.tp_setattro(object, name, value);
+    if (failed < 0) return Status::raised();
+    state.tables().type_lookups.clear();
+    return ok_status();
   }
   if (PyType_Check(object)) {
     return state.make_break(
@@ -171,7 +194,7 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
   }
   const char* hook = value ? "__setattr__" : "__delattr__";
   FJ_TRY(Ref raw, state.type_lookup(type, interned(hook)));
-  if (raw && PyFunction_Check(raw.get())) {
+  if (raw && (PyFunction_Check(raw.get()) || has_other_name(raw.get(), hook))) {
     std::vector<PyObject*> args{object, name};
     if (value) args.push_back(value);
     FJ_CHECK_OK(state.caller.call(raw.get(), args));

@@ -83,7 +83,7 @@ bool is_immutable_builtin(PyTypeObject* type) {
   for (PyTypeObject* known : kTypes) {
     if (type == known) return true;
   }
-  return false;
+  return is_regular_expression(type);
 }
 
 // The raw class attribute behind a bound method; puts self in front.
@@ -122,6 +122,20 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
     if (raw && Py_IS_TYPE(raw, &PyClassMethodDescr_Type)) {
       args->insert(args->begin(), self);
       return Ref::borrow(raw);
+    }
+    // A class method of C beneath one of Python (super().__init_subclass__).
+    PyObject* mro = reinterpret_cast<PyTypeObject*>(self)->tp_mro;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+      Ref dict =
+          own_dict(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i)));
+      PyObject* own = dict ? PyDict_GetItem(dict.get(), text.get()) : nullptr;
+      if (own && Py_IS_TYPE(own, &PyClassMethodDescr_Type) &&
+          PyCFunction_Check(callable) &&
+          reinterpret_cast<PyMethodDescrObject*>(own)->d_method ==
+              reinterpret_cast<PyCFunctionObject*>(callable)->m_ml) {
+        args->insert(args->begin(), self);
+        return Ref::borrow(own);
+      }
     }
     // __new__ reached through a subclass.
     if (raw && PyCFunction_Check(raw)) return Ref::borrow(callable);
@@ -222,6 +236,22 @@ Result<Ref> CaptureState::call_builtin(PyObject* callable,
   if (row != rows.end()) {
     if (row->second.function) return row->second.function(call);
     return call.native(row->second.reads);
+  }
+  // Every exception type of C has an __init__ and a __new__ of its own.
+  if (Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) &&
+      PyType_IsSubtype(PyDescr_TYPE(raw.get()),
+                       reinterpret_cast<PyTypeObject*>(PyExc_BaseException)) &&
+      std::strcmp(
+          reinterpret_cast<PyWrapperDescrObject*>(raw.get())->d_base->name,
+          "__init__") == 0) {
+    return model_native_init(call);
+  }
+  if (PyCFunction_Check(raw.get()) && PyCFunction_GET_SELF(raw.get()) &&
+      PyExceptionClass_Check(PyCFunction_GET_SELF(raw.get())) &&
+      std::strcmp(
+          reinterpret_cast<PyCFunctionObject*>(raw.get())->m_ml->ml_name,
+          "__new__") == 0) {
+    return model_new(call);
   }
   if (PyType_Check(callable)) {
     return call_type(*this, reinterpret_cast<PyTypeObject*>(callable), args,

@@ -59,6 +59,10 @@ Result<bool> note_cached_result(CaptureState& state, PyObject* value);
 bool is_cached_result(CaptureState& state, PyObject* object);
 // All of them are as they were when they were made.
 Result<bool> cached_results_unchanged(CaptureState& state);
+// singledispatch(f).dispatch(cls). Empty: another function.
+Result<Ref> call_dispatch(CaptureState& state, PyObject* function,
+                          const std::vector<PyObject*>& args);
+bool is_regular_expression(PyTypeObject* type);
 
 inline Result<Ref> none() { return Ref::borrow(Py_None); }
 inline Result<Ref> boolean(bool value) {

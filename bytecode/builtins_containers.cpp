@@ -56,7 +56,7 @@ Result<Ref> model_mappingproxy_get(BuiltinCall& call) {
   if (!call.plain(2, 3)) return call.native(Reads::kNothing);
   auto& class_dicts = call.state.tables().class_dicts;
   auto found = class_dicts.find(call.args[0]);
-  if (found == class_dicts.end()) return call.unknown();
+  if (found == class_dicts.end()) return model_mappingproxy_view(call);
   FJ_TRY(Ref value, class_dict_get(call.state, found->second, call.args[1]));
   if (value) return value;
   return Ref::borrow(call.args.size() > 2 ? call.args[2] : Py_None);
@@ -236,6 +236,26 @@ Result<Ref> model_mutate(BuiltinCall& call) {
   return result;
 }
 
+// extend, extendleft, +=: the elements from anywhere.
+Result<Ref> model_deque_extend(BuiltinCall& call) {
+  if (!call.plain(2, 2)) return call.native(Reads::kNothing);
+  CaptureState& state = call.state;
+  PyObject* deque = call.args[0];
+  FJ_TRY(std::vector<Ref> items, state.elements(call.args[1]));
+  Ref list = Ref::steal(PyList_New(0));
+  if (!list) return Result<Ref>::raised();
+  for (const Ref& item : items) {
+    if (PyList_Append(list.get(), item.get()) < 0) {
+      return Result<Ref>::raised();
+    }
+  }
+  FJ_TRY(Ref visible, state.shadow(deque));
+  FJ_TRY(Ref result, native_with_self(call, visible.get(), {list.get()}));
+  if (!state.is_input(deque)) return result;
+  WriteLog::replace_content(state, deque);
+  return result.get() == visible.get() ? Ref::borrow(deque) : result;
+}
+
 namespace {
 
 // The index of the first element equal to `value`, or -1.
@@ -268,7 +288,8 @@ Result<Ref> model_sequence_index(BuiltinCall& call) {
     PyErr_SetString(PyExc_ValueError, "tuple.index(x): x not in tuple");
   } else {
     FJ_TRY(Ref text, call.state.format_value(call.args[1], 2, nullptr));
-    PyErr_Format(PyExc_ValueError, "%U is not in list", text.get());
+    PyErr_Format(PyExc_ValueError, "%U is not in %s", text.get(),
+                 PyList_Check(call.args[0]) ? "list" : "deque");
   }
   return Result<Ref>::raised();
 }
@@ -285,7 +306,8 @@ Result<Ref> model_list_remove(BuiltinCall& call) {
   FJ_TRY(Py_ssize_t index,
          find_equal(call.state, call.args[0], call.args[1], nullptr));
   if (index < 0) {
-    PyErr_SetString(PyExc_ValueError, "list.remove(x): x not in list");
+    const char* kind = PyList_Check(call.args[0]) ? "list" : "deque";
+    PyErr_Format(PyExc_ValueError, "%s.remove(x): x not in %s", kind, kind);
     return Result<Ref>::raised();
   }
   Ref position = Ref::steal(PyLong_FromSsize_t(index));
@@ -324,22 +346,11 @@ Result<Ref> model_set_add(BuiltinCall& call) {
   PyObject* set = call.args[0];
   FJ_TRY(Ref key, concrete_index(state, call.args[1]));
   PyObject* element = key.get();
-  if (!state.is_input(set) && note_tensor_key(state, element)) {
-    PauseHook pause;  // Tensor.__hash__ is torch's own
-    if (PySet_Add(set, element) < 0) return Result<Ref>::raised();
-    return none();
-  }
-  if (!state.is_input(set) && is_identity_key(state, element)) {
-    // Whether it is one of those already there is asked, and guarded.
-    FJ_CHECK_OK(state.contains(set, element));
-    if (PySet_Add(set, element) < 0) return Result<Ref>::raised();
+  if (!state.is_input(set)) {
+    FJ_CHECK_OK(add_to_fresh_set(state, set, element));
     return none();
   }
   FJ_CHECK_OK(check_keys(state, &element, 1));
-  if (!state.is_input(set)) {
-    if (PySet_Add(set, element) < 0) return Result<Ref>::raised();
-    return none();
-  }
   ContainerState& entry = state.tables().containers[set];
   if (entry.shadow && PySet_Add(entry.shadow.get(), element) < 0) {
     return Result<Ref>::raised();

@@ -58,13 +58,20 @@ Result<Ref> model_divmod(BuiltinCall& call) {
   bool foreign =
       is_foreign(state, call.args[0]) || is_foreign(state, call.args[1]);
   if (!foreign) {
-    for (PyObject* arg : call.args) {
-      for (const char* name : {"__divmod__", "__rdivmod__"}) {
-        FJ_TRY(Ref special, state.python_special(arg, name));
-        if (special) return call.unknown();
-      }
-    }
-    return call.native(Reads::kDeep);
+    FJ_TRY(Ref left, state.python_special(call.args[0], "__divmod__"));
+    FJ_TRY(Ref right, state.python_special(call.args[1], "__rdivmod__"));
+    if (!left && !right) return call.native(Reads::kDeep);
+    PyTypeObject *type = Py_TYPE(call.args[0]), *other = Py_TYPE(call.args[1]);
+    // The reflected method may have to go first, or C code to be asked.
+    bool subclass = type != other && PyType_IsSubtype(other, type);
+    if (subclass || !left) return call.unknown();
+    FJ_TRY(Ref result, state.caller.call(left.get(), call.args));
+    if (result.get() != Py_NotImplemented) return result;
+    if (!right || type == other) return call.unknown();
+    FJ_TRY(result,
+           state.caller.call(right.get(), {call.args[1], call.args[0]}));
+    if (result.get() != Py_NotImplemented) return result;
+    return call.unknown();
   }
   FJ_TRY(Ref quotient, state.binary(2, false, call.args[0], call.args[1]));
   FJ_TRY(Ref rest, state.binary(6, false, call.args[0], call.args[1]));

@@ -44,6 +44,15 @@ Result<Ref> model_len(BuiltinCall& call) {
 }
 
 Result<Ref> model_iter(BuiltinCall& call) {
+  if (call.plain(2, 2)) {
+    FJ_TRY(Ref type, Result<Ref>(call.state.type_of(call.args[0])));
+    if (!reinterpret_cast<PyTypeObject*>(type.get())->tp_call) {
+      return call.native(Reads::kNothing);  // TypeError
+    }
+    std::vector<Ref> sentinel{Ref::borrow(call.args[1])};
+    return make_iterator(call.state, IteratorKind::kCallable, call.args[0],
+                         std::move(sentinel));
+  }
   if (!call.plain(1, 1)) return call.unknown();
   return call.state.iter(call.args[0]);
 }
@@ -385,19 +394,27 @@ Result<Ref> model_tuple(BuiltinCall& call) {
 Result<Ref> model_set(BuiltinCall& call) {
   if (!call.plain(0, 1)) return call.native(Reads::kNothing);
   if (call.args.empty()) return from_api(PyObject_CallNoArgs(call.callable));
+  bool frozen = call.callable != as_object(&PySet_Type);
   FJ_TRY(Ref list, list_of(call.state, call.args[0]));
+  bool safe = true;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(list.get(), i);
     if (is_symbolic(call.state, key)) {
       FJ_TRY(Ref plain, call.state.tracer.concretise(key));
       PyList_SetItem(list.get(), i, plain.release());
     } else if (!is_safe_key(call.state, key)) {
-      return call.state.make_break(
-          BreakReason::kUnguardableInput,
-          std::string("a set element of type ") + Py_TYPE(key)->tp_name);
+      safe = false;
     }
   }
-  return from_api(PyObject_CallOneArg(call.callable, list.get()));
+  if (safe) return from_api(PyObject_CallOneArg(call.callable, list.get()));
+  Ref set = Ref::steal(PySet_New(nullptr));
+  if (!set) return Result<Ref>::raised();
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
+    FJ_CHECK_OK(add_to_fresh_set(call.state, set.get(),
+                                 PyList_GET_ITEM(list.get(), i)));
+  }
+  // A copy of a set has the hashes already.
+  return frozen ? from_api(PyFrozenSet_New(set.get())) : Result<Ref>(set);
 }
 
 namespace {

@@ -3,6 +3,7 @@
 
 #include "bytecode/builtins.h"
 #include "bytecode/generators.h"
+#include "bytecode/opaque_value.h"
 #include "guards/evaluate.h"
 
 namespace framejit::bytecode {
@@ -25,6 +26,10 @@ Result<Ref> class_test(CaptureState& state, PyObject* subject,
       if (yes) return boolean(true);
     }
     return boolean(false);
+  }
+  if (is_opaque(subject, OpaqueKind::kUnknown)) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "the type of what the caller handles");
   }
   const char* hook = instance ? "__instancecheck__" : "__subclasscheck__";
   Ref type = instance ? state.type_of(subject) : Ref::borrow(subject);
@@ -124,9 +129,52 @@ Result<Ref> model_type_subclasscheck(BuiltinCall& call) {
                        reinterpret_cast<PyTypeObject*>(call.args[0])));
 }
 
+// type(name, bases, namespace): natively. What it looks into must be fresh.
+Result<Ref> make_class(CaptureState& state, PyObject* meta,
+                       const std::vector<PyObject*>& args, PyObject* kwnames) {
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  bool known = args.size() - keywords == 3 && PyTuple_CheckExact(args[1]) &&
+               PyDict_Check(args[2]) && !state.is_input(args[2]);
+  if (!known) {
+    return state.make_break(BreakReason::kUnknownCallee, "makes a class");
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(args[1], i);
+    if (!PyType_Check(base)) {
+      return state.make_break(BreakReason::kUnknownCallee, "makes a class");
+    }
+    state.pin(base);
+  }
+  PyObject* maker = raw_lookup(&PyType_Type, "__new__");
+  std::vector<PyObject*> values{meta};
+  values.insert(values.end(), args.begin(), args.end());
+  FJ_TRY(Ref made,
+         state.after_native(PyObject_Vectorcall(
+             maker, values.data(), values.size() - keywords, kwnames)));
+  state.tables().note_class(made.get(), state.caller.place());
+  return made;
+}
+
+Result<Ref> model_type_new(BuiltinCall& call) {
+  if (call.args.empty()) return call.unknown();
+  std::vector<PyObject*> rest(call.args.begin() + 1, call.args.end());
+  return make_class(call.state, call.args[0], rest, call.kwnames);
+}
+
+Result<Ref> model_type_init(BuiltinCall&) { return none(); }
+
+Result<Ref> model_type_setattr(BuiltinCall& call) {
+  if (!call.plain(3, 3) || !is_fresh_class(call.state, call.args[0])) {
+    return call.unknown();
+  }
+  call.state.tables().type_lookups.clear();
+  return call.native(Reads::kNothing);
+}
+
 Result<Ref> model_type(BuiltinCall& call) {
   if (call.plain(1, 1)) return call.state.type_of(call.args[0]);
-  return call.state.make_break(BreakReason::kUnknownCallee, "makes a class");
+  return make_class(call.state, as_object(&PyType_Type), call.args,
+                    call.kwnames);
 }
 
 Result<Ref> model_getattr(BuiltinCall& call) {
@@ -191,11 +239,6 @@ Result<Ref> model_hash(BuiltinCall& call) {
                           "hash() of an object's identity");
 }
 
-Result<Ref> model_id(BuiltinCall& call) {
-  return call.state.make_break(BreakReason::kUnguardableInput,
-                               "id() of an object");
-}
-
 Result<Ref> model_vars(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.unknown();
   return call.state.get_attr(call.args[0], interned("__dict__"));
@@ -243,10 +286,6 @@ Result<Ref> model_format(BuiltinCall& call) {
 Result<Ref> model_object_str(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.unknown();
   return call.state.format_value(call.args[0], 2, nullptr);
-}
-
-Result<Ref> model_print(BuiltinCall& call) {
-  return call.state.make_break(BreakReason::kSideEffectCallee, "print");
 }
 
 // ---- the methods of object and type
@@ -464,7 +503,10 @@ Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
     function = inner.get();
   }
   Ref object;
-  if (function && PyFunction_Check(function)) {
+  if (PyType_IsSubtype(type, &PyType_Type) &&
+      !(function && PyFunction_Check(function))) {
+    FJ_TRY(object, make_class(state, as_object(type), args, kwnames));
+  } else if (function && PyFunction_Check(function)) {
     FJ_TRY(object, state.caller.call(
                        function, with_first(as_object(type), args), kwnames));
   } else {
@@ -485,6 +527,7 @@ Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
     }
     return object;
   }
+  if (PyType_Check(object.get())) return object;
   FJ_CHECK_OK(native_init(state, object.get(), args, kwnames));
   return object;
 }
@@ -493,6 +536,13 @@ Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
 
 Result<Ref> call_type(CaptureState& state, PyTypeObject* type,
                       const std::vector<PyObject*>& args, PyObject* kwnames) {
+  if (is_heap_type(Py_TYPE(type))) {
+    // `__call__ = dict` of TypedDict: a class is no method.
+    FJ_TRY(Ref raw, state.type_lookup(Py_TYPE(type), interned("__call__")));
+    if (raw && PyType_Check(raw.get())) {
+      return state.caller.call(raw.get(), args, kwnames);
+    }
+  }
   FJ_TRY(Ref special, state.python_special(as_object(type), "__call__"));
   if (special) {
     return state.caller.call(special.get(), with_first(as_object(type), args),
@@ -500,8 +550,8 @@ Result<Ref> call_type(CaptureState& state, PyTypeObject* type,
   }
   bool exception = PyType_IsSubtype(type, exception_root());
   if (!is_heap_type(type) && !exception) return Ref();
-  if (PyType_IsSubtype(type, &PyType_Type)) {
-    return state.make_break(BreakReason::kUnknownCallee, "makes a class");
+  if (type == &PyType_Type) {
+    return make_class(state, as_object(type), args, kwnames);
   }
   return type_call(state, type, args, kwnames);
 }

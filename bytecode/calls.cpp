@@ -2,7 +2,9 @@
 // torch's callables are the tracer's, C callables are rows of the object model.
 #include "bytecode/calls.h"
 
+#include "bytecode/builtins.h"
 #include "bytecode/generators.h"
+#include "bytecode/handlers.h"
 #include "bytecode/nn_module.h"
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/frame_eval.h"
@@ -147,8 +149,14 @@ void Interpreter::add_fresh_function(PyObject* function) {
 // The frame's own builtins: super() without arguments, globals().
 Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
                                             const Arguments& args,
-                                            bool* handled) {
+                                            PyObject* kwnames, bool* handled) {
   *handled = true;
+  if (PyCFunction_Check(callable) &&
+      std::string_view(
+          reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name) ==
+          "__build_class__") {
+    return build_class(args, kwnames);
+  }
   if (callable == reinterpret_cast<PyObject*>(&PySuper_Type) && args.empty()) {
     return make_super();
   }
@@ -161,21 +169,61 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
     if (is_builtin && std::string_view(name) == "globals") {
       return Ref::borrow(frame->globals.get());
     }
-    if (is_builtin &&
-        (std::string_view(name) == "locals" ||
-         std::string_view(name) == "vars" || std::string_view(name) == "dir")) {
-      return make_break(BreakReason::kUnknownCallee,
-                        std::string(name) + "() of a frame");
+    if (is_builtin && (std::string_view(name) == "locals" ||
+                       std::string_view(name) == "vars")) {
+      return frame_locals();
+    }
+    if (is_builtin && std::string_view(name) == "dir") {
+      FJ_TRY(Ref dict, frame_locals());
+      FJ_TRY(Ref names, from_api(PyDict_Keys(dict.get())));
+      if (PyList_Sort(names.get()) < 0) return Result<Ref>::raised();
+      return names;
     }
   }
   *handled = false;
   return Ref();
 }
 
+// locals(): until 3.13 one dict a frame, brought up to date by each call.
+Result<Ref> Interpreter::frame_locals() {
+  if (!frame->locals || PY_VERSION_HEX >= 0x030D0000) {
+    FJ_TRY(frame->locals, from_api(PyDict_New()));
+  }
+  PyObject* dict = frame->locals.get();
+  for (int slot = 0; slot < frame->decoded->num_slots(); ++slot) {
+    PyObject* name = frame->decoded->slot_name(slot);
+    // The stack values of a resume function.
+    if (PyUnicode_GET_LENGTH(name) > 1 && PyUnicode_ReadChar(name, 0) == '.' &&
+        PyUnicode_ReadChar(name, 1) == 's') {
+      continue;
+    }
+    FJ_CHECK_OK(read_argument(*this, *frame, slot));
+    Ref value = frame->slots[slot];
+    if (value && PyCell_Check(value.get()) &&
+        (frame->decoded->slot_is_cell(slot) ||
+         slot >= frame->decoded->first_free())) {
+      FJ_TRY(value, state.cell_get(value.get()));
+    }
+    if (value) {
+      if (PyDict_SetItem(dict, name, value.get()) < 0) {
+        return Result<Ref>::raised();
+      }
+    } else if (PyDict_DelItem(dict, name) < 0) {
+      PyErr_Clear();
+    }
+  }
+  return frame->locals;
+}
+
 Result<Ref> Interpreter::make_super() {
   FJ_CHECK(frame);
   PyCodeObject* code = frame->code_object();
   int first_free = frame->decoded->first_free();
+  for (int slot = 0; slot < frame->decoded->num_slots(); ++slot) {
+    if (slot == 0 || slot >= first_free) {
+      FJ_CHECK_OK(read_argument(*this, *frame, slot));
+    }
+  }
   PyObject* class_cell = nullptr;
   for (int slot = first_free; slot < frame->decoded->num_slots(); ++slot) {
     if (PyUnicode_CompareWithASCIIString(frame->decoded->slot_name(slot),
@@ -283,6 +331,10 @@ Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
   CaptureState& state = interpreter.state;
   if (state.tracer.classify(value) != ObjectClass::kPlain) {
     return Ref::borrow(value);
+  }
+  // An IntEnum is a number to torch.
+  if (PyLong_Check(value) || PyFloat_Check(value) || PyUnicode_Check(value)) {
+    return plain_scalar(value);
   }
   if (state.is_input(value) &&
       (PyList_Check(value) || PyDict_Check(value) || PyAnySet_Check(value))) {
@@ -433,6 +485,8 @@ Result<Ref> Interpreter::call_function(PyObject* function,
     // Rows may replace library functions (copy.deepcopy ...).
     FJ_TRY(Ref row, state.call_builtin(function, args, kwnames));
     if (row) return row;
+    FJ_TRY(row, call_dispatch(state, function, args));
+    if (row) return row;
   }
   return inline_function(function, args, kwnames);
 }
@@ -449,7 +503,7 @@ Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
   if (PyFunction_Check(callable)) return call_function(callable, args, kwnames);
   if (PyMethod_Check(callable)) return call_method(callable, args, kwnames);
   bool handled = false;
-  Result<Ref> own = call_frame_builtin(callable, args, &handled);
+  Result<Ref> own = call_frame_builtin(callable, args, kwnames, &handled);
   if (handled) return own;
   if (PyCFunction_Check(callable)) {
     PyObject* self = PyCFunction_GET_SELF(callable);

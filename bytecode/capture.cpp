@@ -3,7 +3,9 @@
 #include "bytecode/capture.h"
 
 #include "bytecode/calls.h"
+#include "bytecode/capture_tables.h"
 #include "bytecode/interpreter.h"
+#include "bytecode/reconstruct.h"
 #include "bytecode/residual.h"
 #include "frame_hook/frame_eval.h"
 
@@ -72,6 +74,8 @@ class Attempt {
   Status bind_inputs(Frame& frame);
   Result<CaptureOutcome> finish_return(Ref value);
   Result<CaptureOutcome> finish_break(Frame& frame, Break brk);
+  Result<CaptureOutcome> or_stop_earlier(Result<CaptureOutcome> outcome,
+                                         bool* restart);
   static Break fail(Result<CaptureState::Plan> planned, const Break& brk);
   Status add_open_state(CaptureState::Plan* plan);
   Status finish_graph(CaptureState::Plan& plan);
@@ -95,9 +99,15 @@ Status Attempt::bind_inputs(Frame& frame) {
            "number of parameter slots");
   for (size_t i = 0; i < request_.num_args; ++i) {
     FJ_CHECK(request_.args[i], "an unbound parameter");
+    if (request_.is_resume) {
+      frame.slots[i] = Ref::borrow(request_.args[i]);
+      frame.unread.push_back(sources.arg(i));
+      continue;
+    }
     FJ_TRY(frame.slots[i], state.wrap(request_.args[i], sources.arg(i)));
   }
   frame.outermost = true;
+  frame.thread_handlers = handlers_at_resume(frame.code.get());
   return ok_status();
 }
 
@@ -166,37 +176,85 @@ Break Attempt::fail(Result<CaptureState::Plan> planned, const Break& brk) {
   return why;
 }
 
+namespace {
+
+FrameState shape_of(const Frame& frame, int offset) {
+  FrameState shape;
+  for (const Ref& slot : frame.slots) shape.bound.push_back(bool(slot));
+  std::vector<StackKind> kinds = stack_kinds_at(frame.code.get(), offset);
+  for (size_t i = 0; i < frame.stack.size(); ++i) {
+    StackKind kind = i < kinds.size() ? kinds[i] : StackKind::kValue;
+    shape.stack.push_back(stack_item(kind, frame.stack[i].get()));
+  }
+  for (size_t position : frame.handlers) {
+    shape.stack[position].kind = StackItemKind::kSavedException;
+  }
+  shape.active_handlers = int(frame.handlers.size()) + frame.thread_handlers;
+  return shape;
+}
+
+// The exception that is handled in the block which saved the one at
+// `position`: what the next block within it saved, or the current one.
+PyObject* handled_since(const Frame& frame, int position, PyObject* current) {
+  for (size_t i = 0; i + 1 < frame.handlers.size(); ++i) {
+    if (frame.handlers[i] == size_t(position)) {
+      return frame.stack[frame.handlers[i + 1]].get();
+    }
+  }
+  return current;
+}
+
+Status add_traceback_steps(CaptureState::Plan* plan, int exception,
+                           const Frame& frame, int offset) {
+  PyCodeObject* code = frame.code_object();
+  Ref line = Ref::steal(PyLong_FromLong(span_line(Span{frame.code, offset})));
+  if (!line) return Status::raised();
+  Step call;
+  call.kind = Step::Kind::kCall;
+  call.object = Ref::borrow(add_traceback_function());
+  call.operands.push_back(exception);
+  for (PyObject* part : {code->co_filename, code->co_name, line.get()}) {
+    Step constant;
+    constant.kind = Step::Kind::kConst;
+    constant.object = Ref::borrow(part);
+    call.operands.push_back(int(plan->steps.size()));
+    plan->steps.push_back(std::move(constant));
+  }
+  plan->steps.push_back(std::move(call));
+  return ok_status();
+}
+
+}  // namespace
+
 Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
   // The loop has moved on: the breaking instruction is the current one.
   const MicroOp& op = frame.decoded->op(frame.current);
-  if (frame.active_handlers > 0) {
-    brk.detail =
-        std::string(break_reason_row(brk.reason).id) + " " + brk.detail;
-    brk.reason = BreakReason::kBreakInHandler;
-    return brk;
-  }
   if (const char* why = why_not_breakable(frame.code.get(), op.offset)) {
     brk.detail = std::string(why) + ": " + break_reason_row(brk.reason).id +
                  " " + brk.detail;
     brk.reason = BreakReason::kBreakNotResumable;
     return brk;
   }
-  FrameState shape;
-  for (const Ref& slot : frame.slots) shape.bound.push_back(bool(slot));
-  for (const Ref& item : frame.stack) {
-    shape.stack.push_back(
-        {item ? StackItemKind::kValue : StackItemKind::kNull});
-  }
+  FrameState shape = shape_of(frame, op.offset);
   FJ_TRY(ResidualCode residual,
          make_residual(frame.code.get(), op.offset, shape));
   std::vector<PyObject*> values;
+  CaptureState::Passed passed;
+  Ref handled = handled_exception();
   for (const ResidualArg& arg : residual.args) {
     switch (arg.from) {
       case ResidualArg::From::kSlot:
+        if (frame.is_unread(arg.index)) {
+          passed[values.size()] = frame.unread[arg.index];
+        }
         values.push_back(frame.slots[arg.index].get());
         break;
       case ResidualArg::From::kStack:
-        values.push_back(frame.stack[arg.index].get());
+        if (shape.stack[arg.index].kind == StackItemKind::kSavedException) {
+          values.push_back(handled_since(frame, arg.index, handled.get()));
+        } else {
+          values.push_back(frame.stack[arg.index].get());
+        }
         break;
       case ResidualArg::From::kNothing:
         values.push_back(Py_None);
@@ -204,10 +262,18 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
     }
     FJ_CHECK(values.back(), "a residual argument that is unbound");
   }
-  Result<CaptureState::Plan> planned = interpreter_->state.plan(values);
+  Result<CaptureState::Plan> planned = interpreter_->state.plan(values, passed);
   if (!planned.ok()) return fail(std::move(planned), brk);
   CaptureState::Plan plan = planned.take();
   if (nothing_captured(plan)) return brk;
+  for (size_t i = 0; i < residual.args.size(); ++i) {
+    const ResidualArg& arg = residual.args[i];
+    if (arg.from == ResidualArg::From::kStack &&
+        shape.stack[arg.index].kind == StackItemKind::kSavedException &&
+        !interpreter_->state.is_input(values[i])) {
+      FJ_CHECK_OK(add_traceback_steps(&plan, plan.values[i], frame, op.offset));
+    }
+  }
   FJ_CHECK_OK(add_open_state(&plan));
   outcome_.residual_code = residual.code;
   outcome_.residual_args = plan.values;
@@ -216,6 +282,24 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
   outcome_.breaks.push_back({std::move(brk), stop_.stack});
   outcome_.guards = std::move(guards_);
   return std::move(outcome_);
+}
+
+// A generator or class of this capture would have to outlive it: another
+// attempt, that breaks before it is made.
+Result<CaptureOutcome> Attempt::or_stop_earlier(Result<CaptureOutcome> outcome,
+                                                bool* restart) {
+  size_t made_at = interpreter_->state.tables().escaped_at;
+  if (!outcome.broke() || made_at == 0 || made_at >= stop_.ordinal ||
+      request_.fullgraph) {
+    return outcome;
+  }
+  stop_.ordinal = made_at;
+  stop_.offset = -1;
+  stop_.stack.clear();
+  stop_.brk = outcome.take_break();
+  stop_.brk->span = {};
+  *restart = true;
+  return Result<CaptureOutcome>::raised();
 }
 
 Result<CaptureOutcome> Attempt::run(bool* restart) {
@@ -238,11 +322,21 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
                                        PyObject** result) {
       return interpreter.call_from_native(function, args, num_args, result);
     });
-    return interpreter.run(frame);
+    Result<Interpreter::Exit> ran = interpreter.run(frame);
+    if (!ran.ok()) return ran;
+    // The locals go with the frame; a generator among them is closed.
+    interpreter.frame = &frame;
+    frame.stack.clear();
+    for (Ref& slot : frame.slots) slot.reset();
+    Result<Ref> left = interpreter.after_native(Py_NewRef(Py_None));
+    interpreter.frame = nullptr;
+    if (!left.ok()) return left.forward<Interpreter::Exit>();
+    return ran;
   }();
   if (exit.ok()) {
     FJ_CHECK(exit.value().flow == Flow::kReturn);
-    return finish_return(std::move(exit.value().value));
+    return or_stop_earlier(finish_return(std::move(exit.value().value)),
+                           restart);
   }
   if (exit.is_raised()) {
     Ref exception = take_raised();
@@ -258,7 +352,7 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   }
   if (request_.fullgraph || frame.code.get() == nullptr) return brk;
   if (interpreter.at_stop_point()) {
-    return finish_break(frame, std::move(brk));
+    return or_stop_earlier(finish_break(frame, std::move(brk)), restart);
   }
   if (stop_.ordinal != SIZE_MAX) {
     // An order that depends on addresses, such as a set of fresh objects'.
@@ -274,7 +368,7 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
       interpreter.inlined_calls != interpreter.calls_before_instruction();
   if (!beneath &&
       breaks_without_effect(brk.reason, frame.decoded->op(frame.current).op)) {
-    return finish_break(frame, std::move(brk));
+    return or_stop_earlier(finish_break(frame, std::move(brk)), restart);
   }
   // Not undone but done again, up to this instruction.
   stop_.ordinal = interpreter.ordinal();
@@ -304,9 +398,13 @@ Result<CaptureOutcome> capture(const CaptureRequest& request,
   CollectorOff collector;
   StopPoint stop;
   bool restart = false;
-  auto result = Attempt(request, tracer, stop).run(&restart);
-  if (!restart) return result;
-  return Attempt(request, tracer, stop).run(&restart);
+  // One for the break, and some to find a place before what cannot be rebuilt.
+  constexpr int kMaxAttempts = 6;
+  for (int attempt = 1;; ++attempt) {
+    auto result = Attempt(request, tracer, stop).run(&restart);
+    if (!restart) return result;
+    if (attempt == kMaxAttempts) return std::move(*stop.brk);
+  }
 }
 
 }  // namespace framejit::bytecode

@@ -27,6 +27,8 @@ class Caller {
   virtual Result<Ref> call(PyObject* callable, std::vector<PyObject*> args,
                            PyObject* kwnames = nullptr) = 0;
   virtual Span here() const = 0;
+  // The micro-op of the outermost frame, counted.
+  virtual size_t place() const = 0;
 };
 
 // ---- the write log. Ordered; reads of input objects look here first.
@@ -89,6 +91,7 @@ class CaptureState {
   // A break that a callback under native code ran into. Native code may swallow
   // the exception that stands for it, so every native call is followed by this.
   void set_native_break(Break brk);
+  bool has_native_break() const;
   Result<Ref> after_native(PyObject* new_reference);
 
   // ---- attributes (attributes.cpp): CPython's protocol, exactly
@@ -100,6 +103,7 @@ class CaptureState {
   Result<Ref> super_attr(PyObject* type, PyObject* self, PyObject* name);
   // The class attribute found by MRO look-up, guarded; empty Ref: absent.
   Result<Ref> type_lookup(PyTypeObject* type, PyObject* name);
+  Result<Ref> fresh_lookup(PyTypeObject* type, PyObject* name);
   // Function and self of a MethodType object; guarded when it is an input.
   Result<std::pair<Ref, Ref>> method_parts(PyObject* method);
   // type(object), also for stand-ins and symbolic values.
@@ -152,7 +156,10 @@ class CaptureState {
     std::vector<int> values;         // step index per requested value
     std::vector<PyObject*> outputs;  // stand-ins the graph must return
   };
-  Result<Plan> plan(const std::vector<PyObject*>& values);
+  // passed: values by index that are handed on unread, from these sources.
+  using Passed = std::unordered_map<size_t, const Source*>;
+  Result<Plan> plan(const std::vector<PyObject*>& values,
+                    const Passed& passed = {});
 
   Break make_break(BreakReason reason, std::string detail = {}) const;
   const std::vector<Write>& writes() const { return writes_; }

@@ -50,6 +50,28 @@ struct CaptureState::Tables {
   std::unordered_map<ObjectPair, Ref, PairHash> type_lookups;
   // Stand-ins that are keys: that they are different objects is guarded.
   std::vector<PyObject*> tensor_keys;
+  // Proxies made in the capture -> the dict behind.
+  std::unordered_map<PyObject*, Ref> proxies;
+  // Context variables written in the capture: value now, value before (empty:
+  // none).
+  std::unordered_map<PyObject*, std::pair<Ref, Ref>> context_values;
+  // Inputs whose id() was taken, canonical: no two of them may become one.
+  std::vector<PyObject*> identities;
+  // C iterators of the program -> items taken in this capture; -1: exhausted.
+  std::unordered_map<PyObject*, int64_t> advanced;
+  // Classes, generators and opaque values made in the capture -> the micro-op
+  // of the outermost frame that made them. They cannot be rebuilt after it.
+  std::unordered_map<PyObject*, size_t> unbuildable;
+  void note_class(PyObject* made, size_t ordinal) {
+    kept.push_back(Ref::borrow(made));
+    unbuildable[made] = ordinal;
+  }
+  // Not kept alive: its finally blocks run when the program drops it.
+  void note_unbuildable(PyObject* made, size_t ordinal) {
+    unbuildable[made] = ordinal;
+  }
+  // Where the first of them was made that could not be rebuilt; 0: none.
+  size_t escaped_at = 0;
   Ref cached_calls;  // dict: results of lru_cache functions in this capture
   std::vector<Ref> trampolines;
   std::optional<Break> native_break;
@@ -86,8 +108,20 @@ bool is_identity_key(CaptureState& state, PyObject* key);
 bool note_tensor_key(CaptureState& state, PyObject* key);
 // Guards that the tensors noted are as many objects as now.
 void guard_tensor_keys(CaptureState& state);
+// Adds to a fresh set: whether an element hashed by identity is one of those
+// already there is asked, and guarded.
+Status add_to_fresh_set(CaptureState& state, PyObject* set, PyObject* element);
+// Is the key one that a fresh dict may be asked for natively? Guards what the
+// answer depends on.
+Status check_fresh_dict_key(CaptureState& state, PyObject* dict, PyObject* key);
+// An int, float or str of a subclass (IntEnum) as a plain one; else itself.
+Result<Ref> plain_scalar(PyObject* object);
+// A C descriptor of another name than the slot it was put into.
+bool has_other_name(PyObject* raw, const char* name);
 // The class attribute as CPython finds it, with no guard. Borrowed or null.
 PyObject* raw_lookup(PyTypeObject* type, const char* name);
+// A class made in this capture.
+bool is_fresh_class(CaptureState& state, PyObject* type);
 // The C type that an instance's layout starts with. It may be a heap type:
 // extension modules make those, and they are not built by object.__new__.
 PyTypeObject* solid_base(PyTypeObject* type);
@@ -110,8 +144,24 @@ enum class Reads : uint8_t {
 Result<Ref> prepare(CaptureState& state, PyObject* object, Reads reads);
 // A callable for C code that comes back into the interpreter.
 Result<Ref> trampoline(CaptureState& state, PyObject* callable);
-// Lazy map/filter and user iterators as C-visible iterators.
-enum class IteratorKind : uint8_t { kMap, kFilter, kUser };
+// What else a trampoline does with the result.
+enum class TrampolineResult : uint8_t {
+  kAsIs,
+  kTruth,  // its truth, asked by the interpreter
+  kPlain,  // as C code may compare it
+};
+Result<Ref> trampoline(CaptureState& state, PyObject* callable,
+                       TrampolineResult result);
+PyObject* trampoline_callable(PyObject* object);  // null: is none
+// Lazy map/filter, user iterators, iteration by __getitem__ (function: the
+// object) and iter(function, sentinel), as C-visible iterators.
+enum class IteratorKind : uint8_t {
+  kMap,
+  kFilter,
+  kUser,
+  kSequence,
+  kCallable
+};
 Result<Ref> make_iterator(CaptureState& state, IteratorKind kind,
                           PyObject* function, std::vector<Ref> iterators);
 struct ModelIterator;
@@ -119,11 +169,19 @@ ModelIterator* as_model_iterator(PyObject* object);  // null: is none
 IteratorKind model_iterator_kind(const ModelIterator* iterator);
 PyObject* model_iterator_function(const ModelIterator* iterator);
 const std::vector<Ref>& model_iterator_sources(const ModelIterator* iterator);
+// kSequence: the next index; -1 when exhausted (kCallable, too).
+Py_ssize_t model_iterator_index(const ModelIterator* iterator);
 Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator);
+// A C iterator of the program whose next items can be guarded.
+bool is_readable_iterator(PyObject* iterator);
+// Its next item (empty: exhausted); advancing it goes to the write log.
+Result<Ref> next_of_input(CaptureState& state, PyObject* iterator);
 
 // What C code may iterate instead of `object` (shadow, or an iterator that
 // comes back into the interpreter).
 Result<Ref> native_iterable(CaptureState& state, PyObject* object);
+// The dict behind a mappingproxy made in the capture; null: is none.
+PyObject* proxied(CaptureState& state, PyObject* object);
 // An index or slice with concrete numbers.
 Result<Ref> concrete_index(CaptureState& state, PyObject* index);
 // KeyError(key)

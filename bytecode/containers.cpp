@@ -4,6 +4,7 @@
 // A whole use makes a shadow: a fresh copy with wrapped contents on which C
 // code may work; `originals` maps it back to the program's object.
 #include "bytecode/capture_tables.h"
+#include "bytecode/opaque_value.h"
 #include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
@@ -146,14 +147,10 @@ Result<Ref> shadow_deque(CaptureState& state, PyObject* deque,
     FJ_TRY(Ref wrapped, state.wrap(PyList_GET_ITEM(items.get(), i), item));
     PyList_SetItem(items.get(), i, wrapped.release());
   }
-  // maxlen is fixed at creation and part of no guard: read it as a fact.
-  Ref maxlen = Ref::steal(PyObject_GetAttrString(deque, "maxlen"));
-  if (!maxlen) return Result<Ref>::raised();
-  if (maxlen.get() != Py_None) {
-    return unguardable(state, deque, "maxlen");
-  }
-  return from_api(PyObject_CallOneArg(
-      reinterpret_cast<PyObject*>(Py_TYPE(deque)), items.get()));
+  FJ_TRY(Ref maxlen, state.get_attr(deque, interned("maxlen")));
+  return from_api(
+      PyObject_CallFunctionObjArgs(reinterpret_cast<PyObject*>(Py_TYPE(deque)),
+                                   items.get(), maxlen.get(), nullptr));
 }
 
 Result<Ref> shadow_set(CaptureState& state, PyObject* set,
@@ -233,6 +230,12 @@ Result<Ref> CaptureState::shadow(PyObject* container) {
 }
 
 // ---- items
+PyObject* proxied(CaptureState& state, PyObject* object) {
+  if (!Py_IS_TYPE(object, &PyDictProxy_Type)) return nullptr;
+  auto found = state.tables().proxies.find(object);
+  return found == state.tables().proxies.end() ? nullptr : found->second.get();
+}
+
 namespace {
 
 // Key look-up in C code would hash and compare it.
@@ -307,6 +310,7 @@ Result<Ref> class_item(CaptureState& state, PyObject* type, PyObject* key) {
 }  // namespace
 
 Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
+  if (PyObject* inner = proxied(*this, object)) return get_item(inner, key);
   if (is_foreign(*this, object)) {
     FJ_TRY(Ref plain, prepare(*this, key, Reads::kElements));
     // Symbolic indices stay symbolic for a tensor.
@@ -428,6 +432,7 @@ Status CaptureState::del_item(PyObject* object, PyObject* key) {
 }
 
 Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
+  if (PyObject* inner = proxied(*this, container)) return contains(inner, item);
   if (is_foreign(*this, container)) {
     return make_break(BreakReason::kDataDependentValue, "`in` a tensor");
   }
@@ -476,6 +481,9 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
     }
     return false;
   }
+  if (!iterates && !Py_TYPE(container)->tp_iter) {
+    FJ_TRY(iterates, python_special(container, "__getitem__"));
+  }
   if (iterates) {
     FJ_TRY(Ref iterator, iter(container));
     while (true) {
@@ -486,10 +494,16 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
       if (found) return true;
     }
   }
-  if ((PyAnySet_Check(container) || PyDict_Check(container)) &&
-      !is_input(container) && note_tensor_key(*this, item)) {
+  if (PyAnySet_Check(container) && !is_input(container) &&
+      note_tensor_key(*this, item)) {
     PauseHook pause;  // Tensor.__hash__ is torch's own
-    int found = PySequence_Contains(container, item);
+    int found = PySet_Contains(container, item);
+    if (found < 0) FJ_CHECK_OK(after_native(nullptr));
+    return found == 1;
+  }
+  if (PyAnySet_Check(container) && !is_input(container) &&
+      is_opaque(item, OpaqueKind::kIdentity)) {
+    int found = PySet_Contains(container, item);
     if (found < 0) FJ_CHECK_OK(after_native(nullptr));
     return found == 1;
   }
@@ -514,6 +528,7 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
 }
 
 Result<Ref> CaptureState::length(PyObject* object) {
+  if (PyObject* inner = proxied(*this, object)) return length(inner);
   if (is_foreign(*this, object)) {
     // len() itself answers with a plain int: it would guard the size.
     if (is_stand_in(*this, object)) {

@@ -4,9 +4,11 @@
 // it. C code that calls back (map, a sort key, an iterator of the program) gets
 // an object of ours that returns into the interpreter; a Break there is stored
 // in the capture and the C code sees a private exception.
+#include <cstring>
 #include <string_view>
 
 #include "bytecode/capture_tables.h"
+#include "bytecode/opaque_value.h"
 
 namespace framejit::bytecode {
 
@@ -14,6 +16,7 @@ namespace framejit::bytecode {
 struct ModelIterator {
   PyObject_HEAD CaptureState* state;  // null once the capture has ended
   IteratorKind kind;
+  Py_ssize_t index;
   Ref function;
   std::vector<Ref> sources;
 };
@@ -22,8 +25,24 @@ namespace {
 
 struct Trampoline {
   PyObject_HEAD CaptureState* state;
+  TrampolineResult result;
   Ref callable;
 };
+
+Result<Ref> finish_trampoline(Trampoline* trampoline, Ref value) {
+  CaptureState& state = *trampoline->state;
+  switch (trampoline->result) {
+    case TrampolineResult::kAsIs:
+      return value;
+    case TrampolineResult::kTruth: {
+      FJ_TRY(bool truth, state.truth(value.get()));
+      return Ref::borrow(truth ? Py_True : Py_False);
+    }
+    case TrampolineResult::kPlain:
+      return prepare(state, value.get(), Reads::kDeep);
+  }
+  return value;
+}
 
 // Runs `body` (which gives a Result<Ref>) under a C frame: breaks and internal
 // errors are stored, and stand as an exception.
@@ -87,8 +106,9 @@ PyObject* trampoline_call(PyObject* self, PyObject* args, PyObject* keywords) {
             PyDict_GetItem(keywords, PyTuple_GET_ITEM(names.get(), i)));
       }
     }
-    return trampoline->state->caller.call(trampoline->callable.get(), values,
-                                          names.get());
+    FJ_TRY(Ref value, trampoline->state->caller.call(trampoline->callable.get(),
+                                                     values, names.get()));
+    return finish_trampoline(trampoline, std::move(value));
   });
 }
 
@@ -132,19 +152,28 @@ CaptureState::~CaptureState() {
   for (const Ref& object : tables_->trampolines) {
     if (auto* iterator = as_model_iterator(object.get())) {
       iterator->state = nullptr;
+    } else if (is_opaque(object.get())) {
+      detach_opaque(object.get());
     } else {
       reinterpret_cast<Trampoline*>(object.get())->state = nullptr;
     }
   }
 }
 
-Result<Ref> trampoline(CaptureState& state, PyObject* callable) {
+PyObject* trampoline_callable(PyObject* object) {
+  if (Py_TYPE(object) != trampoline_type()) return nullptr;
+  return reinterpret_cast<Trampoline*>(object)->callable.get();
+}
+
+Result<Ref> trampoline(CaptureState& state, PyObject* callable,
+                       TrampolineResult result) {
   PyTypeObject* type = trampoline_type();
   if (!type) return Result<Ref>::raised();
   Ref object = Ref::steal(type->tp_alloc(type, 0));
   if (!object) return Result<Ref>::raised();
   auto* trampoline = reinterpret_cast<Trampoline*>(object.get());
   trampoline->state = &state;
+  trampoline->result = result;
   new (&trampoline->callable) Ref(Ref::borrow(callable));
   state.tables().trampolines.push_back(object);
   return object;
@@ -178,11 +207,60 @@ PyObject* model_iterator_function(const ModelIterator* iterator) {
 const std::vector<Ref>& model_iterator_sources(const ModelIterator* iterator) {
   return iterator->sources;
 }
+Py_ssize_t model_iterator_index(const ModelIterator* iterator) {
+  return iterator->index;
+}
+
+namespace {
+
+// Iteration by __getitem__: IndexError and StopIteration end it.
+Result<Ref> sequence_next(CaptureState& state, ModelIterator* iterator) {
+  Ref index = Ref::steal(PyLong_FromSsize_t(iterator->index));
+  if (!index) return Result<Ref>::raised();
+  Result<Ref> value = state.get_item(iterator->function.get(), index.get());
+  if (value.ok()) ++iterator->index;
+  if (!value.is_raised()) return value;
+  if (!PyErr_ExceptionMatches(PyExc_IndexError) &&
+      !PyErr_ExceptionMatches(PyExc_StopIteration)) {
+    return value;
+  }
+  PyErr_Clear();
+  iterator->index = -1;
+  return Ref();
+}
+
+Result<Ref> callable_next(CaptureState& state, ModelIterator* iterator) {
+  Result<Ref> value = state.caller.call(iterator->function.get(), {});
+  if (value.is_raised() && PyErr_ExceptionMatches(PyExc_StopIteration)) {
+    PyErr_Clear();
+    iterator->index = -1;
+    return Ref();
+  }
+  if (!value.ok()) return value;
+  PyObject* sentinel = iterator->sources[0].get();
+  bool ends = state.unshadow(sentinel) == state.unshadow(value.value().get());
+  if (!ends) {
+    FJ_TRY(Ref equal, state.compare(Py_EQ, sentinel, value.value().get()));
+    FJ_TRY(ends, state.truth(equal.get()));
+  }
+  if (!ends) return value;
+  iterator->index = -1;
+  return Ref();
+}
+
+}  // namespace
 
 Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator) {
   Ref alive = Ref::borrow(reinterpret_cast<PyObject*>(iterator));
+  if (iterator->index < 0) return Ref();  // exhausted
   if (iterator->kind == IteratorKind::kUser) {
     return state.next(iterator->sources[0].get());
+  }
+  if (iterator->kind == IteratorKind::kSequence) {
+    return sequence_next(state, iterator);
+  }
+  if (iterator->kind == IteratorKind::kCallable) {
+    return callable_next(state, iterator);
   }
   if (iterator->kind == IteratorKind::kMap) {
     std::vector<Ref> values;
@@ -262,6 +340,7 @@ Result<Ref> tensor_rows(CaptureState& state, PyObject* tensor) {
 }  // namespace
 
 Result<Ref> CaptureState::iter(PyObject* object) {
+  if (PyObject* inner = proxied(*this, object)) return iter(inner);
   if (is_symbolic(*this, object)) {
     PyErr_Format(
         PyExc_TypeError, "'%.200s' object is not iterable",
@@ -277,8 +356,7 @@ Result<Ref> CaptureState::iter(PyObject* object) {
   if (!Py_TYPE(object)->tp_iter) {
     FJ_TRY(Ref items, python_special(object, "__getitem__"));
     if (items) {
-      return make_break(BreakReason::kUnsupportedAttribute,
-                        "iteration through __getitem__");
+      return make_iterator(*this, IteratorKind::kSequence, object, {});
     }
   }
   if (PyAnySet_CheckExact(object) && !is_input(object)) {
@@ -307,6 +385,10 @@ Result<Ref> CaptureState::iter(PyObject* object) {
   if (PyType_Check(object)) {  // a metaclass in C: none is known
     return from_api(PyObject_GetIter(object));
   }
+  // Iterators are their own.
+  if (is_readable_iterator(object) || PyGen_CheckExact(object)) {
+    return Ref::borrow(object);
+  }
   return unguardable(*this, object, "iteration");
 }
 
@@ -324,6 +406,7 @@ Result<Ref> CaptureState::next(PyObject* iterator) {
     return value;
   }
   if (is_input(iterator)) {
+    if (is_readable_iterator(iterator)) return next_of_input(*this, iterator);
     return unguardable(*this, iterator, "advancing");
   }
   iternextfunc step = Py_TYPE(iterator)->tp_iternext;
@@ -372,10 +455,7 @@ Result<Ref> native_iterable(CaptureState& state, PyObject* object) {
   FJ_TRY(Ref iterator, state.iter(object));
   FJ_TRY(Ref python, state.python_special(iterator.get(), "__next__"));
   if (!python) {
-    if (state.is_input(iterator.get())) {
-      return unguardable(state, iterator.get(), "advancing");
-    }
-    return iterator;
+    if (!state.is_input(iterator.get())) return iterator;
   }
   std::vector<Ref> sources{iterator};
   return make_iterator(state, IteratorKind::kUser, nullptr, std::move(sources));
@@ -442,6 +522,21 @@ Result<Ref> prepare_fresh(CaptureState& state, PyObject* object) {
       &PyGetSetDescr_Type, &PyMemberDescr_Type};
   for (PyTypeObject* type : kPlain) {
     if (Py_IS_TYPE(object, type)) return Ref::borrow(object);
+  }
+  const char* name = Py_TYPE(object)->tp_name;
+  if (std::strcmp(name, "re.Match") == 0 ||
+      std::strcmp(name, "re.Pattern") == 0) {
+    return Ref::borrow(object);
+  }
+  if (PyLong_Check(object) || PyFloat_Check(object) ||
+      PyUnicode_Check(object)) {
+    // An int, float or str of a subclass whose text is its own.
+    for (const char* method : {"__str__", "__repr__", "__format__", "__eq__",
+                               "__hash__", "__lt__", "__index__"}) {
+      FJ_TRY(Ref special, state.python_special(object, method));
+      if (special) return unguardable(state, object, "the value");
+    }
+    return Ref::borrow(object);
   }
   return unguardable(state, object, "the contents");
 }

@@ -23,6 +23,7 @@ struct Frame {
   Ref globals;                           // dict
   Ref builtins;                          // dict
   const Source* source = nullptr;  // of the function; null: made in the capture
+  Ref locals;                      // what locals() gave
   std::vector<Ref> slots;
   std::vector<Ref> stack;
   size_t pc = 0;       // next micro-op
@@ -30,8 +31,21 @@ struct Frame {
   Frame* caller = nullptr;
   bool outermost = false;
   bool generator = false;
-  // Except blocks entered and not yet left in this frame.
-  int active_handlers = 0;
+  // Except blocks entered and not yet left in this frame: where on the stack
+  // each keeps the exception handled before it.
+  std::vector<size_t> handlers;
+  // Of a resume function: those that were entered before it began, by code
+  // that ran natively. The thread, not the capture, knows their exceptions.
+  int thread_handlers = 0;
+  // Arguments nobody has looked at yet: slot -> source; empty: none. What is
+  // never read is never guarded.
+  std::vector<const Source*> unread;
+  bool is_unread(int slot) const {
+    return size_t(slot) < unread.size() && unread[slot];
+  }
+  void forget_unread(int slot) {
+    if (size_t(slot) < unread.size()) unread[slot] = nullptr;
+  }
 
   PyCodeObject* code_object() const {
     return reinterpret_cast<PyCodeObject*>(code.get());

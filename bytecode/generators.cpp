@@ -1,5 +1,7 @@
 #include "bytecode/generators.h"
 
+#include "bytecode/capture_tables.h"
+
 #include <structmember.h>
 
 namespace framejit::bytecode {
@@ -324,7 +326,9 @@ Result<Ref> make_generator(Interpreter& interpreter,
   generator->running = generator->started = false;
   generator->handled = {};
   PyObject_GC_Track(generator);
-  return Ref::steal(reinterpret_cast<PyObject*>(generator));
+  auto* object = reinterpret_cast<PyObject*>(generator);
+  interpreter.state.tables().note_unbuildable(object, interpreter.ordinal());
+  return Ref::steal(object);
 }
 
 Result<GeneratorStep> generator_resume(PyObject* object, PyObject* value,

@@ -23,6 +23,8 @@ inline Flow replace_top(Frame& frame, size_t count, Ref value) {
   frame.push(std::move(value));
   return Flow::kNext;
 }
+// The argument in a slot becomes an input at its first use.
+Status read_argument(Interpreter& interp, Frame& frame, int slot);
 inline Ref py_bool(bool value) {
   return Ref::borrow(value ? Py_True : Py_False);
 }

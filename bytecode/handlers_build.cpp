@@ -101,10 +101,14 @@ Status append(Interpreter& interp, PyObject* list, PyObject* value) {
 }
 
 Status add_to_set(Interpreter& interp, PyObject* set, PyObject* value) {
-  FJ_TRY(Ref key, interp.hashable(value));
   if (!interp.state.is_input(set)) {
-    return PySet_Add(set, key.get()) < 0 ? Status::raised() : ok_status();
+    Ref plain = Ref::borrow(value);
+    if (is_symbolic(interp.state, value)) {
+      FJ_TRY(plain, interp.state.tracer.concretise(value));
+    }
+    return add_to_fresh_set(interp.state, set, plain.get());
   }
+  FJ_TRY(Ref key, interp.hashable(value));
   FJ_TRY(Ref method, from_api(PyObject_GetAttrString(
                          reinterpret_cast<PyObject*>(&PySet_Type), "add")));
   FJ_CHECK_OK(interp.call(method.get(), {set, key.get()}));
@@ -136,8 +140,7 @@ FJ_HANDLER(BuildList) {
 FJ_HANDLER(BuildSet) {
   FJ_TRY(Ref set, from_api(PySet_New(nullptr)));
   for (PyObject* value : frame.top_values(op.arg)) {
-    FJ_TRY(Ref key, interp.hashable(value));
-    if (PySet_Add(set.get(), key.get()) < 0) return Result<Flow>::raised();
+    FJ_CHECK_OK(add_to_set(interp, set.get(), value));
   }
   return replace_top(frame, op.arg, std::move(set));
 }

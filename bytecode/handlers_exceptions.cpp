@@ -3,6 +3,8 @@
 
 #include "bytecode/capture_tables.h"
 #include "bytecode/handlers.h"
+#include "bytecode/opaque_value.h"
+#include "bytecode/reconstruct.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -93,19 +95,29 @@ FJ_HANDLER(Reraise) {
 }
 
 FJ_HANDLER(PushExcInfo) {
+  frame.handlers.push_back(frame.stack.size() - 1);
   Ref exception = frame.pop();
   Ref previous = swap_handled_exception(exception);
   frame.push(previous ? std::move(previous) : Ref::borrow(Py_None));
   frame.push(std::move(exception));
-  ++frame.active_handlers;
   return Flow::kNext;
 }
 
 FJ_HANDLER(PopExcept) {
   Ref previous = frame.pop();
+  if (frame.handlers.empty()) {
+    FJ_CHECK(frame.thread_handlers > 0, "POP_EXCEPT without a handler");
+    // Entered natively, before this resume function began.
+    --frame.thread_handlers;
+    Ref args = Ref::steal(PyTuple_Pack(1, previous.get()));
+    if (!args) return Result<Flow>::raised();
+    WriteLog::add(interp.state, Write::Kind::kCall,
+                  set_handled_exception_function(), nullptr, args.get());
+    return Flow::kNext;
+  }
   if (previous.get() == Py_None) previous.reset();
   Ref handled = swap_handled_exception(std::move(previous));
-  --frame.active_handlers;
+  frame.handlers.pop_back();
   return Flow::kNext;
 }
 
@@ -166,7 +178,8 @@ FJ_HANDLER(WithExceptStart) {
   PyObject* exit = frame.top(4);
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(exception));
   // Interpreted frames leave no traceback to pass on.
-  FJ_TRY(Ref result, interp.call(exit, {type, exception, Py_None}));
+  FJ_TRY(Ref traceback, make_opaque(interp.state, OpaqueKind::kTraceback));
+  FJ_TRY(Ref result, interp.call(exit, {type, exception, traceback.get()}));
   frame.push(std::move(result));
   return Flow::kNext;
 }

@@ -32,6 +32,15 @@ Result<Flow> undefined_name(PyObject* name) {
 
 }  // namespace
 
+Status read_argument(Interpreter& interp, Frame& frame, int slot) {
+  if (!frame.is_unread(slot)) return ok_status();
+  FJ_TRY(Ref value,
+         interp.state.wrap(frame.slots[slot].get(), frame.unread[slot]));
+  frame.slots[slot] = std::move(value);
+  frame.forget_unread(slot);
+  return ok_status();
+}
+
 FJ_HANDLER(Nop) { return Flow::kNext; }
 FJ_HANDLER(Resume) { return Flow::kNext; }
 
@@ -60,7 +69,37 @@ FJ_HANDLER(LoadConst) {
   return Flow::kNext;
 }
 
+namespace {
+
+// The result of the breaking call, which a resume function puts on the stack
+// first, is mostly popped: nobody looks at it.
+bool is_dropped_at_once(const Frame& frame) {
+  const std::vector<MicroOp>& ops = frame.decoded->ops();
+  size_t pc = frame.pc;
+  for (int i = 0; i < 8 && pc < ops.size(); ++i) {
+    switch (ops[pc].op) {
+      case MicroOpKind::kNop:
+      case MicroOpKind::kDeleteFast:
+        ++pc;
+        break;
+      case MicroOpKind::kJump:
+        pc = ops[pc].target;
+        break;
+      default:
+        return ops[pc].op == MicroOpKind::kPop;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
 FJ_HANDLER(LoadFast) {
+  if (frame.is_unread(op.arg) && is_dropped_at_once(frame)) {
+    frame.push(frame.slots[op.arg]);
+    return Flow::kNext;
+  }
+  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   Ref& slot = frame.slots[op.arg];
   if (!slot) return unbound_local(frame, op.arg);
   frame.push(slot);
@@ -71,6 +110,7 @@ FJ_HANDLER(LoadFastCheck) { return op_LoadFast(interp, frame, op); }
 
 FJ_HANDLER(StoreFast) {
   Ref value = frame.pop();
+  frame.forget_unread(op.arg);
   // The old value goes last: it may run a finalizer.
   std::swap(frame.slots[op.arg], value);
   return Flow::kNext;
@@ -78,16 +118,19 @@ FJ_HANDLER(StoreFast) {
 
 FJ_HANDLER(DeleteFast) {
   if (!frame.slots[op.arg]) return unbound_local(frame, op.arg);
+  frame.forget_unread(op.arg);
   Ref old = std::move(frame.slots[op.arg]);
   return Flow::kNext;
 }
 
 FJ_HANDLER(LoadFastAndClear) {
+  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   frame.push(std::move(frame.slots[op.arg]));
   return Flow::kNext;
 }
 
 FJ_HANDLER(MakeCell) {
+  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   Ref& slot = frame.slots[op.arg];
   FJ_TRY(Ref cell, from_api(PyCell_New(slot.get())));
   slot = std::move(cell);
@@ -95,12 +138,14 @@ FJ_HANDLER(MakeCell) {
 }
 
 FJ_HANDLER(LoadClosure) {
+  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   FJ_CHECK(frame.slots[op.arg], "a cell that was not made");
   frame.push(frame.slots[op.arg]);
   return Flow::kNext;
 }
 
 FJ_HANDLER(LoadDeref) {
+  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   FJ_TRY(Ref value, interp.state.cell_get(frame.slots[op.arg].get()));
   if (!value) return unbound_deref(frame, op.arg);
   frame.push(std::move(value));
@@ -108,12 +153,14 @@ FJ_HANDLER(LoadDeref) {
 }
 
 FJ_HANDLER(StoreDeref) {
+  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   FJ_CHECK_OK(interp.state.cell_set(frame.slots[op.arg].get(), frame.top()));
   frame.drop(1);
   return Flow::kNext;
 }
 
 FJ_HANDLER(DeleteDeref) {
+  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   PyObject* cell = frame.slots[op.arg].get();
   FJ_TRY(Ref value, interp.state.cell_get(cell));
   if (!value) return unbound_deref(frame, op.arg);

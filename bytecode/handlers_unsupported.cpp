@@ -3,25 +3,16 @@
 
 namespace framejit::bytecode {
 
-#define FJ_BREAK_ROWS(X)                                      \
-  X(LoadClassDeref, GeneratorFrame, "class body")             \
-  X(LoadFromDictOrDeref, GeneratorFrame, "class body")        \
-  X(LoadFromDictOrGlobals, GeneratorFrame, "class body")      \
-  X(LoadName, GeneratorFrame, "class or module body")         \
-  X(StoreName, GeneratorFrame, "class or module body")        \
-  X(DeleteName, GeneratorFrame, "class or module body")       \
-  X(LoadLocals, GeneratorFrame, "class body")                 \
-  X(LoadBuildClass, UnsupportedOpcode, "class statement")     \
-  X(ImportStar, UnsupportedOpcode, "import *")                \
-  X(SetupAnnotations, GeneratorFrame, "class or module body") \
-  X(PrintExpr, UnsupportedOpcode, "interactive statement")    \
-  X(CheckEgMatch, UnsupportedException, "except*")            \
-  X(PrepReraiseStar, UnsupportedException, "except*")         \
-  X(GetAwaitable, GeneratorFrame, "await")                    \
-  X(GetAiter, GeneratorFrame, "async for")                    \
-  X(GetAnext, GeneratorFrame, "async for")                    \
-  X(EndAsyncFor, GeneratorFrame, "async for")                 \
-  X(BeforeAsyncWith, GeneratorFrame, "async with")            \
+#define FJ_BREAK_ROWS(X)                                   \
+  X(ImportStar, UnsupportedOpcode, "import *")             \
+  X(PrintExpr, UnsupportedOpcode, "interactive statement") \
+  X(CheckEgMatch, UnsupportedException, "except*")         \
+  X(PrepReraiseStar, UnsupportedException, "except*")      \
+  X(GetAwaitable, GeneratorFrame, "await")                 \
+  X(GetAiter, GeneratorFrame, "async for")                 \
+  X(GetAnext, GeneratorFrame, "async for")                 \
+  X(EndAsyncFor, GeneratorFrame, "async for")              \
+  X(BeforeAsyncWith, GeneratorFrame, "async with")         \
   X(AsyncGenWrap, GeneratorFrame, "async generator")
 
 #define X(name, reason, detail) \

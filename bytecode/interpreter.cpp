@@ -92,6 +92,19 @@ void Interpreter::post_break(Break brk) {
   PyErr_SetNone(capture_break_type());
 }
 
+namespace {
+
+// In a resume function that began in an except block: an exception raised and
+// caught meanwhile would get a __context__ that the capture does not know.
+bool in_handler_of_thread(const Frame* frame) {
+  for (; frame; frame = frame->caller) {
+    if (frame->thread_handlers > 0) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 class Interpreter::FrameScope {
  public:
   FrameScope(Interpreter& interpreter, Frame& frame)
@@ -167,7 +180,7 @@ Result<Flow> Interpreter::step(Frame& frame) {
       return make_break(BreakReason::kUserBreak, "injected");
     }
     if (ordinal_ == stop_.ordinal) {
-      stopped_ = op.offset == stop_.offset;
+      stopped_ = stop_.offset < 0 || op.offset == stop_.offset;
       if (stopped_) return *stop_.brk;
       // Not the program that was captured before.
       return make_break(BreakReason::kBreakNotResumable,
@@ -182,6 +195,8 @@ Result<Flow> Interpreter::step(Frame& frame) {
     // Foreign code may have swallowed the exception or raised another.
     return after_native(nullptr).forward<Flow>();
   }
+  if (state.has_native_break())
+    return state.after_native(nullptr).forward<Flow>();
   if (auto brk = state.tracer.pending_break()) {
     PyErr_Clear();
     return std::move(*brk);
@@ -216,6 +231,12 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
     }
     Ref exception = take_raised();
     FJ_CHECK(exception, "a raised result without an exception");
+    if (in_handler_of_thread(&frame)) {
+      Break brk = make_break(BreakReason::kBreakInHandler,
+                             "raises after a break in the handler");
+      note_break(&brk);
+      return brk;
+    }
     if (!enter_handler(frame, exception)) {
       restore_raised(std::move(exception));
       return Result<Exit>::raised();

@@ -38,7 +38,7 @@ extern void (*g_observe_instruction)(PyObject* code, int offset);
 // each turn of a loop is a place of its own.
 struct StopPoint {
   size_t ordinal = SIZE_MAX;
-  int offset = -1;
+  int offset = -1;  // -1: not checked
   std::optional<Break> brk;
   std::vector<Span> stack;
 };
@@ -60,6 +60,7 @@ class Interpreter final : public Caller {
   Result<Ref> call(PyObject* callable, std::vector<PyObject*> args,
                    PyObject* kwnames = nullptr) override;
   Span here() const override;
+  size_t place() const override { return ordinal_; }
 
   // ---- frames (interpreter.cpp)
   struct Exit {
@@ -129,13 +130,16 @@ class Interpreter final : public Caller {
   Result<Flow> step(Frame& frame);
   void note_break(Break* brk);
   Result<Ref> call_frame_builtin(PyObject* callable, const Arguments& args,
-                                 bool* handled);
+                                 PyObject* kwnames, bool* handled);
   Result<Ref> call_object(PyObject* callable, const Arguments& args,
                           PyObject* kwnames);
   Result<Ref> call_marked_function(PyObject* function, const Arguments& args);
   Result<Ref> call_method(PyObject* method, const Arguments& args,
                           PyObject* kwnames);
   Result<Ref> make_super();
+  Result<Ref> frame_locals();
+  // __build_class__ (handlers_classes.cpp)
+  Result<Ref> build_class(const Arguments& args, PyObject* kwnames);
   Status bind_keywords(Frame& frame, const Arguments& args, PyObject* kwnames,
                        size_t positional, PyObject* extra, bool* mismatch);
   Status bind_defaults(Frame& frame, bool* mismatch);

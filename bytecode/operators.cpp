@@ -5,6 +5,7 @@
 
 #include "bytecode/capture_tables.h"
 #include "bytecode/micro_op.h"
+#include "bytecode/opaque_value.h"
 
 namespace framejit::bytecode {
 
@@ -174,9 +175,11 @@ Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
     Ref left = Ref::borrow(a), right = Ref::borrow(b);
     if (!is_symbolic(state, a)) {
       FJ_TRY(left, prepare(state, a, Reads::kElements));
+      FJ_TRY(left, plain_scalar(left.get()));
     }
     if (!is_symbolic(state, b)) {
       FJ_TRY(right, prepare(state, b, Reads::kElements));
+      FJ_TRY(right, plain_scalar(right.get()));
     }
     PyObject* function = library_object("operator", name);
     if (!function) return Result<Ref>::raised();
@@ -429,6 +432,9 @@ Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
   if (is_builtin_constant(a) && is_builtin_constant(b)) {
     return from_api(PyObject_RichCompare(a, b, op));
   }
+  if (is_opaque(a) || is_opaque(b)) {
+    return after_native(PyObject_RichCompare(a, b, op));
+  }
   FJ_TRY(auto left, compare_special(*this, op, a, kCompare[op].method));
   FJ_TRY(auto right, compare_special(*this, op, b, kCompare[op].reflected));
   bool foreign = is_foreign(*this, a) || is_foreign(*this, b);
@@ -494,6 +500,19 @@ Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
   if (str_is_repr) {
     FJ_TRY(Ref to_repr, state.python_special(value, "__repr__"));
     if (to_repr) return state.caller.call(to_repr.get(), {value});
+  }
+  if (PyExceptionInstance_Check(value) && state.is_input(value)) {
+    // What the root class shows is its arguments.
+    auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+    PyTypeObject* type = Py_TYPE(value);
+    if ((repr ? type->tp_repr == root->tp_repr
+              : type->tp_str == root->tp_str)) {
+      FJ_TRY(Ref args, state.get_attr(value, interned("args")));
+      if (is_builtin_constant(args.get())) {
+        return state.after_native(repr ? PyObject_Repr(value)
+                                       : PyObject_Str(value));
+      }
+    }
   }
   if (PyExceptionInstance_Check(value) && !state.is_input(value)) {
     // str(e) looks at e.args.

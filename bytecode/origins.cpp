@@ -6,6 +6,7 @@
 #include "bytecode/capture_tables.h"
 #include "bytecode/dim_marks.h"
 #include "bytecode/interpreter.h"
+#include "bytecode/opaque_value.h"
 #include "frame_hook/frame_eval.h"
 #include "guards/object_layout.h"
 
@@ -160,6 +161,10 @@ bool is_stand_in(CaptureState& state, PyObject* object) {
   return state.tracer.classify(object) == ObjectClass::kStandIn;
 }
 
+bool is_fresh_class(CaptureState& state, PyObject* type) {
+  return PyType_Check(type) && state.tables().unbuildable.contains(type);
+}
+
 PyObject* raw_lookup(PyTypeObject* type, const char* name) {
   PyObject* text = interned(name);
   return text ? _PyType_Lookup(type, text) : nullptr;
@@ -311,6 +316,7 @@ bool CaptureState::is_constant(PyObject* object) const {
 
 void CaptureState::pin(PyObject* object) {
   if (is_builtin_constant(object)) return;
+  if (is_fresh_class(*this, object)) return;
   // A static type of C cannot change.
   if (PyType_Check(object) &&
       !is_heap_type(reinterpret_cast<PyTypeObject*>(object))) {
@@ -323,6 +329,10 @@ void CaptureState::pin(PyObject* object) {
     return;
   }
   register_input(object, guards.sources().constant(object));
+}
+
+bool CaptureState::has_native_break() const {
+  return tables_->native_break.has_value();
 }
 
 void CaptureState::set_native_break(Break brk) {
@@ -580,6 +590,11 @@ const Source* tensor_source(CaptureState& state, PyObject* object) {
 Result<bool> CaptureState::is_same(PyObject* a, PyObject* b) {
   a = unshadow(a);
   b = unshadow(b);
+  if (is_opaque(a, OpaqueKind::kUnknown) ||
+      is_opaque(b, OpaqueKind::kUnknown)) {
+    return make_break(BreakReason::kUnguardableInput,
+                      "identity of what the caller handles");
+  }
   bool same = a == b;
   if (is_singleton(a) || is_singleton(b)) return same;
   bool constant_a = is_constant(a), constant_b = is_constant(b);

@@ -2,6 +2,7 @@
 
 #include "bytecode/builtins.h"
 #include "bytecode/interpreter.h"
+#include "bytecode/opaque_value.h"
 
 #include <structmember.h>
 
@@ -91,6 +92,11 @@ int Planner::define(PyObject* object, int step) {
 }
 
 Break Planner::escaping(PyObject* object) {
+  auto made = state_.tables().unbuildable.find(object);
+  if (made != state_.tables().unbuildable.end()) {
+    size_t& first = state_.tables().escaped_at;
+    if (first == 0 || made->second < first) first = made->second;
+  }
   return state_.make_break(BreakReason::kEscapingObject,
                            Py_TYPE(object)->tp_name);
 }
@@ -142,6 +148,7 @@ Result<int> Planner::value(PyObject* object) {
     kept_.push_back(Ref::borrow(object));
     return define(object, step);
   }
+  if (is_fresh_class(state_, object)) return escaping(object);
   // Types, modules and C functions cannot be made by a capture.
   if (PyType_Check(object) || PyModule_Check(object) ||
       (is_c_callable(object) &&
@@ -193,6 +200,17 @@ Result<int> Planner::rebuild(PyObject* object) {
     return bound(object);
   }
   if (as_model_iterator(object)) return model_iterator(object);
+  if (PyObject* target = trampoline_callable(object)) return value(target);
+  if (is_opaque(object)) {
+    if (opaque_kind(object) != OpaqueKind::kIdentity) return escaping(object);
+    FJ_TRY(int subject, value(opaque_object(object)));
+    return call(library_object("builtins", "id"), {subject});
+  }
+  auto proxy = state_.tables().proxies.find(object);
+  if (proxy != state_.tables().proxies.end()) {
+    FJ_TRY(int dict, value(proxy->second.get()));
+    return call(reinterpret_cast<PyObject*>(&PyDictProxy_Type), {dict});
+  }
   FJ_TRY(std::optional<int> found, iterator(object));
   if (found) return *found;
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
@@ -364,17 +382,55 @@ Status Planner::fill_slots(PyObject* object, int step) {
   return ok_status();
 }
 
+namespace {
+
+// Fields that exceptions of C have besides their arguments.
+const char* const* exception_fields(PyTypeObject* base) {
+  static const char* const kNone[] = {nullptr};
+  static const char* const kName[] = {"name", nullptr};
+  static const char* const kAttribute[] = {"name", "obj", nullptr};
+  static const char* const kValue[] = {"value", nullptr};
+  if (base->tp_basicsize == sizeof(PyBaseExceptionObject)) return kNone;
+  auto* object = reinterpret_cast<PyObject*>(base);
+  if (object == PyExc_AttributeError) return kAttribute;
+  if (object == PyExc_NameError) return kName;
+  if (object == PyExc_StopIteration) return kValue;
+  return nullptr;
+}
+
+}  // namespace
+
 Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
   auto* error = reinterpret_cast<PyBaseExceptionObject*>(object);
-  if (base->tp_basicsize != sizeof(PyBaseExceptionObject) || error->context ||
-      error->cause || error->notes) {
-    return escaping(object);
-  }
+  const char* const* fields = exception_fields(base);
+  if (!fields) return escaping(object);
   FJ_TRY(std::vector<int> operands, items_of(error->args));
   operands.insert(operands.begin(),
                   constant(reinterpret_cast<PyObject*>(Py_TYPE(object))));
-  auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
-  return call(object_new(root), std::move(operands));
+  PyObject* maker = object_new(base);
+  if (!maker) {
+    maker = object_new(reinterpret_cast<PyTypeObject*>(PyExc_BaseException));
+  }
+  int step = define(object, call(maker, std::move(operands)));
+  PyObject* set_attr = library_object("builtins", "setattr");
+  auto set = [&](const char* name, PyObject* content) -> Status {
+    FJ_TRY(int content_step, value(content));
+    call(set_attr, {step, constant(interned(name)), content_step});
+    return ok_status();
+  };
+  for (; *fields; ++fields) {
+    Ref content = Ref::steal(PyObject_GetAttrString(object, *fields));
+    if (!content) return Result<int>::raised();
+    kept_.push_back(content);
+    FJ_CHECK_OK(set(*fields, content.get()));
+  }
+  if (error->context) FJ_CHECK_OK(set("__context__", error->context));
+  if (error->cause) FJ_CHECK_OK(set("__cause__", error->cause));
+  if (error->suppress_context) {
+    FJ_CHECK_OK(set("__suppress_context__", Py_True));
+  }
+  if (error->notes) FJ_CHECK_OK(set("__notes__", error->notes));
+  return step;
 }
 
 Result<int> Planner::instance(PyObject* object) {
@@ -384,7 +440,7 @@ Result<int> Planner::instance(PyObject* object) {
     return state_.make_break(BreakReason::kFinalizerObject, type->tp_name);
   }
   int step;
-  int type_step = constant(reinterpret_cast<PyObject*>(type));
+  FJ_TRY(int type_step, value(reinterpret_cast<PyObject*>(type)));
   if (base == &PyTuple_Type) {
     FJ_TRY(std::vector<int> items, items_of(object));
     int content = build(Step::Kind::kTuple, std::move(items));
@@ -392,8 +448,19 @@ Result<int> Planner::instance(PyObject* object) {
   } else if (PyExceptionInstance_Check(object)) {
     FJ_TRY(step, exception(object, base));
   } else if (base == &PyBaseObject_Type || base == &PyList_Type ||
-             base == &PyDict_Type || base == &PyODict_Type) {
+             base == &PyDict_Type || base == &PyODict_Type ||
+             base == &PySet_Type) {
     step = call(object_new(base), {type_step});
+  } else if (base == &PyFrozenSet_Type) {
+    Ref items = Ref::steal(PySequence_List(object));
+    if (!items) return Result<int>::raised();
+    FJ_TRY(std::vector<int> steps, items_of(items.get()));
+    int list = build(Step::Kind::kList, std::move(steps));
+    step = call(object_new(base), {type_step, list});
+  } else if (base == &PyLong_Type || base == &PyFloat_Type ||
+             base == &PyUnicode_Type) {
+    FJ_TRY(Ref plain, plain_scalar(object));
+    step = call(object_new(base), {type_step, constant(plain.get())});
   } else {
     return escaping(object);
   }
@@ -402,6 +469,12 @@ Result<int> Planner::instance(PyObject* object) {
     FJ_TRY(std::vector<int> items, items_of(object));
     PyObject* append = raw_lookup(&PyList_Type, "append");
     for (int item : items) call(append, {step, item});
+  } else if (base == &PySet_Type) {
+    Ref items = Ref::steal(PySequence_List(object));
+    if (!items) return Result<int>::raised();
+    FJ_TRY(std::vector<int> steps, items_of(items.get()));
+    PyObject* add = raw_lookup(&PySet_Type, "add");
+    for (int item : steps) call(add, {step, item});
   } else if (PyDict_Check(object)) {
     FJ_CHECK_OK(fill_dict(object, step));
   }
@@ -410,7 +483,8 @@ Result<int> Planner::instance(PyObject* object) {
   return step;
 }
 
-Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values) {
+Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values,
+                                        const CaptureState::Passed& passed) {
   // Each turn finds at least one more object that contains itself.
   while (true) {
     plan_ = {};
@@ -419,8 +493,10 @@ Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values) {
     in_progress_.clear();
     restart_ = false;
     Status status = ok_status();
-    for (PyObject* object : values) {
-      Result<int> step = value(object);
+    for (size_t i = 0; i < values.size(); ++i) {
+      auto source = passed.find(i);
+      Result<int> step =
+          source == passed.end() ? value(values[i]) : gather(source->second);
       if (!step.ok()) {
         status = step.forward<Unit>();
         break;
@@ -428,6 +504,7 @@ Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values) {
       plan_.values.push_back(step.value());
     }
     if (status.ok()) status = writes();
+    if (status.ok()) status = context_values();
     if (restart_) continue;
     FJ_CHECK_OK(std::move(status));
     break;
@@ -438,13 +515,13 @@ Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values) {
 }
 
 Result<CaptureState::Plan> CaptureState::plan(
-    const std::vector<PyObject*>& values) {
+    const std::vector<PyObject*>& values, const Passed& passed) {
   FJ_TRY(bool unchanged, cached_results_unchanged(*this));
   if (!unchanged) {
     return make_break(BreakReason::kUnsupportedWrite,
                       "the result of an lru_cache function");
   }
-  return Planner(*this).run(values);
+  return Planner(*this).run(values, passed);
 }
 
 }  // namespace framejit::bytecode

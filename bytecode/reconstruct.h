@@ -20,7 +20,8 @@ namespace framejit::bytecode {
 class Planner {
  public:
   explicit Planner(CaptureState& state) : state_(state) {}
-  Result<CaptureState::Plan> run(const std::vector<PyObject*>& values);
+  Result<CaptureState::Plan> run(const std::vector<PyObject*>& values,
+                                 const CaptureState::Passed& passed);
 
  private:
   // The step that makes this object.
@@ -62,6 +63,7 @@ class Planner {
 
   // ---- the write log
   Status writes();
+  Status context_values();
   Status write(const Write& write, PyObject* value);
   Status replace(const Write& write);
   void guard_distinct();
@@ -83,5 +85,7 @@ PyObject* delete_instance_attribute_function();  // (object, name)
 PyObject* set_cell_function();                   // (cell, value)
 PyObject* clear_cell_function();                 // (cell)
 PyObject* replace_content_function();            // (container, content)
+PyObject* set_handled_exception_function();      // (exception or None)
+PyObject* add_traceback_function();  // (exception, file, function, line)
 
 }  // namespace framejit::bytecode

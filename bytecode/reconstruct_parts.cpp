@@ -4,6 +4,8 @@
 
 #include "bytecode/reconstruct.h"
 
+#include <frameobject.h>
+
 namespace framejit::bytecode {
 
 // ---- C callables that steps name
@@ -55,6 +57,44 @@ PyObject* replace_content(PyObject*, PyObject* const* args, Py_ssize_t) {
   Py_RETURN_NONE;
 }
 
+PyObject* set_handled_exception(PyObject*, PyObject* const* args, Py_ssize_t) {
+  PyErr_SetHandledException(args[0]);
+  Py_RETURN_NONE;
+}
+
+// (exception, file, function, line): native code that handles an exception
+// finds a traceback; interpreted frames left none.
+PyObject* add_traceback(PyObject*, PyObject* const* args, Py_ssize_t) {
+  PyObject* exception = args[0];
+  const char* file = PyUnicode_AsUTF8(args[1]);
+  const char* name = PyUnicode_AsUTF8(args[2]);
+  long line = PyLong_AsLong(args[3]);
+  if (!file || !name || (line == -1 && PyErr_Occurred())) return nullptr;
+  Ref known = Ref::steal(PyException_GetTraceback(exception));
+  if (known) Py_RETURN_NONE;
+  Ref code = Ref::steal(
+      reinterpret_cast<PyObject*>(PyCode_NewEmpty(file, name, int(line))));
+  Ref globals = Ref::steal(PyDict_New());
+  if (!code || !globals) return nullptr;
+  PyFrameObject* frame = PyFrame_New(
+      PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code.get()),
+      globals.get(), nullptr);
+  if (!frame) return nullptr;
+  Ref keep = Ref::steal(reinterpret_cast<PyObject*>(frame));
+  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))),
+                Py_NewRef(exception), nullptr);
+  int failed = PyTraceBack_Here(frame);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref keep_type = Ref::steal(type), keep_value = Ref::steal(value),
+      made = Ref::steal(traceback);
+  if (failed < 0 || !made ||
+      PyException_SetTraceback(exception, made.get()) < 0) {
+    return nullptr;
+  }
+  Py_RETURN_NONE;
+}
+
 PyMethodDef kMethods[] = {
     {"set_instance_attribute",
      reinterpret_cast<PyCFunction>(set_instance_attribute), METH_FASTCALL,
@@ -67,6 +107,11 @@ PyMethodDef kMethods[] = {
     {"clear_cell", reinterpret_cast<PyCFunction>(set_cell), METH_FASTCALL,
      nullptr},
     {"replace_content", reinterpret_cast<PyCFunction>(replace_content),
+     METH_FASTCALL, nullptr},
+    {"set_handled_exception",
+     reinterpret_cast<PyCFunction>(set_handled_exception), METH_FASTCALL,
+     nullptr},
+    {"add_traceback", reinterpret_cast<PyCFunction>(add_traceback),
      METH_FASTCALL, nullptr}};
 
 PyObject* function_at(size_t index) {
@@ -84,6 +129,8 @@ PyObject* delete_instance_attribute_function() { return function_at(1); }
 PyObject* set_cell_function() { return function_at(2); }
 PyObject* clear_cell_function() { return function_at(3); }
 PyObject* replace_content_function() { return function_at(4); }
+PyObject* set_handled_exception_function() { return function_at(5); }
+PyObject* add_traceback_function() { return function_at(6); }
 
 // ---- functions, cells, methods
 Result<int> Planner::cell(PyObject* object) {
@@ -184,6 +231,25 @@ Result<int> Planner::model_iterator(PyObject* object) {
   ModelIterator* iterator = as_model_iterator(object);
   std::vector<int> operands;
   IteratorKind kind = model_iterator_kind(iterator);
+  PyObject* make_iter = library_object("builtins", "iter");
+  Py_ssize_t index = model_iterator_index(iterator);
+  if (index < 0) {  // exhausted
+    Ref nothing = Ref::steal(PyTuple_New(0));
+    return call(make_iter, {constant(nothing.get())});
+  }
+  if (kind == IteratorKind::kSequence) {
+    FJ_TRY(int subject, value(model_iterator_function(iterator)));
+    int step = call(make_iter, {subject});
+    Ref position = Ref::steal(PyLong_FromSsize_t(index));
+    call(raw_lookup(&PySeqIter_Type, "__setstate__"),
+         {step, constant(position.get())});
+    return step;
+  }
+  if (kind == IteratorKind::kCallable) {
+    FJ_TRY(int function, value(model_iterator_function(iterator)));
+    FJ_TRY(int sentinel, value(model_iterator_sources(iterator)[0].get()));
+    return call(make_iter, {function, sentinel});
+  }
   if (kind != IteratorKind::kUser) {
     FJ_TRY(int function, value(model_iterator_function(iterator)));
     operands.push_back(function);
@@ -283,7 +349,11 @@ Result<std::optional<int>> Planner::iterator(PyObject* object) {
       &PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
       &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyEnum_Type,
       &PyZip_Type,           &PyListRevIter_Type, &PyReversed_Type};
-  bool is_text = std::strcmp(type->tp_name, "str_ascii_iterator") == 0;
+  // Later versions warn when these are taken apart, and 3.14 cannot.
+  bool is_text = std::strcmp(type->tp_name, "str_ascii_iterator") == 0 ||
+                 (PY_VERSION_HEX < 0x030C0000 &&
+                  std::strncmp(type->tp_name, "itertools.", 10) == 0 &&
+                  std::strncmp(type->tp_name, "itertools._", 11) != 0);
   for (PyTypeObject* reducible : kReducible) {
     if (type != reducible && !is_text) continue;
     Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
@@ -425,6 +495,11 @@ Status Planner::writes() {
       dropped[i] = true;
       continue;
     }
+    // A deferred call may look at everything written before it.
+    if (entry.kind == Write::Kind::kCall) {
+      first_attributes.clear();
+      first_items.clear();
+    }
     bool sets = entry.kind == Write::Kind::kSetAttr ||
                 entry.kind == Write::Kind::kDictSet;
     bool deletes = entry.kind == Write::Kind::kDelAttr ||
@@ -462,6 +537,22 @@ Status Planner::writes() {
   }
   for (size_t i = 0; i < log.size(); ++i) {
     if (!dropped[i]) FJ_CHECK_OK(write(log[i], contents[i]));
+  }
+  return ok_status();
+}
+
+// Context variables get their last value; set() and reset() in pairs are none.
+Status Planner::context_values() {
+  for (auto& [variable, values] : state_.tables().context_values) {
+    if (values.first.get() == values.second.get()) continue;
+    if (!values.first) {
+      return state_.make_break(BreakReason::kUnsupportedWrite,
+                               "a context variable set before is reset");
+    }
+    FJ_TRY(int target, value(variable));
+    FJ_TRY(int content, value(values.first.get()));
+    PyObject* set = raw_lookup(Py_TYPE(variable), "set");
+    call(set, {target, content});
   }
   return ok_status();
 }

@@ -128,6 +128,7 @@ Break not_breakable(PyObject* code, int offset, std::string why) {
 bool to_origin(const Place& place, const FrameState& state, OriginFrame& out) {
   const ResidualCache& cache = *place.cache;
   out.stack = state.stack;
+  out.active_handlers = state.active_handlers;
   if (!place.derived) {
     out.bound = state.bound;
     return int(state.bound.size()) == cache.num_slots();
@@ -185,6 +186,7 @@ std::string shape_key(char tag, int index, int from, const OriginFrame& frame) {
     if (item.kind == StackItemKind::kLasti)
       key += std::to_string(item.lasti) + ";";
   }
+  key += ':' + std::to_string(frame.active_handlers);
   return key;
 }
 
@@ -219,6 +221,7 @@ Result<Ref> residual_code(const std::shared_ptr<ResidualCache>& cache,
     exit.resume = find_code(*cache, resume_key);
     if (exit.resume) continue;
     FJ_TRY(auto generated, build_resume(*cache, target, index, exit.frame));
+    generated.info->active_handlers = exit.frame.active_handlers;
     FJ_CHECK_OK(adopt(cache, resume_key, generated));
     exit.resume = generated.code;
   }
@@ -281,6 +284,11 @@ StackItem stack_item(StackKind kind, PyObject* value) {
 
 const char* why_not_breakable(PyObject* code, int offset) {
   return find_place(code, offset).why_not;
+}
+
+int handlers_at_resume(PyObject* code) {
+  CodeExtra* extra = code_extra(code);
+  return extra && extra->derived ? extra->derived->active_handlers : 0;
 }
 
 bool is_resume_code(PyObject* code) {

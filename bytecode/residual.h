@@ -54,6 +54,8 @@ struct StackItem {
 struct FrameState {
   std::vector<bool> bound;  // per localsplus slot; a slot with a cell is bound
   std::vector<StackItem> stack;  // bottom first
+  // Except blocks that are active, those of the thread included.
+  int active_handlers = 0;
 };
 
 // What to pass as one positional argument of the residual function.
@@ -90,6 +92,9 @@ StackItem stack_item(StackKind kind, PyObject* value);
 
 // Why there is no break at an instruction; null when there is.
 const char* why_not_breakable(PyObject* code, int offset);
+
+// Except blocks that are active when a resume code begins. 0: other code.
+int handlers_at_resume(PyObject* code);
 
 // Generated code and where it came from.
 bool is_resume_code(PyObject* code);

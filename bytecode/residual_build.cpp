@@ -398,6 +398,7 @@ Result<std::vector<Exit>> exits_of(const ResidualCache& cache, int index,
     }
     Exit exit;
     exit.successor = successor;
+    exit.frame.active_handlers = frame.active_handlers;
     for (uint8_t mask : after.slots) {
       if (mask == (kSlotBound | kSlotUnbound)) return not_static();
       exit.frame.bound.push_back(mask == kSlotBound);

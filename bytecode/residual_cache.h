@@ -46,6 +46,7 @@ struct DerivedCode {
   std::shared_ptr<ResidualCache> origin;
   std::string key;  // in origin->codes
   bool is_residual = false;
+  int active_handlers = 0;         // when it begins
   int num_locals = 0;              // its co_nlocals: frees come behind
   std::vector<int> original_unit;  // per code unit; -1: not of the user's code
   std::vector<ResidualArg> args;   // residual only, in slots of the origin
@@ -59,6 +60,7 @@ struct DerivedCode {
 struct OriginFrame {
   std::vector<bool> bound;
   std::vector<StackItem> stack;
+  int active_handlers = 0;
 };
 
 struct Generated {

@@ -33,14 +33,28 @@ void guard_absent(CaptureState& state, const Source* dict_source,
   }
 }
 
-Result<Ref> native_get(PyObject* dict, PyObject* key) {
+// A tensor's hash is its address: torch's own Python code, not the program's.
+class TensorKey {
+ public:
+  TensorKey(CaptureState& state, PyObject* key) {
+    if (is_stand_in(state, key)) pause_.emplace();
+  }
+
+ private:
+  std::optional<PauseHook> pause_;
+};
+
+Result<Ref> native_get(CaptureState& state, PyObject* dict, PyObject* key) {
+  TensorKey scope(state, key);
   PyObject* value = PyDict_GetItemWithError(dict, key);
-  if (!value && PyErr_Occurred()) return Result<Ref>::raised();
+  if (!value && PyErr_Occurred()) return state.after_native(nullptr);
   return Ref::borrow(value);
 }
 
 // OrderedDict keeps its order in a list of its own: its C methods are needed.
-Status native_set(PyObject* dict, PyObject* key, PyObject* value) {
+Status native_set(CaptureState& state, PyObject* dict, PyObject* key,
+                  PyObject* value) {
+  TensorKey scope(state, key);
   int failed;
   if (PyODict_Check(dict)) {
     failed =
@@ -49,11 +63,13 @@ Status native_set(PyObject* dict, PyObject* key, PyObject* value) {
     failed =
         value ? PyDict_SetItem(dict, key, value) : PyDict_DelItem(dict, key);
   }
-  return failed < 0 ? Status::raised() : ok_status();
+  if (failed < 0) FJ_CHECK_OK(state.after_native(nullptr));
+  return ok_status();
 }
 
-Status check_key(CaptureState& state, PyObject* key) {
+Status check_key(CaptureState& state, PyObject* dict, PyObject* key) {
   if (is_safe_key(state, key)) return ok_status();
+  if (!state.is_input(dict)) return check_fresh_dict_key(state, dict, key);
   return state.make_break(
       BreakReason::kUnguardableInput,
       std::string("dict key of type ") + Py_TYPE(key)->tp_name);
@@ -87,27 +103,23 @@ Result<Ref> CaptureState::dict_get(PyObject* dict, PyObject* key) {
   FJ_TRY(Ref plain_key, concrete_key(*this, key));
   key = plain_key.get();
   if (!source) {
-    if (note_tensor_key(*this, key)) {
-      PauseHook pause;  // Tensor.__hash__ is torch's own
-      return native_get(dict, key);
-    }
-    FJ_CHECK_OK(check_key(*this, key));
-    return native_get(dict, key);
+    FJ_CHECK_OK(check_key(*this, dict, key));
+    return native_get(*this, dict, key);
   }
   auto entry = tables_->containers.find(dict);
   if (entry != tables_->containers.end()) {
-    FJ_CHECK_OK(check_key(*this, key));
+    FJ_CHECK_OK(check_key(*this, dict, key));
     if (entry->second.shadow) {
-      return native_get(entry->second.shadow.get(), key);
+      return native_get(*this, entry->second.shadow.get(), key);
     }
     if (entry->second.overlay) {
-      FJ_TRY(Ref written, native_get(entry->second.overlay.get(), key));
+      FJ_TRY(Ref written, native_get(*this, entry->second.overlay.get(), key));
       if (written.get() == deleted_marker()) return Ref();
       if (written) return written;
     }
   }
-  FJ_CHECK_OK(check_key(*this, key));
-  FJ_TRY(Ref value, native_get(dict, key));
+  FJ_CHECK_OK(check_key(*this, dict, key));
+  FJ_TRY(Ref value, native_get(*this, dict, key));
   if (!value) {
     guard_absent(*this, source, key);
     return Ref();
@@ -150,7 +162,7 @@ Status write_dict(CaptureState& state, PyObject* dict, PyObject* key,
   }
   entry.written = true;
   if (entry.shadow) {
-    FJ_CHECK_OK(native_set(entry.shadow.get(), key, value));
+    FJ_CHECK_OK(native_set(state, entry.shadow.get(), key, value));
   } else {
     if (!entry.overlay) {
       entry.overlay = Ref::steal(PyDict_New());
@@ -169,25 +181,16 @@ Status write_dict(CaptureState& state, PyObject* dict, PyObject* key,
 
 Status CaptureState::dict_set(PyObject* dict, PyObject* key, PyObject* value) {
   FJ_TRY(Ref plain_key, concrete_key(*this, key));
-  if (!is_input(dict) && note_tensor_key(*this, key)) {
-    PauseHook pause;
-    return native_set(dict, key, value);
-  }
-  FJ_CHECK_OK(check_key(*this, plain_key.get()));
-  if (!is_input(dict)) return native_set(dict, plain_key.get(), value);
+  FJ_CHECK_OK(check_key(*this, dict, plain_key.get()));
+  if (!is_input(dict)) return native_set(*this, dict, plain_key.get(), value);
   return write_dict(*this, dict, plain_key.get(), value);
 }
 
 Status CaptureState::dict_del(PyObject* dict, PyObject* key) {
   FJ_TRY(Ref plain_key, concrete_key(*this, key));
   key = plain_key.get();
-  if (!is_input(dict) && note_tensor_key(*this, key)) {
-    PauseHook pause;
-    if (native_set(dict, key, nullptr).ok()) return ok_status();
-    return Status::raised();
-  }
-  FJ_CHECK_OK(check_key(*this, key));
-  if (!is_input(dict)) return native_set(dict, key, nullptr);
+  FJ_CHECK_OK(check_key(*this, dict, key));
+  if (!is_input(dict)) return native_set(*this, dict, key, nullptr);
   FJ_TRY(Ref old, dict_get(dict, key));
   if (!old) {
     Ref args = Ref::steal(PyTuple_Pack(1, key));

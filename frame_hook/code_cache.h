@@ -51,6 +51,8 @@ class CodeCache {
   bool skip_forever = false;  // the compiler has nothing for this code
   bool hook_callees = false;  // see CompileOutcome
   bool limit_logged = false;
+  // FJ410: resume functions of a loop that breaks at every turn.
+  bool left_to_cpython = false;
   uint32_t failed_compiles = 0;  // attempts that gave neither entry nor verdict
   uint64_t misses = 0;           // calls that no entry matched
 

@@ -118,9 +118,14 @@ struct HeldObjects {
   uint32_t count;
 };
 
+// Graphs run so far, of all functions: who wants to know whether one ran
+// compares.
+size_t graph_runs = 0;
+
 RunStatus run_executor(CacheEntry* entry, PyObject** objects, int64_t* symbols,
                        PyObject** outputs) {
   PauseHook pause;
+  ++graph_runs;
   try {
     return entry->executor->run(objects, symbols, outputs);
   } catch (...) {
@@ -367,17 +372,47 @@ void take_arguments(PyObject* token, PyObject** args, size_t count) {
   }
 }
 
+// The turns of one call that came to a resume function and ran no graph in it:
+// a loop of such breaks is quicker in CPython.
+class IdleTurns {
+ public:
+  // True: once too often.
+  bool add(const CodeCache* cache) {
+    for (auto& [known, count] : counts_) {
+      if (known == cache) return ++count > kLimit;
+    }
+    counts_.emplace_back(cache, 1);
+    return false;
+  }
+
+ private:
+  static constexpr int kLimit = 64;
+  std::vector<std::pair<const CodeCache*, int>> counts_;
+};
+
+void leave_to_cpython(CodeCache* cache, PyObject* function) {
+  cache->left_to_cpython = true;
+  log_event(Channel::k_graph_breaks,
+            "FJ410 breaks again and again in a loop without tensor work: the "
+            "rest of " +
+                describe(function) + " is left to CPython");
+}
+
 // One step of the token loop: `args` are owned and given up.
 PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
-                             const void* options) {
+                             const void* options, IdleTurns& idle) {
   PyObject* code = function_code(function);
   PyObject* result = nullptr;
   if (code_kind(code) == CodeKind::kResume && !must_run_original() &&
       internals::parameter_slots(reinterpret_cast<PyCodeObject*>(code)) ==
           static_cast<int>(count)) {
     CodeCache* cache = code_cache(code, options);
-    if (cache &&
+    size_t runs_before = graph_runs;
+    if (cache && !cache->left_to_cpython &&
         dispatch(function, cache, args, &result) == DispatchOutcome::kResult) {
+      if (graph_runs == runs_before && is_token(result) && idle.add(cache)) {
+        leave_to_cpython(cache, function);
+      }
       ErrorGuard error;
       for (size_t i = 0; i < count; ++i) Py_CLEAR(args[i]);
       return result;
@@ -417,6 +452,7 @@ DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
 }
 
 PyObject* run_tokens(PyObject* result, const void* options) try {
+  IdleTurns idle;
   while (is_token(result)) {
     size_t count = PyTuple_GET_SIZE(result) - 2;
     Ref function = Ref::borrow(PyTuple_GET_ITEM(result, 1));
@@ -428,7 +464,8 @@ PyObject* run_tokens(PyObject* result, const void* options) try {
     ObjectArray args(count);
     take_arguments(result, args.data(), count);
     Py_DECREF(result);
-    result = run_token_function(function.get(), args.data(), count, options);
+    result =
+        run_token_function(function.get(), args.data(), count, options, idle);
   }
   return result;
 } catch (const std::bad_alloc&) {

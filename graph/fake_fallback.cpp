@@ -318,6 +318,16 @@ void lift_fresh(TraceSession& session, Stack* stack) {
   stack->back() = lifted.take();
 }
 
+// Is one of the indices a boolean mask?
+bool has_mask(const c10::IValue& indices) {
+  bool found = false;
+  visit_tensors(indices, [&](const at::Tensor& index) {
+    found |=
+        index.scalar_type() == at::kBool || index.scalar_type() == at::kByte;
+  });
+  return found;
+}
+
 void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
   using Special = OpFacts::Special;
   TensorKinds kinds = kinds_of(arguments_of(facts, *stack));
@@ -338,6 +348,11 @@ void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
   }
   if (facts.special == Special::kDataDependentShape) {
     stop(&session, {BreakReason::kDataDependentShape, facts.name, {}});
+  }
+  if (facts.special == Special::kMaskedShape &&
+      has_mask(stack->at(stack->size() - facts.num_arguments + 1))) {
+    stop(&session,
+         {BreakReason::kDataDependentShape, "a boolean mask as an index", {}});
   }
   if (facts.kernel.kind == MetaKernel::Kind::kCompositeImplicit &&
       !facts.meta_rule) {

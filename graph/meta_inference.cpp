@@ -111,11 +111,9 @@ Special special_of(const std::string& name, const c10::OperatorHandle& op) {
   }
   if (op.hasTag(at::Tag::data_dependent_output)) return Special::kReadsData;
   if (op.hasTag(at::Tag::dynamic_output_shape)) {
-    // Advanced indexing is data dependent with boolean masks only, which its
-    // meta function refuses by itself.
-    bool index = name.starts_with("aten::index.") ||
-                 name.starts_with("aten::repeat_interleave.self_int");
-    if (!index) return Special::kDataDependentShape;
+    if (name.starts_with("aten::index.")) return Special::kMaskedShape;
+    bool fixed = name.starts_with("aten::repeat_interleave.self_int");
+    if (!fixed) return Special::kDataDependentShape;
   }
   return Special::kNone;
 }

@@ -43,6 +43,7 @@ struct OpFacts {
     kNone,
     kReadsData,           // the answer is tensor data: item(), equal()
     kDataDependentShape,  // nonzero, unique...
+    kMaskedShape,         // the same, with a boolean mask as an index
     kLiftFresh,           // makes a tensor of torch.tensor()
   } special = Special::kNone;
   MetaKernel kernel;

@@ -50,6 +50,8 @@ void Emitter::emit_guard(const Source* source, const Guard& guard) {
       return;  // it was loaded
     case GuardKind::kTensor:
       return emit_tensor(source, guard);
+    case GuardKind::kIterLeft:
+      return emit_call_guard(source, guard);
     case GuardKind::kNoTensorAttrs:
       return emit_no_tensor_attrs(source, guard);
     default:

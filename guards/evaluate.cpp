@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "guards/iterators.h"
 #include "guards/object_layout.h"
 #include "guards/weak_objects.h"
 
@@ -368,6 +369,8 @@ bool holds_for(const Guard& guard, PyObject* value) {
                  guard.object2.get();
     case GuardKind::kExists:
       return true;
+    case GuardKind::kIterLeft:
+      return iterator_left(value) == guard.number;
     case GuardKind::kNoTensorAttrs:
       return has_no_instance_attrs(value);
     default:

@@ -1,5 +1,6 @@
 // Guards and their failures as text.
 #include "guards/evaluate.h"
+#include "guards/iterators.h"
 #include "guards/object_layout.h"
 #include "guards/object_text.h"
 
@@ -183,6 +184,9 @@ std::string value_failure(const GuardSet& set, const Guard& guard,
     case GuardKind::kTensor:
       return TensorFailure(set, name, code, symbols)
           .text(set.tensor_specs()[guard.number], value);
+    case GuardKind::kIterLeft:
+      return failed("items left of " + name, std::to_string(guard.number),
+                    std::to_string(iterator_left(value)));
     case GuardKind::kNoTensorAttrs:
       return name + " has attributes set";
     default:

@@ -43,7 +43,8 @@ namespace framejit {
         index into storage_groups */                                              \
   X(ShapeExpr, "%e")                                /* exprs[0] is true */        \
   X(ThreadState, "torch thread state is unchanged") /* ForeignState */            \
-  X(FloatIs, "%s == %o") /* float by bits (NaN, -0.0) */
+  X(FloatIs, "%s == %o")              /* float by bits (NaN, -0.0) */             \
+  X(IterLeft, "%s has %n items left") /* a C iterator, guards/iterators.h */
 
 enum class GuardKind : uint8_t {
 #define X(name, ...) k##name,

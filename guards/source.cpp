@@ -3,6 +3,7 @@
 #include <structmember.h>
 #include <bit>
 
+#include "guards/iterators.h"
 #include "guards/object_layout.h"
 
 namespace framejit {
@@ -64,6 +65,12 @@ PyTypeObject* deque_type() {
 PyTypeObject* partial_type() {
   static PyTypeObject* type = module_type("_functools", "partial");
   return type;
+}
+
+PyObject* no_context_value() {
+  static PyObject* marker =
+      PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  return marker;
 }
 
 namespace {
@@ -270,6 +277,17 @@ Ref evaluate_step(const Source* source, PyObject* base) {
       return property_part(base, source->index);
     case SourceKind::kGetSet:
       return c_attribute(base, source->key.get());
+    case SourceKind::kContextValue: {
+      PyObject* value = nullptr;
+      if (!PyContextVar_CheckExact(base)) return nullptr;
+      if (PyContextVar_Get(base, nullptr, &value) < 0) PyErr_Clear();
+      return value ? Ref::steal(value) : Ref::borrow(no_context_value());
+    }
+    case SourceKind::kIterPart:
+      return Ref::borrow(iterator_part(base, source->index));
+    case SourceKind::kIterItem:
+      return Ref::borrow(
+          iterator_item(base, source->index / 2, source->index % 2));
     case SourceKind::kTensorGrad: {
       const TensorLayout* layout = tensor_layout();
       if (!layout || !layout->gradient || !layout->is_tensor(base))
@@ -303,7 +321,7 @@ Ref evaluate_source(const Source* source, PyObject* const* args,
 bool is_int_source(SourceKind kind) {
   return kind == SourceKind::kTensorSize || kind == SourceKind::kTensorStride ||
          kind == SourceKind::kTensorOffset || kind == SourceKind::kIntValue ||
-         kind == SourceKind::kFloatBits;
+         kind == SourceKind::kIterNumber || kind == SourceKind::kFloatBits;
 }
 
 bool evaluate_int_step(const Source* source, PyObject* base, int64_t* out) {
@@ -314,6 +332,8 @@ bool evaluate_int_step(const Source* source, PyObject* base, int64_t* out) {
       *out = PyLong_AsLongLongAndOverflow(base, &overflow);
       return !overflow;
     }
+    case SourceKind::kIterNumber:
+      return iterator_number(base, source->index, out);
     case SourceKind::kFloatBits:
       if (!PyFloat_Check(base)) return false;
       *out = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(base));

@@ -53,8 +53,15 @@ namespace framejit {
   X(TensorSize, true, false, true)   /* int64 size of dim `index` */          \
   X(TensorStride, true, false, true)                                          \
   X(TensorOffset, true, false, false)                                         \
-  X(IntValue, true, false, false)  /* int64 value of a Python int */          \
-  X(FloatBits, true, false, false) /* double of a Python float, as bits */
+  X(IntValue, true, false, false)     /* int64 value of a Python int */       \
+  X(FloatBits, true, false, false)    /* double of a Python float, as bits */ \
+  X(ContextValue, true, false, false) /* of a ContextVar;                     \
+                                         no_context_value() when it has none  \
+                                      */                                      \
+  X(IterPart, true, false, true)      /* object `index` of a C iterator:      \
+                                         guards/iterators.h */                \
+  X(IterItem, true, false, true)      /* 2 * steps ahead; + 1: dict value */  \
+  X(IterNumber, true, false, true)    /* int64, `index` steps ahead */
 
 enum class SourceKind : uint8_t {
 #define X(name, ...) k##name,
@@ -106,6 +113,8 @@ bool evaluate_source_int(const Source* source, PyObject* const* args,
 // One step of a path, from the value of its base. Same results.
 Ref evaluate_step(const Source* source, PyObject* base);
 bool evaluate_int_step(const Source* source, PyObject* base, int64_t* out);
+// What a ContextValue source gives for a variable without a value or default.
+PyObject* no_context_value();
 PyTypeObject* partial_type();  // functools.partial; null: not there
 // Kinds whose value is an int64, not an object.
 bool is_int_source(SourceKind kind);

@@ -128,6 +128,13 @@ std::string source_text(const Source* source, PyObject* code) {
              kNames[source->index >= 0 && source->index < 3 ? source->index
                                                             : 0];
     }
+    case SourceKind::kContextValue:
+      return base() + ".get()";
+    case SourceKind::kIterPart:
+      return base() + "[part " + index + "]";
+    case SourceKind::kIterItem:
+    case SourceKind::kIterNumber:
+      return "next(" + base() + ")";
     case SourceKind::kTensorGrad:
       return base() + ".grad";
     case SourceKind::kTensorSize:

@@ -12,6 +12,7 @@ that checks itself; the files test_01_... to test_10_... are ladders of these.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 from collections.abc import Callable
 from typing import Any
@@ -32,6 +33,17 @@ class Outcome:
     rng: torch.Tensor
 
 
+def _attributes(value: Any) -> dict[str, Any]:
+    """What an object's dict and slots hold."""
+    found: dict[str, Any] = dict(getattr(value, "__dict__", {}))
+    for base in type(value).__mro__:
+        slots = base.__dict__.get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                found[name] = getattr(value, name)
+    return found
+
+
 def _walk(value: Any, path: str, found: list[tuple[str, Any]], seen: set[int]) -> None:
     if id(value) in seen and not isinstance(value, (int, float, str, bool, type(None))):
         return
@@ -42,17 +54,15 @@ def _walk(value: Any, path: str, found: list[tuple[str, Any]], seen: set[int]) -
             _walk(item, f"{path}.{name}", found, seen)
         for name, item in value.named_buffers():
             _walk(item, f"{path}.{name}", found, seen)
-    elif isinstance(value, (list, tuple)):
+    elif isinstance(value, (list, tuple, collections.deque)):
         for i, item in enumerate(value):
             _walk(item, f"{path}[{i}]", found, seen)
     elif isinstance(value, dict):
         for key, item in value.items():
             _walk(item, f"{path}[{key!r}]", found, seen)
     # Instances of subclasses of containers have attributes, too.
-    if hasattr(value, "__dict__") and not isinstance(
-        value, (torch.Tensor, torch.nn.Module, type)
-    ):
-        for key, item in vars(value).items():
+    if not isinstance(value, (torch.Tensor, torch.nn.Module, type)):
+        for key, item in _attributes(value).items():
             _walk(item, f"{path}.{key}", found, seen)
 
 
@@ -131,7 +141,7 @@ def assert_same(
         assert_same(dict(a.state_dict()), dict(b.state_dict()), where, exact)
         return
     assert type(a).__name__ == type(b).__name__, f"{where}: {type(a)} != {type(b)}"
-    if isinstance(a, (list, tuple)):
+    if isinstance(a, (list, tuple, collections.deque)):
         assert len(a) == len(b), f"{where}: length {len(a)} != {len(b)}"
         for i, (x, y) in enumerate(zip(a, b)):
             assert_same(x, y, f"{where}[{i}]", exact)
@@ -143,8 +153,8 @@ def assert_same(
             assert_same(vars(a), vars(b), f"vars({where})", exact)
     elif callable(a) or isinstance(a, type):
         pass
-    elif hasattr(a, "__dict__"):
-        assert_same(vars(a), vars(b), where, exact)
+    elif _attributes(a) or type(a).__eq__ is object.__eq__:
+        assert_same(_attributes(a), _attributes(b), where, exact)
     else:
         assert a == b or (a != a and b != b), f"{where}: {a!r} != {b!r}"
 

@@ -204,7 +204,6 @@ def f(values):
 
 # ==== exceptions through inlined frames
 # args: (fake.tensor([1], [1.]),)
-# expect: FJ201
 class Mine(Exception):
     def __init__(self, code, *rest):
         super().__init__(code, *rest)
@@ -425,7 +424,7 @@ def f(x):
 
 # ==== sys.exc_info inside handlers
 # args: ()
-# expect: FJ201
+# expect: FJ405
 import sys
 def f():
     out = [sys.exc_info()[0]]
@@ -440,7 +439,7 @@ def f():
 # args: (0,)
 # expect: FJ204
 # args: (1,)
-# expect: FJ403
+# expect: FJ406
 # args: (2,)
 def f(k):
     r = []
@@ -458,7 +457,6 @@ def f(k):
 
 # ==== notes and attributes of exceptions
 # args: ()
-# expect: FJ201
 def f():
     try:
         e = ValueError("v")

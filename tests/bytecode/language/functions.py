@@ -512,8 +512,6 @@ def f(values):
 
 # ==== iteration through __getitem__
 # args: (2,)
-# expect: FJ408
-# expect 3.11: FJ408 FJ204
 class Items:
     def __getitem__(self, i):
         if i >= 2:

@@ -232,7 +232,6 @@ def f():
 
 # ==== class statement
 # args: (3,)
-# expect: FJ401
 def f(n):
     class Local:
         "Documented."
@@ -247,7 +246,6 @@ def f(n):
 
 # ==== class statement with bases, keywords and a closure
 # args: (2,)
-# expect: FJ401
 class Base:
     def __init_subclass__(cls, tag=None, **kw):
         cls.tag = tag
@@ -272,7 +270,6 @@ def f(n):
 
 # ==== class statement that reads names of every scope
 # args: (2,)
-# expect: FJ401
 scope = "global"
 def f(n):
     free = "free"
@@ -423,7 +420,6 @@ def f():
 
 # ==== locals
 # args: (3,)
-# expect: FJ201
 def f(n):
     a = 1
     b = lambda: a
