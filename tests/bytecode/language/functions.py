@@ -731,7 +731,6 @@ def f(x, n):
 
 # ==== locals in a closure
 # args: (3,)
-# expect: FJ201
 def outer():
     free = 5
     def f(n):

@@ -246,6 +246,7 @@ def f(n):
 
 # ==== class statement with bases, keywords and a closure
 # args: (2,)
+# expect: FJ407
 class Base:
     def __init_subclass__(cls, tag=None, **kw):
         cls.tag = tag
