@@ -72,19 +72,6 @@ def _chain(error: BaseException | None) -> list[Any]:
     return found
 
 
-def _chain(error: BaseException | None) -> list[Any]:
-    """The exception with what caused it."""
-    found: list[Any] = []
-    while error is not None and len(found) < 5:
-        found.append((type(error).__name__, str(error), error.__suppress_context__))
-        if error.__cause__ is not None:
-            found.append("cause")
-            error = error.__cause__
-        else:
-            error = error.__context__
-    return found
-
-
 def _lines(error: BaseException | None) -> list[tuple[str, int]]:
     """Where in the program the traceback goes through."""
     found = []
