@@ -323,6 +323,29 @@ Result<Ref> method_attr(CaptureState& state, PyObject* method, PyObject* name) {
   return state.find_attr(parts.first.get(), name);
 }
 
+// Other names of an alias are looked up in the class behind.
+Result<Ref> type_form_attr(CaptureState& state, PyObject* object,
+                           PyObject* name) {
+  static const char* const kOwn[] = {"__args__", "__origin__", "__parameters__",
+                                     "__class__"};
+  bool is_union = !std::strcmp(Py_TYPE(object)->tp_name, "types.UnionType");
+  for (const char* own : kOwn) {
+    if (!is_union && !name_is(name, own)) continue;
+    FJ_TRY(Ref value, from_api(PyObject_GetAttr(object, name)));
+    if (PyTuple_Check(value.get())) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); ++i) {
+        state.pin(PyTuple_GET_ITEM(value.get(), i));
+      }
+    } else {
+      state.pin(value.get());
+    }
+    return value;
+  }
+  return state.make_break(
+      BreakReason::kUnsupportedAttribute,
+      std::string("attribute of a ") + Py_TYPE(object)->tp_name);
+}
+
 // True: the pending exception is an AttributeError, now cleared.
 bool swallow_attribute_error() {
   if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return false;
@@ -353,8 +376,10 @@ bool is_modelled_getattribute(PyObject* raw) {
     return false;
   }
   PyTypeObject* owner = PyDescr_TYPE(raw);
+  // (pybind11's metaclass differs for methods only: bind_native.)
   return owner->tp_getattro == PyObject_GenericGetAttr ||
-         owner == &PyType_Type || owner == &PyModule_Type;
+         owner == &PyType_Type || owner == &PyModule_Type ||
+         std::strcmp(owner->tp_name, "pybind11_type") == 0;
 }
 
 }  // namespace
@@ -391,6 +416,7 @@ Result<Ref> CaptureState::find_attr(PyObject* object, PyObject* name) {
     return make_break(BreakReason::kUnsupportedAttribute,
                       "attribute of a map or filter object");
   }
+  if (is_type_form(object)) return type_form_attr(*this, object, name);
   FJ_TRY(Ref raw, type_lookup(type, interned("__getattribute__")));
   Result<Ref> found = Ref();
   if (raw && (PyFunction_Check(raw.get()) ||

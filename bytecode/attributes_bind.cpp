@@ -242,8 +242,12 @@ Result<Ref> bind_native(CaptureState& state, PyObject* descriptor,
   PyTypeObject* kind = Py_TYPE(descriptor);
   bool only_binds = kind == &PyMethodDescr_Type ||
                     kind == &PyWrapperDescr_Type ||
-                    kind == &PyClassMethodDescr_Type ||
-                    kind == &PyMethod_Type || kind == &PyInstanceMethod_Type;
+                    kind == &PyClassMethodDescr_Type || kind == &PyMethod_Type;
+  // pybind11's: on the class itself its metaclass hands it out as it is.
+  if (kind == &PyInstanceMethod_Type) {
+    if (!object) return Ref::borrow(descriptor);
+    only_binds = true;
+  }
   static auto* const lru = library_object("functools", "_lru_cache_wrapper");
   only_binds |= lru == reinterpret_cast<PyObject*>(kind);
   // namedtuple fields: the tuple was copied with stand-ins inside.

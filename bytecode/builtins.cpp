@@ -254,6 +254,8 @@ Result<Ref> CaptureState::call_builtin(PyObject* callable,
     return model_new(call);
   }
   if (PyType_Check(callable)) {
+    FJ_TRY(Ref number, call_numpy(call));
+    if (number) return number;
     return call_type(*this, reinterpret_cast<PyTypeObject*>(callable), args,
                      kwnames);
   }

@@ -50,9 +50,15 @@ using BuiltinFunction = Result<Ref> (*)(BuiltinCall&);
 // Callables found by their type: partial, lru_cache, itemgetter & co. Empty:
 // not one of them.
 Result<Ref> call_by_type(BuiltinCall& call);
+// Functions of NumPy on numbers (builtins_numpy.cpp). Empty: another callable.
+Result<Ref> call_numpy(BuiltinCall& call);
 // Functions of the operator module. Empty: none of ours.
 Result<Ref> call_operator(BuiltinCall& call, const char* name);
 
+// What the cache of a functools.lru_cache function holds for the arguments
+// (cached_results.cpp); guarded. Empty Ref: nothing, or nobody can tell.
+Result<Ref> read_cached_result(CaptureState& state, PyObject* wrapper,
+                               const std::vector<PyObject*>& given);
 // Results of functools.lru_cache functions that are objects
 // (cached_results.cpp). False: of a kind that changes unseen, a tensor say.
 Result<bool> note_cached_result(CaptureState& state, PyObject* value);

@@ -257,11 +257,15 @@ bool is_cache_key(CaptureState& state, PyObject* arg, bool* symbolic) {
   return is_cached_result(state, arg) && is_identity_key(state, arg);
 }
 
-// The cache is neither read nor written. Equal arguments give one object in a
-// capture, as the cache does; one that can be changed must neither be changed
-// in the capture nor outlive it (note_cached_result).
+// What is not in the cache is computed here, and not put there. Equal arguments
+// give one object in a capture, as the cache does; one that can be changed must
+// neither be changed in the capture nor outlive it (note_cached_result).
 Result<Ref> call_cached(BuiltinCall& call, PyObject* wrapper) {
   CaptureState& state = call.state;
+  if (!call.has_keywords()) {
+    FJ_TRY(Ref known, read_cached_result(state, wrapper, call.args));
+    if (known) return known;
+  }
   FJ_TRY(Ref function,
          from_api(PyObject_GetAttrString(wrapper, "__wrapped__")));
   state.pin(function.get());
@@ -302,6 +306,14 @@ Result<Ref> call_cached(BuiltinCall& call, PyObject* wrapper) {
 
 }  // namespace
 
+// A weak reference of the capture's own: it may not outlive it.
+Result<Ref> model_weakref(BuiltinCall& call) {
+  if (!call.plain(1, 1) || is_foreign(call.state, call.args[0])) {
+    return call.unknown();
+  }
+  return from_api(PyWeakref_NewRef(call.args[0], nullptr));
+}
+
 Result<Ref> call_by_type(BuiltinCall& call) {
   PyObject* callable = call.callable;
   PyObject* type = as_object(Py_TYPE(callable));
@@ -314,6 +326,8 @@ Result<Ref> call_by_type(BuiltinCall& call) {
   if (PyWeakref_CheckRef(callable) && call.args.empty()) {
     const Source* source = call.state.source_of(callable);
     FJ_TRY(Ref referent, from_api(PyObject_CallNoArgs(callable)));
+    bool is_fresh = !source && PyWeakref_CheckRefExact(callable);
+    if (is_fresh) return referent;  // made here (model_weakref)
     // A dead reference stays dead, but no guard says so.
     if (!source || referent.get() == Py_None) return call.unknown();
     SourceArena& sources = call.state.guards.sources();
@@ -326,7 +340,7 @@ Result<Ref> call_by_type(BuiltinCall& call) {
     }
   }
   if (PyErr_Occurred()) return Result<Ref>::raised();
-  return Ref();
+  return call_numpy(call);
 }
 
 }  // namespace framejit::bytecode

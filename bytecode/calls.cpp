@@ -99,6 +99,34 @@ Result<Ref> call_without_effects(Interpreter& interpreter,
       "a gradient function that writes to objects outside it");
 }
 
+// torch.compiler.assume_constant_result: the author of the function promises
+// that its answer never changes, so it is asked once.
+Result<Ref> call_constant_function(Interpreter& interpreter, PyObject* function,
+                                   const Arguments& args, PyObject* kwnames) {
+  CaptureState& state = interpreter.state;
+  Arguments values;
+  for (PyObject* arg : args) {
+    if (!state.is_constant(arg) && !PyType_Check(arg) &&
+        !(state.is_input(arg) && state.writes().empty())) {
+      return interpreter.make_break(
+          BreakReason::kUnguardableInput,
+          "assume_constant_result: an argument that is no constant");
+    }
+    values.push_back(arg);
+  }
+  Ref result;
+  {
+    PauseHook pause;
+    values.push_back(nullptr);
+    size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+    FJ_TRY(result,
+           state.after_native(PyObject_Vectorcall(
+               function, values.data(), args.size() - keywords, kwnames)));
+  }
+  return state.wrap(result.get(),
+                    state.guards.sources().constant(result.get()));
+}
+
 // framejit/_regions.py says in Python what some functions of the library mean;
 // it is interpreted in their place. Borrowed, or null.
 PyObject* replacement_of(PyObject* function) {
@@ -404,7 +432,8 @@ Result<Ref> Interpreter::inline_function(PyObject* function,
 // Functions of the framejit package carry attributes that say what they mean
 // inside a capture.
 Result<Ref> Interpreter::call_marked_function(PyObject* function,
-                                              const Arguments& args) {
+                                              const Arguments& args,
+                                              PyObject* kwnames) {
   PyObject* marks = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
   if (!marks || PyDict_GET_SIZE(marks) == 0) return Ref();
   if (PyDict_Contains(marks, names()._framejit_disable) == 1 ||
@@ -422,6 +451,9 @@ Result<Ref> Interpreter::call_marked_function(PyObject* function,
   }
   if (PyDict_Contains(marks, names()._framejit_is_compiling) == 1) {
     return Ref::borrow(Py_True);
+  }
+  if (PyDict_Contains(marks, names()._dynamo_marked_constant) == 1) {
+    return call_constant_function(*this, function, args, kwnames);
   }
   if (PyDict_GetItemString(marks, "_framejit_without_effects")) {
     return call_without_effects(*this, args);
@@ -463,7 +495,7 @@ Result<Ref> Interpreter::call_function(PyObject* function,
                                        const Arguments& args,
                                        PyObject* kwnames) {
   Ref own;
-  FJ_TRY(own, call_marked_function(function, args));
+  FJ_TRY(own, call_marked_function(function, args, kwnames));
   if (own) return own;
   if (!is_fresh_function(function)) {
     CalleeClass kind = state.tracer.classify_callee(function);

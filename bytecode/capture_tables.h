@@ -85,6 +85,8 @@ bool is_builtin_constant(PyObject* object);
 // Kinds of objects guarded by identity when they are read: functions, types,
 // modules, C functions, descriptors, enum members, immutable subclasses.
 bool is_guarded_by_identity(PyObject* object);
+// int | str, list[int]: immutable objects of C.
+bool is_type_form(PyObject* object);
 // A C method bound to an object: [].append.
 bool is_bound_c_method(PyObject* object);
 // Only argument and container steps: the part of the program's data that

@@ -133,7 +133,8 @@ class Interpreter final : public Caller {
                                  PyObject* kwnames, bool* handled);
   Result<Ref> call_object(PyObject* callable, const Arguments& args,
                           PyObject* kwnames);
-  Result<Ref> call_marked_function(PyObject* function, const Arguments& args);
+  Result<Ref> call_marked_function(PyObject* function, const Arguments& args,
+                                   PyObject* kwnames);
   Result<Ref> call_method(PyObject* method, const Arguments& args,
                           PyObject* kwnames);
   Result<Ref> make_super();
@@ -174,6 +175,7 @@ PyObject* capture_break_type();
   X(_framejit_graph_break)   \
   X(_framejit_is_compiling)  \
   X(_torchdynamo_disable)    \
+  X(_dynamo_marked_constant) \
   X(send)                    \
   X(keys)                    \
   X(__match_args__)          \

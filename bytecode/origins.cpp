@@ -80,6 +80,12 @@ bool is_builtin_constant(PyObject* object) {
   return false;
 }
 
+bool is_type_form(PyObject* object) {
+  const char* name = Py_TYPE(object)->tp_name;
+  return std::strcmp(name, "types.UnionType") == 0 ||
+         std::strcmp(name, "types.GenericAlias") == 0;
+}
+
 bool is_guarded_by_identity(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (PyType_Check(object) || PyFunction_Check(object) ||
@@ -106,7 +112,7 @@ bool is_guarded_by_identity(PyObject* object) {
       std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0 ||
       std::strcmp(type->tp_name, "_contextvars.ContextVar") == 0 ||
       std::strcmp(type->tp_name, "ContextVar") == 0 ||
-      std::strcmp(type->tp_name, "re.Pattern") == 0 ||
+      std::strcmp(type->tp_name, "re.Pattern") == 0 || is_type_form(object) ||
       std::strcmp(type->tp_name, "operator.itemgetter") == 0 ||
       std::strcmp(type->tp_name, "operator.attrgetter") == 0 ||
       std::strcmp(type->tp_name, "operator.methodcaller") == 0) {

@@ -330,6 +330,31 @@ def inference_exit(self: Any, *exception: Any) -> None:
     del self._framejit_before
 
 
+# ---- functions that look at memory
+
+
+def max_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: bool = False,
+    return_indices: bool = False,
+) -> Any:
+    """`torch.nn.functional.max_pool1d`. Without gradients torch has a kernel of its
+    own, which is no operator; this is what it does with them."""
+    if stride is None:
+        stride = []
+    if torch.is_grad_enabled() and input.requires_grad:
+        return torch.max_pool1d(
+            input, kernel_size, stride, padding, dilation, ceil_mode
+        )
+    return torch.max_pool1d_with_indices(
+        input, kernel_size, stride, padding, dilation, ceil_mode
+    )[0]
+
+
 # ---- what leaves no trace in a graph
 
 
@@ -363,6 +388,7 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch.utils.checkpoint.checkpoint": checkpoint,
     "torch.autograd.grad_mode.inference_mode.__enter__": inference_enter,
     "torch.autograd.grad_mode.inference_mode.__exit__": inference_exit,
+    "torch.nn.functional._max_pool1d": max_pool1d,
     "torch.autograd.profiler.record_function.__init__": record_function_init,
     "torch.autograd.profiler.record_function.__enter__": record_function_enter,
     "torch.autograd.profiler.record_function.__exit__": record_function_exit,

@@ -1,5 +1,6 @@
 #include "graph/ambient_state.h"
 
+#include <ATen/Context.h>
 #include <ATen/autocast_mode.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/Dtype.h>
@@ -28,6 +29,25 @@ constexpr std::array<Device, AmbientState::kDevices> kDevices = {{
     {c10::DeviceType::HPU, "hpu"},
 }};
 
+// torch._C._set_sdp_use_<name>
+struct AttentionFlag {
+  const char* setter;
+  bool (at::Context::*get)() const;
+  void (at::Context::*set)(bool);
+};
+constexpr std::array<AttentionFlag, 5> kAttention = {{
+    {"_set_sdp_use_flash", &at::Context::userEnabledFlashSDP,
+     &at::Context::setSDPUseFlash},
+    {"_set_sdp_use_mem_efficient", &at::Context::userEnabledMemEfficientSDP,
+     &at::Context::setSDPUseMemEfficient},
+    {"_set_sdp_use_math", &at::Context::userEnabledMathSDP,
+     &at::Context::setSDPUseMath},
+    {"_set_sdp_use_cudnn", &at::Context::userEnabledCuDNNSDP,
+     &at::Context::setSDPUseCuDNN},
+    {"_set_sdp_use_overrideable", &at::Context::userEnabledOverrideableSDP,
+     &at::Context::setSDPUseOverrideable},
+}};
+
 // torch has no reader of its own.
 int nesting_now() {
   autocast::increment_nesting();
@@ -51,6 +71,11 @@ constexpr Row kRows[] = {
     {"torch._C.clear_autocast_cache", Kind::kAutocastClear, 0},
     {"torch._C.get_autocast_dtype", Kind::kReadAutocastDtype, 1},
     {"torch._C.is_autocast_cache_enabled", Kind::kReadAutocastCache, 0},
+    {"torch._C._set_sdp_use_flash", Kind::kAttention, 1},
+    {"torch._C._set_sdp_use_mem_efficient", Kind::kAttention, 1},
+    {"torch._C._set_sdp_use_math", Kind::kAttention, 1},
+    {"torch._C._set_sdp_use_cudnn", Kind::kAttention, 1},
+    {"torch._C._set_sdp_use_overrideable", Kind::kAttention, 1},
 };
 
 const Row* find_row(PyObject* callable) {
@@ -129,11 +154,15 @@ AmbientState AmbientState::now() {
   }
   state.autocast.cache = autocast::is_autocast_cache_enabled();
   state.autocast.nesting = nesting_now();
+  for (size_t i = 0; i < kAttention.size(); ++i)
+    state.attention[i] = (at::globalContext().*kAttention[i].get)();
   return state;
 }
 
 void AmbientState::restore(bool keep_casts) const {
   set_autograd_state(grad_mode, forward_grad_mode, inference_mode);
+  for (size_t i = 0; i < kAttention.size(); ++i)
+    (at::globalContext().*kAttention[i].set)(attention[i]);
   for (size_t i = 0; i < kDevices; ++i) {
     c10::DeviceType type = graph::kDevices[i].type;
     if (autocast::is_autocast_enabled(type) != autocast.enabled[i])
@@ -161,6 +190,10 @@ std::vector<std::pair<Ref, std::vector<Ref>>> AmbientState::calls_from(
   else if (grad_mode != before.grad_mode)
     calls.emplace_back(torch_function("_set_grad_enabled"),
                        std::vector<Ref>{bool_object(grad_mode)});
+  for (size_t i = 0; i < kAttention.size(); ++i)
+    if (attention[i] != before.attention[i])
+      calls.emplace_back(torch_function(kAttention[i].setter),
+                         std::vector<Ref>{bool_object(attention[i])});
   if (autocast == before.autocast) return calls;
   int nesting = before.autocast.nesting;
   for (; nesting < autocast.nesting; ++nesting)
@@ -247,6 +280,7 @@ void drop_idle_in_run(const std::vector<Node*>& run, bool last,
     std::string cell = std::to_string(static_cast<int>(access.kind));
     if (node->args.size() > 1 && node->args[0].is<std::string>())
       cell += node->args[0].get<std::string>();
+    if (access.kind == Kind::kAttention) cell += node->target_name();
     Node*& pending = cells[cell];
     if (pending) idle->push_back(pending);
     pending = node;

@@ -1,5 +1,5 @@
 // AmbientState: the part of torch's thread state that a captured program may
-// write (grad mode, inference mode, autocast).
+// write (grad mode, inference mode, autocast, which kernels attention may use).
 //
 // A write is a node of the torch-level graph that calls torch's own setter. The
 // tracer runs it natively, so that what follows means the same as in eager, and
@@ -39,6 +39,8 @@ struct AmbientState {
   bool forward_grad_mode = true;
   bool inference_mode = false;
   Autocast autocast;
+  // flash, mem_efficient, math, cudnn, overrideable (of the process)
+  std::array<bool, 5> attention{};
 
   static AmbientState now();
   bool any_autocast() const {
@@ -67,6 +69,7 @@ struct StateAccess {
     kAutocastClear,
     kReadAutocastDtype,
     kReadAutocastCache,
+    kAttention,
     kUnknown
   };
   Kind kind = Kind::kUnknown;
@@ -74,7 +77,8 @@ struct StateAccess {
     return kind == Kind::kReadAutocastDtype || kind == Kind::kReadAutocastCache;
   }
   bool is_autocast() const {
-    return kind != Kind::kGradMode && kind != Kind::kAutogradState;
+    return kind != Kind::kGradMode && kind != Kind::kAutogradState &&
+           kind != Kind::kAttention;
   }
 };
 StateAccess state_access(PyObject* callable);

@@ -1,8 +1,10 @@
 #include "graph/callees.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
+#include "frame_hook/frame_eval.h"
 #include "graph/python_tensor.h"
 #include "graph/region_calls.h"
 #include "graph/tensor_check.h"
@@ -198,16 +200,49 @@ CalleeRow find_type(PyObject* type) {
   return {CalleeClass::kNotForeign};
 }
 
+// Operators that a package registered are recorded like torch's own: their
+// schemas say what they write, their fake implementations what they return.
+// Not those whose effect no schema tells.
+bool is_recorded_namespace(std::string_view name) {
+  static const char* const kEffects[] = {
+      "c10d",        "_c10d_functional", "_c10d_functional_autograd",
+      "symm_mem",    "profiler",         "prim",
+      "debugprims",  "rngprims",         "streams",
+      "inductor",    "_inductor_test",   "export",
+      "higher_order"};
+  if (name.empty()) return false;
+  return std::none_of(std::begin(kEffects), std::end(kEffects),
+                      [&](const char* row) { return name == row; });
+}
+
+// A function of TorchScript is one node, as long as running it does nothing
+// but compute: it runs once more, on stand-ins.
+bool is_pure_script(PyObject* function) {
+  PauseHook pause;
+  Ref graph = Ref::steal(PyObject_GetAttrString(function, "inlined_graph"));
+  Ref shown = Ref::steal(graph ? PyObject_Str(graph.get()) : nullptr);
+  if (!shown) PyErr_Clear();
+  std::string code = text(shown.get());
+  for (const char* effect :
+       {"prim::Print", "aten::warn", "prim::fork", "^", "prim::SetAttr",
+        "prim::CallFunction", "prim::CallMethod", "aten::manual_seed"})
+    if (code.find(effect) != std::string::npos) return false;
+  return !code.empty();
+}
+
 CalleeRow find_instance(PyObject* object) {
   std::string module = text_attribute(
       reinterpret_cast<PyObject*>(Py_TYPE(object)), "__module__");
   if (module == "torch._ops") {
     std::string name = text_attribute(object, "_qualified_op_name");
     if (name.empty()) name = text_attribute(object, "_name");
-    if (name.starts_with("aten::") || name.starts_with("prims::"))
-      return {CalleeClass::kLeaf};
-    return {CalleeClass::kUnknown};
+    return {is_recorded_namespace(name.substr(0, name.find("::")))
+                ? CalleeClass::kLeaf
+                : CalleeClass::kUnknown};
   }
+  if (std::string_view(Py_TYPE(object)->tp_name).ends_with("ScriptFunction"))
+    return {is_pure_script(object) ? CalleeClass::kLeaf
+                                   : CalleeClass::kUnknown};
   if (module == "torch._C" || module.starts_with("torch.jit"))
     return {CalleeClass::kUnknown};
   return {CalleeClass::kNotForeign};
@@ -268,6 +303,9 @@ std::string canonical_name(PyObject* callable) {
            text(PyDescr_NAME(callable));
   }
   std::string module = text_attribute(callable, "__module__");
+  if (module.starts_with("torch._ops."))  // torch.ops.namespace.name
+    return "torch.ops." + module.substr(11) + "." +
+           text_attribute(callable, "__name__");
   std::string qualified = text_attribute(callable, "__qualname__");
   if (qualified.empty()) qualified = text_attribute(callable, "__name__");
   return module.empty() ? qualified : module + "." + qualified;

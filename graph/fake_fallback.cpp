@@ -339,6 +339,12 @@ void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
     call_natively(facts, stack);
     return;
   }
+  if (facts.is_custom && !kinds.trace) {
+    // There would be no node of it: its effect must not be lost.
+    stop(&session, {BreakReason::kUnknownTorchCallee,
+                    facts.name + " on no captured tensor",
+                    {}});
+  }
   if (facts.special == Special::kLiftFresh) {
     lift_fresh(session, stack);
     return;

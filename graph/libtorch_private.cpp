@@ -8,6 +8,12 @@
 
 #include "graph/python_tensor.h"
 
+// Declared in a header of TorchScript's executor, which includes most of it.
+namespace torch::jit {
+TORCH_API void setGraphExecutorOptimize(bool on);
+TORCH_API bool getGraphExecutorOptimize();
+}  // namespace torch::jit
+
 namespace framejit::graph {
 
 static_assert(sizeof(PythonTensor) <= sizeof(THPVariable) &&
@@ -145,6 +151,12 @@ TensorLayout native_tensor_offsets() {
   layout.forward_grad = offset_of(&torch::autograd::AutogradMeta::fw_grad_);
   layout.storage_inline_dims = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
   return layout;
+}
+
+bool script_optimization() { return torch::jit::getGraphExecutorOptimize(); }
+
+void set_script_optimization(bool on) {
+  torch::jit::setGraphExecutorOptimize(on);
 }
 
 c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor) {

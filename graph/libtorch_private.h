@@ -38,6 +38,10 @@ uint64_t context_flags();
 bool has_function_modes(const at::impl::PythonTorchFunctionTLS& state);
 int function_disabled_state(const at::impl::PythonTorchFunctionTLS& state);
 
+// Whether TorchScript profiles and rewrites the functions this thread runs.
+bool script_optimization();
+void set_script_optimization(bool on);
+
 // Is PyObject* `tensor` the Python object of an at::Tensor wrapped number made
 // from a SymInt? Then its node (a new reference), else null.
 c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor);

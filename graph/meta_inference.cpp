@@ -75,6 +75,12 @@ bool try_composite_kernel(OpFacts& facts, Stack* stack) {
   }
 }
 
+[[noreturn]] void no_fake_implementation(const OpFacts& facts) {
+  TORCH_CHECK_NOT_IMPLEMENTED(
+      false, facts.name, " has no fake implementation (torch.library",
+      ".register_fake), so its results are not known during capture");
+}
+
 void route(OpFacts& facts, Stack* stack) {
   using Kind = MetaKernel::Kind;
   if (try_rule(facts, stack)) return;
@@ -92,8 +98,15 @@ void route(OpFacts& facts, Stack* stack) {
       counts.by_kernel++;
       facts.op.redispatchBoxed(kMetaKeys, stack);
       return;
-    case Kind::kPythonOnly:
     case Kind::kNone:
+      // What is left may be the kernel itself, in Python.
+      if (facts.is_custom) {
+        facts.kernel = find_meta_kernel(facts.op);  // registered meanwhile?
+        if (facts.kernel.kind == Kind::kNone) no_fake_implementation(facts);
+        return route(facts, stack);
+      }
+      break;
+    case Kind::kPythonOnly:
       break;
   }
   call_python_meta(facts, stack);
@@ -174,6 +187,7 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
       written_arguments == std::vector<int>{0} && result_alias[0] == 0 &&
       schema.name().ends_with("_") &&
       schema.arguments()[0].type()->kind() == c10::TypeKind::TensorType;
+  is_custom = is_custom_operator(schema.name());
   special = special_of(name, op);
   kernel = find_meta_kernel(op);
   meta_rule = find_meta_rule(name);

@@ -11,6 +11,7 @@
 #include <ATen/core/ivalue.h>
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "graph/libtorch_private.h"
@@ -39,6 +40,7 @@ struct OpFacts {
   bool only_in_place = false;     // every result is a written argument
   bool changes_metadata = false;  // tag inplace_view
   bool keeps_sizes = false;       // in place: add_, not add.out
+  bool is_custom = false;         // registered by a package
   enum class Special : uint8_t {
     kNone,
     kReadsData,           // the answer is tensor data: item(), equal()
@@ -51,6 +53,11 @@ struct OpFacts {
   MetaRule meta_rule = nullptr;
   const ShapeRule* shape_rule = nullptr;
 };
+
+// Not of torch itself: what it does is known from its schema alone.
+inline bool is_custom_operator(std::string_view name) {
+  return !name.starts_with("aten::") && !name.starts_with("prims::");
+}
 
 OpFacts& facts_of(const c10::OperatorHandle& op);  // needs the GIL
 MetaRule find_meta_rule(const std::string& name);  // meta_rules.cpp

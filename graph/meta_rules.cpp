@@ -225,12 +225,30 @@ int64_t item(const Sizes& list, size_t i) {
   return list.size() == 1 ? list[0] : list.at(i);
 }
 
+bool transposed_convolution(Stack* stack) {
+  at::Tensor x = (*stack)[0].toTensor(), w = (*stack)[1].toTensor();
+  Sizes stride = ints((*stack)[3]), padding = ints((*stack)[4]),
+        dilation = ints((*stack)[5]), more = ints((*stack)[7]);
+  if (x.size(1) != w.size(0)) return false;
+  Sizes sizes = {x.size(0), w.size(1) * (*stack)[8].toInt()};
+  for (int64_t d = 2; d < x.dim(); ++d) {
+    int64_t i = d - 2;
+    int64_t size = (x.size(d) - 1) * item(stride, i) - 2 * item(padding, i) +
+                   item(dilation, i) * (w.size(d) - 1) + item(more, i) + 1;
+    if (size < 1 || item(stride, i) < 1 || item(more, i) < 0) return false;
+    sizes.push_back(size);
+  }
+  return finish(stack,
+                {make(sizes, x.scalar_type(), convolution_format(x, w))});
+}
+
 bool convolution(Stack* stack) {
   at::Tensor x = (*stack)[0].toTensor(), w = (*stack)[1].toTensor();
-  if ((*stack)[6].toBool() || x.dim() != w.dim() || x.dim() < 3 ||
-      !is_plain_float(x) || x.scalar_type() != w.scalar_type()) {
+  if (x.dim() != w.dim() || x.dim() < 3 || !is_plain_float(x) ||
+      x.scalar_type() != w.scalar_type()) {
     return false;
   }
+  if ((*stack)[6].toBool()) return transposed_convolution(stack);
   Sizes stride = ints((*stack)[3]), padding = ints((*stack)[4]),
         dilation = ints((*stack)[5]);
   if (x.size(1) != w.size(1) * (*stack)[8].toInt()) return false;
@@ -276,7 +294,44 @@ bool adaptive_pool_backward(Stack* stack) {
   return finish(stack, {make(x.sizes(), x.scalar_type())});
 }
 
+// input and grid of grid_sampler_2d and _3d
+bool is_plain_grid(const at::Tensor& x, const at::Tensor& grid) {
+  int64_t dims = x.dim();
+  return (dims == 4 || dims == 5) && grid.dim() == dims && is_plain_float(x) &&
+         x.scalar_type() == grid.scalar_type() && x.is_contiguous() &&
+         x.size(0) == grid.size(0) && grid.size(-1) == dims - 2 &&
+         x.numel() > 0;
+}
+
+bool grid_sampler(Stack* stack) {
+  at::Tensor x = (*stack)[0].toTensor(), grid = (*stack)[1].toTensor();
+  if (!is_plain_grid(x, grid)) return false;
+  Sizes sizes = {x.size(0), x.size(1)};
+  for (int64_t d = 1; d + 1 < grid.dim(); ++d) sizes.push_back(grid.size(d));
+  return finish(stack, {make(sizes, x.scalar_type())});
+}
+
+bool grid_sampler_backward(Stack* stack) {
+  at::Tensor x = (*stack)[1].toTensor(), grid = (*stack)[2].toTensor();
+  auto mask = (*stack)[6].toBoolList();
+  if (!is_plain_grid(x, grid) || !grid.is_contiguous() || !mask[0] ||
+      !mask[1]) {
+    return false;
+  }
+  return finish(stack, {make(x.sizes(), x.scalar_type()),
+                        make(grid.sizes(), x.scalar_type())});
+}
+
 // ---- indexing, reductions
+
+bool dot(Stack* stack) {
+  at::Tensor a = (*stack)[0].toTensor(), b = (*stack)[1].toTensor();
+  if (a.dim() != 1 || b.dim() != 1 || a.size(0) != b.size(0) ||
+      a.scalar_type() != b.scalar_type()) {
+    return false;
+  }
+  return finish(stack, {make({}, a.scalar_type())});
+}
 
 bool embedding_backward(Stack* stack) {
   at::Tensor gradient = (*stack)[0].toTensor();
@@ -426,6 +481,11 @@ MetaRule find_meta_rule(const std::string& name) {
       {"aten::convolution_backward", convolution_backward},
       {"aten::_adaptive_avg_pool2d", adaptive_pool},
       {"aten::_adaptive_avg_pool2d_backward", adaptive_pool_backward},
+      {"aten::grid_sampler_2d", grid_sampler},
+      {"aten::grid_sampler_3d", grid_sampler},
+      {"aten::grid_sampler_2d_backward", grid_sampler_backward},
+      {"aten::grid_sampler_3d_backward", grid_sampler_backward},
+      {"aten::dot", dot},
       {"aten::embedding_dense_backward", embedding_backward},
       {"aten::index_select", index_select},
       {"aten::flip", flip},

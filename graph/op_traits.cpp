@@ -4,6 +4,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/meta_inference.h"
 #include "graph/passes.h"
 
 namespace framejit::graph {
@@ -15,6 +16,7 @@ struct Traits {
   bool writes = false;
   bool recomputable = false;
   bool refusing = false;
+  bool custom = false;
   std::vector<int> aliased;  // argument positions
 };
 
@@ -161,7 +163,8 @@ const Traits& traits_of(const Node& node) {
     if (returns_alias) traits.aliased.push_back(static_cast<int>(i));
   }
   std::string_view name = schema.name();
-  traits.refusing = refusing_operators().contains(name) ||
+  traits.custom = is_custom_operator(name);
+  traits.refusing = traits.custom || refusing_operators().contains(name) ||
                     name.starts_with("aten::linalg_") ||
                     name.starts_with("aten::_linalg_");
   traits.recomputable =
@@ -178,6 +181,8 @@ bool is_random(const Node& node) { return node.aten && traits_of(node).random; }
 bool writes_arguments(const Node& node) {
   return node.aten && traits_of(node).writes;
 }
+
+bool is_custom(const Node& node) { return node.aten && traits_of(node).custom; }
 
 bool has_effect(const Node& node) {
   switch (node.op) {

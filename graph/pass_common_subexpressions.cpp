@@ -4,9 +4,9 @@
 //   %2 = aten.cos.default(%0)            ->    %3 = aten.mul.Tensor(%1, %1)
 //   %3 = aten.mul.Tensor(%1, %2)
 //
-// Not merged: random operations; anything in a graph that writes to memory in
-// place; and values whose memory the caller gets to see, because two tensors
-// of the user must not become one.
+// Not merged: random operations and those of packages; anything in a graph that
+// writes to memory in place; and values whose memory the caller gets to see,
+// because two tensors of the user must not become one.
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
@@ -98,7 +98,7 @@ bool merge_common_subexpressions(Graph& graph) {
   std::unordered_multimap<size_t, Node*> seen;
   std::vector<Node*> merged;
   for (auto& node : graph.block().nodes) {
-    if (!node->aten || has_effect(*node)) continue;
+    if (!node->aten || has_effect(*node) || is_custom(*node)) continue;
     bool escapes = false;
     for (const auto& value : node->outputs)
       escapes |= escaping.contains(value.get());

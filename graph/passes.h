@@ -30,6 +30,8 @@ bool has_effect(const Node& node);  // may not be removed or merged
 // Also the user's operations that may raise on the values they are given: eager
 // does so whether or not the result is used.
 bool must_run(const Node& node);
+// Registered by a package: two calls may not be one, whatever their arguments.
+bool is_custom(const Node& node);
 // The arguments whose memory the results may share (views).
 std::vector<Value*> aliased_arguments(const Node& node);
 bool is_view(const Node& node);

@@ -9,6 +9,7 @@
 #include <torch/csrc/utils/tensor_dtypes.h>
 #include <torch/csrc/utils/tensor_layouts.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
+#include <torch/csrc/utils/tensor_numpy.h>
 
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
@@ -45,7 +46,8 @@ class ToArg {
     }
     if (PyBool_Check(object)) return Arg(object == Py_True);
     if (PyLong_CheckExact(object)) return integer(object);
-    if (PyFloat_CheckExact(object)) return Arg(PyFloat_AS_DOUBLE(object));
+    // (NumPy's float64 is one, too.)
+    if (PyFloat_Check(object)) return Arg(PyFloat_AS_DOUBLE(object));
     if (PyComplex_CheckExact(object)) {
       Py_complex value = PyComplex_AsCComplex(object);
       return Arg(c10::complex<double>(value.real, value.imag));
@@ -128,6 +130,13 @@ class ToArg {
         return Arg(*expr);
       }
       return not_an_argument(object);
+    }
+    if (torch::utils::is_numpy_bool(object))
+      return Arg(PyObject_IsTrue(object) == 1);
+    if (torch::utils::is_numpy_int(object)) {
+      Ref number = Ref::steal(PyNumber_Index(object));
+      if (!number) return Result<Arg>::raised();
+      return integer(number.get());
     }
     // Immutable singletons of Python.
     if (object == Py_Ellipsis || object == Py_NotImplemented ||

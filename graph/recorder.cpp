@@ -8,6 +8,7 @@
 
 #include "frame_hook/frame_eval.h"
 #include "graph/ambient_state.h"
+#include "graph/libtorch_private.h"
 #include "graph/python_args.h"
 #include "graph/python_tensor.h"
 #include "graph/sym_objects.h"
@@ -56,17 +57,25 @@ bool contains(const std::string& text, const char* part) {
 class Recorder::CallScope {
  public:
   explicit CallScope(Recorder& recorder)
-      : recorder_(recorder), include_(c10::DispatchKey::Fake) {
+      : recorder_(recorder),
+        include_(c10::DispatchKey::Fake),
+        script_optimization_(script_optimization()) {
+    // TorchScript must not learn the sizes of stand-ins.
+    if (script_optimization_) set_script_optimization(false);
     if (recorder_.depth_++ == 0) {
       recorder_.operations_ = 0;
       recorder_.writes_ = false;
     }
   }
-  ~CallScope() { --recorder_.depth_; }
+  ~CallScope() {
+    --recorder_.depth_;
+    if (script_optimization_) set_script_optimization(true);
+  }
 
  private:
   Recorder& recorder_;
   c10::impl::IncludeDispatchKeyGuard include_;
+  bool script_optimization_;
   PauseHook pause_;  // Python beneath a leaf is torch's own
 };
 

@@ -8,6 +8,7 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
+#include <torch/csrc/utils/tensor_numpy.h>
 
 #include <cstring>
 
@@ -33,6 +34,23 @@ std::string explain_thread_state(const void* state) {
   return static_cast<const ThreadState*>(state)->difference();
 }
 
+// A member of an enumeration that pybind11 made
+// (torch.nn.attention.SDPBackend).
+bool is_native_enum(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (std::strcmp(Py_TYPE(type)->tp_name, "pybind11_type") != 0) return false;
+  static PyObject* const entries = PyUnicode_InternFromString("__entries");
+  return entries && PyDict_GetItem(type->tp_dict, entries) != nullptr;
+}
+
+// Numbers of NumPy that compare as exactly as Python's do.
+bool is_numpy_number(PyObject* object) {
+  const char* name = Py_TYPE(object)->tp_name;
+  if (std::strncmp(name, "numpy.", 6) != 0) return false;
+  return PyFloat_Check(object) || torch::utils::is_numpy_int(object) ||
+         torch::utils::is_numpy_bool(object);
+}
+
 bool is_foreign_constant(PyObject* object) {
   if (THPSize_Check(object)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
@@ -41,7 +59,8 @@ bool is_foreign_constant(PyObject* object) {
   }
   return THPDtype_Check(object) || THPDevice_Check(object) ||
          THPLayout_Check(object) || THPMemoryFormat_Check(object) ||
-         THPQScheme_Check(object);
+         THPQScheme_Check(object) || is_native_enum(object) ||
+         is_numpy_number(object);
 }
 
 PyObject* gradient(PyObject* tensor) {

@@ -203,6 +203,10 @@ bool constant_equal(PyObject* a, PyObject* b) {
   const TensorLayout* layout = tensor_layout();
   if (layout && layout->is_foreign_constant && layout->is_foreign_constant(a) &&
       layout->is_foreign_constant(b)) {
+    // (NumPy's float64.)
+    if (PyFloat_Check(a) && PyFloat_Check(b)) {
+      return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
+    }
     int equal = PyObject_RichCompareBool(a, b, Py_EQ);
     if (equal < 0) PyErr_Clear();
     return equal == 1;

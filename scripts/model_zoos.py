@@ -138,6 +138,8 @@ class Transformers:
             elif key.endswith(("_token_id", "_token_index")) and isinstance(value, int):
                 if value >= 99:
                     setattr(config, key, 1 + hash_of(key) % 90)
+        if getattr(config, "pad_token_id", 0) is None:
+            config.pad_token_id = 0
         names = getattr(config, "attribute_map", {})
         for key, small in self.SMALL.items():
             key = names.get(key, key)
@@ -339,6 +341,43 @@ ZOOS: dict[str, Any] = {
     "segmentation": _crawl("segmentation_models_pytorch"),
     "geometric": _crawl("torch_geometric.nn"),
     "small": _crawl("pytorch_msssim", "einops.layers.torch", "torchvision.ops"),
+    # Packages of one model each, mostly of single authors.
+    "wild": _crawl(
+        "axial_attention",
+        "bottleneck_transformer_pytorch",
+        "conformer",
+        "demucs",
+        "denoising_diffusion_pytorch",
+        "efficientnet_pytorch",
+        "egnn_pytorch",
+        "g_mlp_pytorch",
+        "hourglass_transformer_pytorch",
+        "lambda_networks",
+        "linformer",
+        "local_attention",
+        "mlp_mixer_pytorch",
+        "nystrom_attention",
+        "open_clip",
+        "perceiver_pytorch",
+        "performer_pytorch",
+        "point_transformer_pytorch",
+        "pretrainedmodels.models",
+        "product_key_memory",
+        "pytorch_tabnet",
+        "pytorch_tcn",
+        "reformer_pytorch",
+        "rotary_embedding_torch",
+        "segment_anything.modeling",
+        "tab_transformer_pytorch",
+        "timesformer_pytorch",
+        "vector_quantize_pytorch",
+        "x_clip",
+    ),
+    "kornia": _crawl("kornia"),
+    "neuralop": _crawl("neuralop"),
+    "spandrel": _crawl("spandrel.architectures"),
+    "speechbrain": _crawl("speechbrain.lobes", "speechbrain.nnet"),
+    "ultralytics": _crawl("ultralytics.nn"),
     "own": Own(),
     "transformers": Transformers(),
     "timm": Timm(False),

@@ -18,7 +18,6 @@ BREAKS: dict[str, set[str]] = {
     "ctc": {"FJ102"},  # reads the lengths
     "signature_filter": {"FJ204"},
     "stochastic_depth": {"FJ201"},  # Python's random numbers
-    "text_cnn": {"FJ102"},  # max_pool1d without gradients looks at memory
     "transformer_module": {"FJ101"},  # compares masks by value
 }
 
