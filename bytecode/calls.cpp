@@ -552,6 +552,11 @@ Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
   }
   CalleeClass kind = state.tracer.classify_callee(callable);
   if (kind != CalleeClass::kNotForeign && kind != CalleeClass::kInline) {
+    // An object that is called (torch.ops.aten.add): its type was guarded, but
+    // it is this one that the graph calls.
+    if (!is_plain_c_callable(callable) && !PyType_Check(callable)) {
+      state.pin(callable);
+    }
     return call_foreign(kind, callable, args, kwnames);
   }
   if (is_compiled_function(callable)) {

@@ -392,6 +392,54 @@ def test_scripted_function(x: Any) -> Any:
     return gate(x, 2.0) + gate(x.cos(), 3, twice=True)
 
 
+@torch.jit.script
+def plus_one(x: torch.Tensor) -> torch.Tensor:
+    return x + 1
+
+
+@torch.jit.script
+def plus_two(x: torch.Tensor) -> torch.Tensor:
+    return x + 2
+
+
+chosen = {"operator": torch.ops.aten.sin, "script": plus_one, "numpy": np.sqrt}
+
+
+class Chosen(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.operator, self.script = torch.ops.aten.sin.default, plus_one
+
+    def forward(self, x: Any) -> Any:
+        return self.script(self.operator(x))
+
+
+def test_called_objects_are_the_ones_of_now() -> None:
+    def fn(x: Any) -> Any:
+        y = chosen["script"](chosen["operator"](x))
+        return y * chosen["numpy"](4.0)
+
+    compiled = framejit.compile(fn, backend="eager")
+    module = Chosen()
+    compiled_module = framejit.compile(module, backend="eager")
+    x = torch.randn(3)
+    changes: list[tuple[str, Any]] = [
+        ("operator", torch.ops.aten.cos),
+        ("script", plus_two),
+        ("numpy", np.exp2),
+    ]
+    for name, value in changes:
+        assert torch.equal(compiled(x), fn(x))
+        assert torch.equal(compiled_module(x), module(x))
+        chosen[name] = value
+        if hasattr(module, name):
+            setattr(module, name, value if name == "script" else value.default)
+    assert torch.equal(compiled(x), fn(x))
+    assert torch.equal(compiled_module(x), module(x))
+    chosen.update(operator=torch.ops.aten.sin, script=plus_one, numpy=np.sqrt)
+    assert torch.equal(compiled(x), fn(x))
+
+
 @program(leaf, graphs=2, breaks=1)
 def test_scripted_function_that_prints(x: Any) -> Any:
     return loud(x * 2) * 3
