@@ -59,7 +59,8 @@ def _start() -> None:
 
 
 def install() -> None:
+    """Once: `site` runs the .pth files of a virtual environment twice."""
     if "torch" in sys.modules:
         _start()
-    else:
+    elif not any(isinstance(finder, _WaitForTorch) for finder in sys.meta_path):
         sys.meta_path.insert(0, _WaitForTorch())

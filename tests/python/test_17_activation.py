@@ -492,9 +492,11 @@ def run(*args, cwd, path=(), **environment):
 
 
 def test_environment_variable(program):
-    """What site runs of framejit.pth in an installation is run by hand here."""
+    """What site runs of framejit.pth in an installation is run by hand here:
+    twice, as it does in a virtual environment."""
     site = ROOT / "framejit" / "site"
-    (program / "sitecustomize.py").write_text((site / "framejit.pth").read_text())
+    line = (site / "framejit.pth").read_text()
+    (program / "sitecustomize.py").write_text(line + "\n" + line)
     path = [program, site]
     done = run("prog.py", "a", cwd=program, path=path, FRAMEJIT="1")
     assert done.returncode == 0, done.stderr
