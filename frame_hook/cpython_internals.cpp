@@ -177,14 +177,16 @@ Py_ssize_t request_code_extra_index(freefunc free) {
 #endif
 }
 
+// Read in place: the hook asks for every frame.
 void* code_extra(PyObject* code, Py_ssize_t index) {
-  void* extra = nullptr;
-#if FJ_PYTHON_312
-  PyUnstable_Code_GetExtra(code, index, &extra);
-#else
-  _PyCode_GetExtra(code, index, &extra);
-#endif
-  return extra;
+  struct Extras {  // _PyCodeObjectExtra of codeobject.c, 3.11 to 3.13
+    Py_ssize_t size;
+    void* items[1];
+  };
+  auto* extras = static_cast<const Extras*>(
+      reinterpret_cast<PyCodeObject*>(code)->co_extra);
+  bool has = extras && index >= 0 && index < extras->size;
+  return has ? extras->items[index] : nullptr;
 }
 
 bool set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {

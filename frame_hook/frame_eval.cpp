@@ -168,9 +168,20 @@ PyObject* run_suspended(PyThreadState* thread, _PyInterpreterFrame* frame,
   return result;
 }
 
+// The common case of whole-script mode: nothing of ours is under way on this
+// thread, and the code is known to be none of our business.
+bool passes_at_once(const ThreadState& state, _PyInterpreterFrame* frame) {
+  return script_options && !state.options && !state.capture &&
+         !state.owned_call && !state.skipped_function && !state.passed_on &&
+         !internals::native_stack_low() &&
+         script_skips(
+             reinterpret_cast<PyObject*>(internals::frame_code(frame)));
+}
+
 PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
                      int throwflag) {
   ThreadState& state = thread_state;
+  if (passes_at_once(state, frame)) return run_frame(thread, frame, throwflag);
   if (state.passed_on == frame) [[unlikely]] {
     return internals::default_eval_frame()(thread, frame, throwflag);
   }

@@ -106,6 +106,16 @@ ScriptChoice script_choice(PyObject* function, PyObject* code,
   return pass();
 }
 
+bool script_skips(PyObject* code) {
+  const CodeMemory* memory = code_memory(code);
+  if (!memory || (!memory->gave_up && memory->verdict != CodeVerdict::kSkip &&
+                  memory->verdict != CodeVerdict::kCallee)) {
+    return false;
+  }
+  pass();
+  return true;
+}
+
 void wake_script_soon() {
   if (wake_pending.exchange(true)) return;
   // A full queue: the next operation asks again.

@@ -45,6 +45,9 @@ enum class ScriptChoice { kPass, kDispatch, kSuspend };
 ScriptChoice script_choice(PyObject* function, PyObject* code,
                            PyObject* const* slots, size_t count);
 
+// Is it known that frames of this code are passed on? Counts one if so.
+bool script_skips(PyObject* code);
+
 // From the watcher; any thread, with or without the GIL.
 void wake_script_soon();
 
