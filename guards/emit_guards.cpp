@@ -80,13 +80,12 @@ void Emitter::emit_equals(const Source* source, const Guard& guard) {
   }
   if (PyFloat_CheckExact(now)) {
     check_type(source, &PyFloat_Type);
-    bring(source);
     uint64_t bits;
     std::memcpy(&bits,
                 reinterpret_cast<char*>(now) + offsetof(PyFloatObject, ob_fval),
                 8);
-    return fail_unless_equal(
-        x86::qword_ptr(x86::rax, offsetof(PyFloatObject, ob_fval)), bits);
+    return fail_unless_equal(field(source, offsetof(PyFloatObject, ob_fval)),
+                             bits);
   }
   if (PyLong_CheckExact(now)) {
 #if PY_VERSION_HEX >= 0x030C0000
@@ -119,10 +118,11 @@ void Emitter::emit_equals(const Source* source, const Guard& guard) {
   bring(source);
   keep(now);
   Label differs = a_.newLabel(), resume = a_.newLabel();
-  a_.mov(x86::r11, reinterpret_cast<uint64_t>(now));
+  set_r11(reinterpret_cast<uint64_t>(now));
   a_.cmp(x86::rax, x86::r11);
   a_.jne(differs);
   a_.bind(resume);
+  forget_r11();
   has_calls_ = true;
   saves_ = true;
   int slot = n.slot;
@@ -151,20 +151,21 @@ void Emitter::emit_key_guard(const Source* source, const Guard& guard) {
   if (form(source) == Form::kGeneric) return emit_call_guard(source, guard);
   if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
   n.is_dict = true;
-  bring(source);
   if (guard.kind == GuardKind::kHasKey) {
     Py_ssize_t entry = entry_of(dict, key);
     if (entry < 0) return emit_call_guard(source, guard);
+    bring(source);
     PyObject* stored = dict_keys(dict)->key_at(entry);
     dict_keys_in_r9(dict, &n.dict_shape);
     pin_slot(Pin::Kind::kDictSlot, source, dict, entry);
     return slot_value(dict, entry, stored, false);
   }
   if (PyDict_GET_SIZE(dict) == 0) {
-    a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
+    a_.cmp(field(source, kDictUsedOffset), 0);
     fail_when(x86::CondCode::kNE);
     return;
   }
+  bring(source);
   if (!absent_by_probe(dict, key, &n.dict_shape, source,
                        Pin::Kind::kDictAbsent))
     emit_call_guard(source, guard);
@@ -241,6 +242,7 @@ void Emitter::emit_nothing_stored(const Source* source, const Guard& guard) {
 #endif
   a_.jnz(stored);
   a_.bind(resume);
+  forget_r11();
   has_calls_ = true;
   saves_ = true;
   int slot = node(source).slot;
@@ -286,8 +288,7 @@ void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
     if (n.dict_version) return;
     if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
     n.is_dict = true;
-    bring(source);
-    a_.cmp(x86::qword_ptr(x86::rax, kDictUsedOffset), 0);
+    a_.cmp(field(source, kDictUsedOffset), 0);
     fail_when(x86::CondCode::kNE);
     return;
   }
@@ -345,9 +346,7 @@ void Emitter::emit_length(const Source* source, const Guard& guard) {
   } else {
     return emit_call_guard(source, guard);
   }
-  bring(source);
-  fail_unless_equal(x86::qword_ptr(x86::rax, offset),
-                    static_cast<uint64_t>(guard.number));
+  fail_unless_equal(field(source, offset), static_cast<uint64_t>(guard.number));
 }
 
 }  // namespace framejit

@@ -71,19 +71,16 @@ void Emitter::load(const Source* source) {
     case SourceKind::kCellContents:
       if (source->base->kind != SourceKind::kClosureCell)
         check_type(source->base, &PyCell_Type);
-      bring(source->base);
-      a_.mov(x86::rax,
-             x86::qword_ptr(x86::rax, offsetof(PyCellObject, ob_ref)));
+      a_.mov(x86::rax, field(source->base, offsetof(PyCellObject, ob_ref)));
       fail_if_null(x86::rax);
       return;
     case SourceKind::kMethodSelf:
     case SourceKind::kMethodFunc:
       check_type(source->base, &PyMethod_Type);
-      bring(source->base);
       a_.mov(x86::rax,
-             x86::qword_ptr(x86::rax, source->kind == SourceKind::kMethodSelf
-                                          ? offsetof(PyMethodObject, im_self)
-                                          : offsetof(PyMethodObject, im_func)));
+             field(source->base, source->kind == SourceKind::kMethodSelf
+                                     ? offsetof(PyMethodObject, im_self)
+                                     : offsetof(PyMethodObject, im_func)));
       return;
     case SourceKind::kTypeOf: {
       Node& base = node(source->base);
@@ -91,8 +88,7 @@ void Emitter::load(const Source* source) {
         node(source).constant = now;
         return;
       }
-      bring(source->base);
-      a_.mov(x86::rax, x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)));
+      a_.mov(x86::rax, field(source->base, offsetof(PyObject, ob_type)));
       return;
     }
     case SourceKind::kTypeAttr:
@@ -122,9 +118,7 @@ void Emitter::load(const Source* source) {
              reinterpret_cast<uint64_t>(type)});
       check_type(source->base, type);
       check_type_version(source->base, type);  // it still has the member
-      bring(source->base);
-      a_.mov(x86::rax,
-             x86::qword_ptr(x86::rax, static_cast<int>(source->index)));
+      a_.mov(x86::rax, field(source->base, static_cast<int>(source->index)));
       fail_if_null(x86::rax);
       return;
     }
@@ -148,26 +142,25 @@ void Emitter::tuple_item(const x86::Gp& tuple, int64_t index) {
 void Emitter::load_function_part(const Source* source) {
   if (source->base->kind != SourceKind::kFunction)
     check_type(source->base, &PyFunction_Type);
-  bring(source->base);
-  auto field = [&](size_t offset) {
-    return x86::qword_ptr(x86::rax, static_cast<int>(offset));
+  auto part = [&](size_t offset) {
+    return field(source->base, static_cast<int>(offset));
   };
   switch (source->kind) {
     case SourceKind::kGlobals:
-      a_.mov(x86::rax, field(offsetof(PyFunctionObject, func_globals)));
+      a_.mov(x86::rax, part(offsetof(PyFunctionObject, func_globals)));
       node(source).is_dict = true;
       return;
     case SourceKind::kBuiltins:
-      a_.mov(x86::rax, field(offsetof(PyFunctionObject, func_builtins)));
+      a_.mov(x86::rax, part(offsetof(PyFunctionObject, func_builtins)));
       return;
     case SourceKind::kFunctionCode:
-      a_.mov(x86::rax, field(offsetof(PyFunctionObject, func_code)));
+      a_.mov(x86::rax, part(offsetof(PyFunctionObject, func_code)));
       return;
     case SourceKind::kClosureCell:
-      a_.mov(x86::r8, field(offsetof(PyFunctionObject, func_closure)));
+      a_.mov(x86::r8, part(offsetof(PyFunctionObject, func_closure)));
       return tuple_item(x86::r8, source->index);
     case SourceKind::kDefault:
-      a_.mov(x86::r8, field(offsetof(PyFunctionObject, func_defaults)));
+      a_.mov(x86::r8, part(offsetof(PyFunctionObject, func_defaults)));
       return tuple_item(x86::r8, source->index);
     default:
       break;
@@ -178,7 +171,7 @@ void Emitter::load_function_part(const Source* source) {
   Py_ssize_t entry = entry_of(dict, source->key.get());
   if (entry < 0 || form(source->base) == Form::kGeneric)
     return load_step(source);
-  a_.mov(x86::rax, field(offsetof(PyFunctionObject, func_kwdefaults)));
+  a_.mov(x86::rax, part(offsetof(PyFunctionObject, func_kwdefaults)));
   in_rax_ = nullptr;
   fail_if_null(x86::rax);
   bool checked = false;
@@ -322,9 +315,8 @@ bool Emitter::check_dict_version(const Source* source) {
   }
   if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
   n.is_dict = true;
-  bring(source);
   uint64_t version = dict_version(dict);
-  fail_unless_equal(x86::qword_ptr(x86::rax, kDictVersionOffset), version);
+  fail_unless_equal(field(source, kDictVersionOffset), version);
   pin({Pin::Kind::kDictVersion, source->id, 0, version,
        reinterpret_cast<uint64_t>(dict)});
   n.dict_version = true;
@@ -486,7 +478,6 @@ void Emitter::instance_dict_in_rax(const Source* object) {
   if (n.type != type)
     pin({Pin::Kind::kType, object->id, 0, reinterpret_cast<uint64_t>(type)});
   check_type(object, type);
-  bring(object);
   int offset = kManagedDictOffset;
   if (!(type->tp_flags & Py_TPFLAGS_MANAGED_DICT)) {
     offset =
@@ -498,12 +489,14 @@ void Emitter::instance_dict_in_rax(const Source* object) {
   if ((type->tp_flags & Py_TPFLAGS_INLINE_VALUES) && !n.instance_layout) {
     // With valid inline values the dict is not where reads look.
     if (!instance_storage(now).values) {
-      a_.cmp(x86::byte_ptr(x86::rax, kInlineValuesOffset), 0);
+      x86::Mem valid = field(object, kInlineValuesOffset);
+      valid.setSize(1);
+      a_.cmp(valid, 0);
       fail_when(x86::CondCode::kNE);
     }
   }
 #endif
-  a_.mov(x86::rax, x86::qword_ptr(x86::rax, offset));
+  a_.mov(x86::rax, field(object, offset));
   in_rax_ = nullptr;
   fail_if_null(x86::rax);
 #if PY_VERSION_HEX >= 0x030C0000 && PY_VERSION_HEX < 0x030D0000
@@ -524,18 +517,18 @@ void Emitter::inline_values_in_r8(const Source* object) {
   if (n.type != type)
     pin({Pin::Kind::kType, object->id, 0, reinterpret_cast<uint64_t>(type)});
   check_type(object, type);
-  bring(object);
 #if PY_VERSION_HEX < 0x030C0000
-  a_.mov(x86::r8, x86::qword_ptr(x86::rax, kInlineValuesOffset));
+  a_.mov(x86::r8, field(object, kInlineValuesOffset));
   if (!n.instance_layout) fail_if_null(x86::r8);
 #elif PY_VERSION_HEX < 0x030D0000
-  a_.mov(x86::r8, x86::qword_ptr(x86::rax, kInlineValuesOffset));
+  a_.mov(x86::r8, field(object, kInlineValuesOffset));
   if (!n.instance_layout) {
     a_.test(x86::r8b, 1);
     fail_when(x86::CondCode::kZ);
   }
   a_.inc(x86::r8);
 #else
+  bring(object);
   if (!n.instance_layout) {
     a_.cmp(x86::byte_ptr(x86::rax, kInlineValuesOffset), 0);
     fail_when(x86::CondCode::kE);
@@ -656,6 +649,11 @@ bool pin_holds(const Pin& pin, PyObject* value) {
       return reinterpret_cast<uint64_t>(Py_TYPE(value)) == pin.a;
     case Pin::Kind::kEquals:
       return reinterpret_cast<uint64_t>(value) == pin.a;
+    case Pin::Kind::kStorage: {
+      TensorFields fields = tensor_fields(value);
+      return fields.valid &&
+             reinterpret_cast<uint64_t>(fields.storage) == pin.a;
+    }
     case Pin::Kind::kInstanceLayout: {
       InstanceStorage storage = instance_storage(value);
       uint64_t layout = storage.values ? 1 : storage.dict ? 2 : 0;

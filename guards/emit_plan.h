@@ -39,6 +39,7 @@ struct Pin {
     kInstanceLayout,  // a: 0 nothing, 1 inline values, 2 dict
     kTypeVersion,     // a: version, b: the type (kept alive)
     kEquals,          // a: the object whose pointer was compared
+    kStorage,         // a: the storage of the tensor
   };
   Kind kind;
   uint32_t source;

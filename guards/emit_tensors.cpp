@@ -8,6 +8,20 @@ namespace framejit {
 
 using namespace asmjit;
 
+namespace {
+
+bool same_spec(const TensorSpec& a, const TensorSpec& b) {
+  return a.type == b.type && a.key_set == b.key_set && a.dtype == b.dtype &&
+         a.device_type == b.device_type && a.device_index == b.device_index &&
+         a.requires_grad == b.requires_grad &&
+         a.check_strides == b.check_strides && a.sizes == b.sizes &&
+         (!a.check_strides || a.strides == b.strides) &&
+         a.check_offset == b.check_offset &&
+         (!a.check_offset || a.storage_offset == b.storage_offset);
+}
+
+}  // namespace
+
 x86::Mem Emitter::tensor_number(const x86::Gp& impl, int64_t dim, bool stride,
                                 int64_t index) {
   const TensorLayout* layout = tensor_layout();
@@ -33,9 +47,15 @@ void Emitter::emit_tensor(const Source* source, const Guard& guard) {
   FJ_CHECK(tensor_fields(now).valid &&
            tensor_fields(now).dim == static_cast<int64_t>(spec.sizes.size()));
   check_type(source, spec.type);
-  bring(source);
-  a_.mov(x86::r10, x86::qword_ptr(x86::rax, layout->tensor_impl));
+  a_.mov(x86::r10, field(source, layout->tensor_impl));
   fail_if_null(x86::r10);
+  emit_tensor_fields(spec);
+  emit_tensor_numbers(source, spec);
+  node(source).tensor_checked = true;
+}
+
+void Emitter::emit_tensor_fields(const TensorSpec& spec) {
+  const TensorLayout* layout = tensor_layout();
   fail_unless_equal(x86::qword_ptr(x86::r10, layout->key_set), spec.key_set);
   // dtype and device lie side by side in torch: one compare.
   auto device =
@@ -77,8 +97,6 @@ void Emitter::emit_tensor(const Source* source, const Guard& guard) {
     fail_when(x86::CondCode::kNZ);
   }
   a_.bind(grad_done);
-  emit_tensor_numbers(source, spec);
-  node(source).tensor_checked = true;
 }
 
 // r10: the impl.
@@ -134,18 +152,134 @@ void Emitter::emit_tensor_numbers(const Source* source,
   }
 }
 
+// ---- tensors alike
+
+// True: what the code has to do for this source is done by its group's loop.
+bool Emitter::join_group(const Source* source) {
+  Node& n = node(source);
+  if (!n.constant || !n.children.empty() || n.guards.size() != 1) return false;
+  const Guard& guard = set_.guards()[n.guards[0]];
+  if (guard.kind != GuardKind::kTensor) return false;
+  const TensorSpec& spec = set_.tensor_specs()[guard.number];
+  auto constant = [](const Expr& expr) { return expr.is_const(); };
+  if (!std::all_of(spec.sizes.begin(), spec.sizes.end(), constant) ||
+      (spec.check_strides &&
+       !std::all_of(spec.strides.begin(), spec.strides.end(), constant)) ||
+      (spec.check_offset && !spec.storage_offset.is_const()))
+    return false;
+  const TensorLayout* layout = tensor_layout();
+  FJ_CHECK(layout && spec.type && Py_TYPE(n.constant) == spec.type &&
+               layout->is_tensor(n.constant) && tensor_fields(n.constant).valid,
+           "not the tensor of the guard");
+  n.in_group = true;
+  for (auto& [number, members] : tensor_groups_) {
+    bool gathered = node(members[0]).gather >= 0;
+    if (gathered != (n.gather >= 0) ||
+        !same_spec(set_.tensor_specs()[number], spec))
+      continue;
+    members.push_back(source);
+    return true;
+  }
+  tensor_groups_.push_back({static_cast<int>(guard.number), {source}});
+  return true;
+}
+
+void Emitter::emit_tensor_groups() {
+  for (int index : shared_guards_) {
+    const Guard& guard = set_.guards()[index];
+    if (guard.kind != GuardKind::kStorageRelation) continue;
+    for (const Source* tensor : stable_members(guard))
+      node(tensor).storage_checked = node(tensor).in_group;
+  }
+  for (const auto& [spec, members] : tensor_groups_) {
+    for (bool storages : {false, true}) {
+      std::vector<const Source*> part;
+      for (const Source* source : members) {
+        if (node(source).storage_checked == storages) part.push_back(source);
+      }
+      if (!part.empty()) emit_tensor_group(spec, part);
+    }
+  }
+}
+
+// A row of the table: the object, its storage, where it is gathered.
+void Emitter::emit_tensor_group(int spec_number,
+                                const std::vector<const Source*>& members) {
+  const TensorSpec& spec = set_.tensor_specs()[spec_number];
+  const TensorLayout* layout = tensor_layout();
+  auto table = std::make_unique<std::vector<const void*>>();
+  bool storages = node(members[0]).storage_checked;
+  bool gathered = node(members[0]).gather >= 0;
+  for (const Source* source : members) {
+    Node& n = node(source);
+    const void* storage = tensor_fields(n.constant).storage;
+    table->push_back(n.constant);
+    table->push_back(storage);
+    table->push_back(reinterpret_cast<const void*>(
+        static_cast<uintptr_t>(gathered ? 8 * n.gather : 0)));
+    if (storages) {
+      pin({Pin::Kind::kStorage, source->id, 0,
+           reinterpret_cast<uint64_t>(storage)});
+    }
+    n.type = spec.type;
+    n.tensor_checked = true;
+  }
+  keep(reinterpret_cast<PyObject*>(spec.type));
+  constexpr int kRow = 3 * sizeof(void*);
+  Label next = a_.newLabel();
+  a_.mov(x86::r12, reinterpret_cast<uint64_t>(table->data()));
+  a_.lea(x86::r13, x86::ptr(x86::r12, static_cast<int>(kRow * members.size())));
+  a_.bind(next);
+  in_rax_ = nullptr;
+  forget_r11();
+  near_fail_ = Label();
+  a_.mov(x86::rax, x86::qword_ptr(x86::r12));
+  fail_unless_equal(x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)),
+                    reinterpret_cast<uint64_t>(spec.type));
+  a_.mov(x86::r10, x86::qword_ptr(x86::rax, layout->tensor_impl));
+  fail_if_null(x86::r10);
+  if (gathered) {
+    a_.mov(x86::r8, x86::qword_ptr(x86::r12, 16));
+    a_.mov(x86::qword_ptr(x86::rdx, x86::r8), x86::rax);
+  }
+  if (storages) {
+    a_.mov(x86::rax, x86::qword_ptr(x86::r12, 8));
+    a_.cmp(x86::qword_ptr(x86::r10, layout->storage), x86::rax);
+    fail_when(x86::CondCode::kNE);
+  }
+  emit_tensor_fields(spec);
+  emit_tensor_numbers(members[0], spec);
+  a_.add(x86::r12, kRow);
+  a_.cmp(x86::r12, x86::r13);
+  a_.jb(next);
+  forget_r11();
+  tables_.push_back(std::move(table));
+}
+
 // ---- storage sharing
+
+// The tensors of the relation that are compared with the storage they have
+// now: those known by identity, unless theirs keep changing. None where the
+// others are so many that all are compared by a C call.
+std::vector<const Source*> Emitter::stable_members(const Guard& guard) {
+  const GuardSet::StorageGroup& group = set_.storage_groups()[guard.number];
+  constexpr size_t kMaxFresh = 8;
+  std::vector<const Source*> stable;
+  for (const Source* tensor : group.tensors) {
+    if (node(tensor).constant && form(tensor) == Form::kVersion)
+      stable.push_back(tensor);
+  }
+  if (group.tensors.size() - stable.size() > kMaxFresh) stable.clear();
+  return stable;
+}
 
 void Emitter::storage_in_rax(const Source* tensor) {
   const TensorLayout* layout = tensor_layout();
-  bring(tensor);
   if (!node(tensor).tensor_checked) {
-    PyTypeObject* type = Py_TYPE(value(tensor));
     FJ_CHECK(layout->is_tensor(value(tensor)));
-    check_type(tensor, type);
-    bring(tensor);
+    check_type(tensor, Py_TYPE(value(tensor)));
   }
-  a_.mov(x86::rax, x86::qword_ptr(x86::rax, layout->tensor_impl));
+  a_.mov(x86::rax, field(tensor, layout->tensor_impl));
   in_rax_ = nullptr;
   if (!node(tensor).tensor_checked) fail_if_null(x86::rax);
   a_.mov(x86::rax, x86::qword_ptr(x86::rax, layout->storage));
@@ -156,9 +290,12 @@ void Emitter::storage_in_rax(const Source* tensor) {
 // looked up among those.
 void Emitter::emit_storage_relation(const Guard& guard) {
   const GuardSet::StorageGroup& group = set_.storage_groups()[guard.number];
+  const std::vector<const Source*> stable_sources = stable_members(guard);
+  const std::set<const Source*> is_stable(stable_sources.begin(),
+                                          stable_sources.end());
   std::vector<size_t> stable, fresh;
   for (size_t i = 0; i < group.tensors.size(); ++i)
-    (node(group.tensors[i]).constant ? stable : fresh).push_back(i);
+    (is_stable.count(group.tensors[i]) ? stable : fresh).push_back(i);
   // What the code will assume of the pointers must be so now.
   std::vector<const void*> storages;
   for (const Source* tensor : group.tensors) {
@@ -182,8 +319,11 @@ void Emitter::emit_storage_relation(const Guard& guard) {
     return;
   }
   for (size_t i : stable) {
+    if (node(group.tensors[i]).storage_checked) continue;
     storage_in_rax(group.tensors[i]);
     fail_unless_equal(x86::rax, storages[i]);
+    pin({Pin::Kind::kStorage, group.tensors[i]->id, 0,
+         reinterpret_cast<uint64_t>(storages[i])});
   }
   std::vector<int> slots;
   for (size_t position = 0; position < fresh.size(); ++position) {
@@ -214,7 +354,7 @@ void Emitter::emit_storage_relation(const Guard& guard) {
     table->erase(std::unique(table->begin(), table->end()), table->end());
     if (table->size() <= 8) {
       for (const void* pointer : *table) {
-        a_.mov(x86::r11, reinterpret_cast<uint64_t>(pointer));
+        set_r11(reinterpret_cast<uint64_t>(pointer));
         a_.cmp(x86::rax, x86::r11);
         fail_when(x86::CondCode::kE);
       }

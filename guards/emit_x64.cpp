@@ -192,8 +192,11 @@ void Emitter::plan() {
   }
   for (size_t i = 0; i < set_.gathered().size(); ++i) {
     need(set_.gathered()[i]);
-    if (node(set_.gathered()[i]).temporary)
+    Node& n = node(set_.gathered()[i]);
+    if (n.temporary)
       root_gathers_.push_back(static_cast<int>(i));
+    else
+      n.gather = static_cast<int>(i);
   }
   for (size_t i = 0; i < nodes_.size(); ++i) {
     Node& n = nodes_[i];
@@ -211,6 +214,24 @@ void Emitter::plan() {
   std::stable_sort(
       roots_.begin(), roots_.end(),
       [](const Source* a, const Source* b) { return a->kind < b->kind; });
+  choose_base();
+}
+
+// The middle one of the addresses: CPython's objects lie together, those that
+// do not are named in full.
+void Emitter::choose_base() {
+  std::vector<const char*> addresses;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    const Source* source = set_.sources().at(i);
+    if (!nodes_[i].needed || is_int_source(source->kind)) continue;
+    addresses.push_back(reinterpret_cast<const char*>(value(source)));
+  }
+  constexpr size_t kWorthTheRegister = 16;
+  if (addresses.size() < kWorthTheRegister) return;
+  auto middle =
+      addresses.begin() + static_cast<ptrdiff_t>(addresses.size() / 2);
+  std::nth_element(addresses.begin(), middle, addresses.end());
+  base_ = *middle;
 }
 
 // ---- the walk
@@ -236,6 +257,19 @@ void Emitter::bring(const Source* source) {
   in_rax_ = source;
 }
 
+x86::Mem Emitter::field(const Source* source, int offset) {
+  const char* constant = reinterpret_cast<const char*>(node(source).constant);
+  if (in_rax_ != source && constant && base_) {
+    int64_t distance = constant + offset - base_;
+    if (distance == static_cast<int32_t>(distance)) {
+      uses_base_ = true;
+      return x86::qword_ptr(x86::rbx, static_cast<int32_t>(distance));
+    }
+  }
+  bring(source);
+  return x86::qword_ptr(x86::rax, offset);
+}
+
 void Emitter::visit(const Source* source, int depth) {
   if (is_int_source(source->kind)) {
     load_int(source);
@@ -243,6 +277,7 @@ void Emitter::visit(const Source* source, int depth) {
   }
   Node& n = node(source);
   load(source);
+  if (join_group(source)) return;
   if (!n.constant) {
     in_rax_ = source;
     if (n.shared) {
@@ -256,10 +291,9 @@ void Emitter::visit(const Source* source, int depth) {
     }
     if (n.slot >= 0) a_.mov(slot_at(n.slot), x86::rax);
   }
-  for (size_t i = 0; i < set_.gathered().size(); ++i) {
-    if (set_.gathered()[i] != source) continue;
+  if (n.gather >= 0) {
     bring(source);
-    a_.mov(x86::qword_ptr(x86::rdx, static_cast<int>(8 * i)), x86::rax);
+    a_.mov(x86::qword_ptr(x86::rdx, 8 * n.gather), x86::rax);
   }
   for (int index : n.guards) emit_guard(source, set_.guards()[index]);
   for (const Source* child : n.children) visit(child, depth + 1);
@@ -276,15 +310,25 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   a_.bind(body);
   plan();
   for (const Source* root : roots_) visit(root, 0);
+  emit_tensor_groups();
   emit_shared_guards();
   emit_root_calls();
 
+  // Registers that belong to the caller.
+  std::vector<x86::Gp> pushed;
+  const bool based = uses_base_;
+  if (based) pushed.push_back(x86::rbx);
+  if (!tensor_groups_.empty()) {
+    pushed.push_back(x86::r12);
+    pushed.push_back(x86::r13);
+  }
   bool framed = saves_ || slots_ > 0;
   int size = framed ? 32 + 8 * slots_ : 0;
   // Calls need rsp aligned to 16; it is 8 off at the entry.
-  if (has_calls_ && size % 16 == 0) size += 8;
+  if (has_calls_ && (size + 8 * pushed.size()) % 16 == 0) size += 8;
   auto leave = [&](int result) {
     if (size) a_.add(x86::rsp, size);
+    for (size_t i = pushed.size(); i > 0; --i) a_.pop(pushed[i - 1]);
     if (result)
       a_.mov(x86::eax, 1);
     else
@@ -292,17 +336,23 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
     a_.ret();
   };
   leave(1);
-  for (size_t i = 0; i < late_.size(); ++i) late_[i]();
+  for (size_t i = 0; i < late_.size(); ++i) {
+    forget_r11();
+    late_[i]();
+  }
   a_.bind(fail_);
   leave(0);
   a_.align(AlignMode::kCode, 16);
   a_.bind(entry);
+  for (const x86::Gp& reg : pushed) a_.push(reg);
   if (size) a_.sub(x86::rsp, size);
   if (!watches_->empty()) {
     a_.mov(x86::rax, reinterpret_cast<uint64_t>(watches_->flag()));
     a_.cmp(x86::dword_ptr(x86::rax), 0);
     fail_when(x86::CondCode::kE);
   }
+  FJ_CHECK(based == uses_base_);
+  if (based) a_.mov(x86::rbx, reinterpret_cast<uint64_t>(base_));
   if (saves_) {
     const x86::Gp kArguments[] = {x86::rdi, x86::rsi, x86::rdx, x86::rcx};
     for (int i = 0; i < 4; ++i) a_.mov(saved(i), kArguments[i]);
@@ -445,14 +495,31 @@ void Emitter::fail_unless_equal(x86::Mem memory, uint64_t value) {
   if (number == static_cast<int32_t>(number)) {
     a_.cmp(memory, static_cast<int32_t>(number));
   } else {
-    a_.mov(x86::r11, value);
+    set_r11(value);
     a_.cmp(memory, x86::r11);
   }
   fail_when(x86::CondCode::kNE);
 }
 
+// The same class or function is often compared with several times in turn.
+void Emitter::set_r11(uint64_t value) {
+  if (r11_known_ && in_r11_ == value) return;
+  r11_known_ = true;
+  in_r11_ = value;
+  int64_t distance =
+      static_cast<int64_t>(value - reinterpret_cast<uint64_t>(base_));
+  if (value == static_cast<uint32_t>(value)) {
+    a_.mov(x86::r11d, static_cast<uint32_t>(value));
+  } else if (base_ && distance == static_cast<int32_t>(distance)) {
+    uses_base_ = true;
+    a_.lea(x86::r11, x86::ptr(x86::rbx, static_cast<int32_t>(distance)));
+  } else {
+    a_.mov(x86::r11, value);
+  }
+}
+
 void Emitter::fail_unless_equal(const x86::Gp& reg, const void* pointer) {
-  a_.mov(x86::r11, reinterpret_cast<uint64_t>(pointer));
+  set_r11(reinterpret_cast<uint64_t>(pointer));
   a_.cmp(reg, x86::r11);
   fail_when(x86::CondCode::kNE);
 }
@@ -467,6 +534,7 @@ void Emitter::call(const void* function) {
   a_.mov(x86::rax, reinterpret_cast<uint64_t>(function));
   a_.call(x86::rax);
   in_rax_ = nullptr;
+  forget_r11();
 }
 
 void Emitter::restore_arguments() {
@@ -487,9 +555,8 @@ void Emitter::check_type(const Source* source, PyTypeObject* type) {
   bool fixed = n.constant && !(type->tp_flags & Py_TPFLAGS_HEAPTYPE) &&
                !PyType_IsSubtype(type, &PyModule_Type);
   if (!fixed) {
-    bring(source);
     keep(reinterpret_cast<PyObject*>(type));
-    fail_unless_equal(x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)),
+    fail_unless_equal(field(source, offsetof(PyObject, ob_type)),
                       reinterpret_cast<uint64_t>(type));
   }
   n.type = type;
@@ -499,8 +566,7 @@ void Emitter::check_type(const Source* source, PyTypeObject* type) {
 void Emitter::check_flag(const Source* source, unsigned long flag) {
   Node& n = node(source);
   if (n.type && (n.type->tp_flags & flag)) return;
-  bring(source);
-  a_.mov(x86::r8, x86::qword_ptr(x86::rax, offsetof(PyObject, ob_type)));
+  a_.mov(x86::r8, field(source, offsetof(PyObject, ob_type)));
   a_.test(x86::dword_ptr(x86::r8, offsetof(PyTypeObject, tp_flags)),
           static_cast<uint32_t>(flag));
   fail_when(x86::CondCode::kZ);

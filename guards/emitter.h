@@ -32,7 +32,10 @@ class Emitter {
   struct Node {
     bool needed = false;
     bool temporary = false;  // below a GetSet: only by C calls from the roots
+    bool in_group = false;   // checked with tensors alike, behind the walk
+    bool storage_checked = false;
     std::vector<int> guards;
+    int gather = -1;  // index in the objects array
     std::vector<const Source*> children;
     int slot = -1;
     bool shared = false;  // used by guards about several sources: own slot
@@ -67,7 +70,10 @@ class Emitter {
   bool is_namespace(const Source* source);
   PyObject* value(const Source* source) { return values_.get(source); }
   void bring(const Source* source);  // rax = its value
-  void in_rax(const Source* source) { in_rax_ = source; }
+  // A field of its value: from rax, or from the place itself when the object
+  // is known and lies near base_; else brings it.
+  asmjit::x86::Mem field(const Source* source, int offset);
+  void choose_base();
   void keep(PyObject* object) { kept_.push_back(Ref::borrow(object)); }
   void pin(Pin pin) { pins_.push_back(pin); }
   asmjit::x86::Mem slot_at(int slot) const;
@@ -78,6 +84,8 @@ class Emitter {
   void fail_unless_equal(asmjit::x86::Mem memory, uint64_t value);
   void fail_unless_equal(const asmjit::x86::Gp& reg, const void* pointer);
   void fail_if_null(const asmjit::x86::Gp& reg);
+  void set_r11(uint64_t value);
+  void forget_r11() { r11_known_ = false; }
   void call(const void* function);  // arguments are set; restores nothing
   void restore_arguments();
   void check_result();  // fails when eax is 0
@@ -134,7 +142,14 @@ class Emitter {
 
   // ---- emit_tensors.cpp
   void emit_tensor(const Source* source, const Guard& guard);
+  void emit_tensor_fields(const TensorSpec& spec);  // r10: the impl
   void emit_tensor_numbers(const Source* source, const TensorSpec& spec);
+  // Tensors known by identity, most of them parameters, of which many are
+  // alike: a loop over a table takes the place of code for each.
+  bool join_group(const Source* source);
+  void emit_tensor_groups();
+  void emit_tensor_group(int spec, const std::vector<const Source*>& members);
+  std::vector<const Source*> stable_members(const Guard& guard);
   asmjit::x86::Mem tensor_number(const asmjit::x86::Gp& impl, int64_t dim,
                                  bool stride, int64_t index);
   void emit_storage_relation(const Guard& guard);
@@ -173,10 +188,16 @@ class Emitter {
   std::vector<int> depth_slots_;
   bool has_calls_ = false;
   bool saves_ = false;
+  // rbx, where it is used: an address in the middle of the program's objects.
+  const char* base_ = nullptr;
+  bool uses_base_ = false;
+  uint64_t in_r11_ = 0;
+  bool r11_known_ = false;
   std::vector<std::function<void()>> late_;
   std::set<PyTypeObject*> checked_versions_;
   std::vector<Ref> kept_;
   std::vector<std::unique_ptr<std::vector<const void*>>> tables_;
+  std::vector<std::pair<int, std::vector<const Source*>>> tensor_groups_;
   std::vector<Pin> pins_;
   std::unique_ptr<WatchSet> watches_ = std::make_unique<WatchSet>();
 };

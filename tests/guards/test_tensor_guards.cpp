@@ -164,6 +164,58 @@ TEST_F(TensorGuards, StorageOfParametersAndInputs) {
       "params = {k: fake.Parameter([2]) for k in params}; args[0] = params"));
 }
 
+// Tensors alike are checked in one loop: a change of any one is seen.
+TEST_F(TensorGuards, ParametersAlikeAreCheckedOneByOne) {
+  PythonSource python;
+  python.run(
+      "import fake\ndef function(*a): pass\n"
+      "def make(i):\n"
+      "    if i % 3 == 2: return fake.tensor([2, 3])\n"
+      "    return fake.Parameter([2, 3] if i % 3 else [3])\n"
+      "params = {'p%d' % i: make(i) for i in range(30)}\n"
+      "args = [params]\n");
+  Call call(python);
+  auto set = std::make_unique<GuardSet>();
+  FakeTracer tracer;
+  ASSERT_TRUE(tracer.begin(set.get()).ok());
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(call.args[0], &position, &key, &value)) {
+    ASSERT_TRUE(tracer
+                    .stand_in(value,
+                              set->sources().make(SourceKind::kDictItem,
+                                                  set->sources().arg(0), key),
+                              0)
+                    .ok());
+  }
+  ASSERT_TRUE(tracer.finish({}).ok());
+  ArmedGuards armed(std::move(set));
+  ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
+  // 30 parameters cost little more code than three.
+  EXPECT_LT(armed.code_size(), 1600u);
+  auto holds = [&](const std::string& source) {
+    python.run(source);
+    Call changed(python);
+    return check_call(armed, changed);
+  };
+  EXPECT_TRUE(holds("pass"));
+  for (const char* name : {"p0", "p1", "p2", "p15", "p28", "p29"}) {
+    SCOPED_TRACE(name);
+    std::string p = "params['" + std::string(name) + "']";
+    EXPECT_FALSE(
+        holds("r = " + p + ".requires_grad\n" + p + ".requires_grad_(not r)"));
+    EXPECT_TRUE(holds(p + ".requires_grad_(r)"));
+    EXPECT_FALSE(holds("s = list(" + p + ".shape)\n" + p + ".resize_([7])"));
+    EXPECT_TRUE(holds(p + ".resize_(s)"));
+    EXPECT_FALSE(holds("kept = " + p + "\n" + p + " = 1"));
+    EXPECT_TRUE(holds(p + " = kept"));
+    // Another one's storage.
+    EXPECT_FALSE(holds(p + " = params['p20'].detach()"));
+    EXPECT_TRUE(holds(p + " = kept"));
+    EXPECT_TRUE(holds(p + ".add_(1.0)"));
+  }
+}
+
 TEST_F(TensorGuards, Gradient) {
   PythonSource python;
   python.run(
