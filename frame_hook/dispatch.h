@@ -76,6 +76,10 @@ class CacheEntry {
   // then installed for its extent.
   virtual bool finish_runs_code() const = 0;
   uint64_t hits = 0;
+  // Of the last match_slow() that was false: which fact failed first, by the
+  // entry's own count.
+  static constexpr size_t kUnknownFact = SIZE_MAX;
+  size_t failed_fact = kUnknownFact;
 
   // Executions in progress. An entry taken out of its cache meanwhile (reset,
   // re-entrant calls) keeps itself alive until the last one ends; so a call
@@ -84,6 +88,8 @@ class CacheEntry {
   std::shared_ptr<CacheEntry> retired_self;
 };
 
+class CodeCache;
+
 struct CompileRequest {
   PyObject* function;     // PyFunctionObject, borrowed
   PyObject* code;         // its code object
@@ -91,6 +97,9 @@ struct CompileRequest {
   size_t num_args;
   const void* options;     // the compile() options of the code cache key
   bool is_resume = false;  // the function is one of our resume functions
+  // Where the entry will go. The entries in it were asked and do not match:
+  // their failed_fact belongs to this call.
+  CodeCache* cache = nullptr;
 };
 
 struct CompileOutcome {
@@ -118,6 +127,8 @@ class Compiler {
   virtual bool refuse(const CompileRequest& request, bool raise) {
     return false;
   }
+  // Why the last entry used does not fit the call, for a log; "": none knows.
+  virtual std::string explain_miss(const CompileRequest& request) { return ""; }
 };
 
 }  // namespace framejit

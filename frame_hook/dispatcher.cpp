@@ -227,7 +227,21 @@ class OnlyCompilation {
   OnlyCompilation& operator=(const OnlyCompilation&) = delete;
 };
 
-bool may_compile(CodeCache* cache, PyObject* function) {
+CompileRequest request_of(CodeCache* cache, PyObject* function,
+                          PyObject* const* slots) {
+  CompileRequest request;
+  request.function = function;
+  request.code = cache->code();
+  request.args = slots;
+  request.num_args = internals::parameter_slots(
+      reinterpret_cast<PyCodeObject*>(cache->code()));
+  request.options = cache->options();
+  request.cache = cache;
+  request.is_resume = code_kind(cache->code()) == CodeKind::kResume;
+  return request;
+}
+
+bool may_compile(CodeCache* cache, PyObject* function, PyObject* const* slots) {
   if (cache->skip_forever || !current_compiler || is_compiling()) return false;
   if (compilation_runs) return false;
   size_t limit = options().recompile_limit;
@@ -236,9 +250,16 @@ bool may_compile(CodeCache* cache, PyObject* function) {
   }
   if (!cache->limit_logged) {
     cache->limit_logged = true;
+    std::string reason;
+    {
+      CompilingScope compiling;
+      reason =
+          current_compiler->explain_miss(request_of(cache, function, slots));
+    }
     log_event(Channel::k_recompiles,
               "recompile_limit (" + std::to_string(limit) + ") reached for " +
-                  describe(function) + ": other calls run the original code");
+                  describe(function) + ": other calls run the original code" +
+                  (reason.empty() ? "" : "; this one: " + reason));
   }
   return false;
 }
@@ -265,19 +286,6 @@ DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
   ++entry->hits;
   return run_entry(entry.get(), function, options, objects.data(),
                    symbols.data(), result);
-}
-
-CompileRequest request_of(CodeCache* cache, PyObject* function,
-                          PyObject* const* slots) {
-  CompileRequest request;
-  request.function = function;
-  request.code = cache->code();
-  request.args = slots;
-  request.num_args = internals::parameter_slots(
-      reinterpret_cast<PyCodeObject*>(cache->code()));
-  request.options = cache->options();
-  request.is_resume = code_kind(cache->code()) == CodeKind::kResume;
-  return request;
 }
 
 // The stance forbids to compile. Code that has never been worth compiling, or
@@ -343,7 +351,8 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
         match_structurally(cache, function, slots, result, &outcome)) {
       return outcome;
     }
-    if (!may_compile(cache, function)) return DispatchOutcome::kRunOriginal;
+    if (!may_compile(cache, function, slots))
+      return DispatchOutcome::kRunOriginal;
     where = "compiling";
     if (stance != Stance::kDefault) {
       return refuse_to_compile(cache, function, slots, result);

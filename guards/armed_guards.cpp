@@ -62,14 +62,17 @@ bool ArmedGuards::arm(PyObject* const* args, PyObject* function) {
 }
 
 bool ArmedGuards::match_slow(PyObject* const* args, PyObject* function,
-                             PyObject** objects, int64_t* symbols) {
+                             PyObject** objects, int64_t* symbols,
+                             size_t* failed) {
+  if (failed) *failed = kNoGuard;
   if (weak_ && weak_->dead()) return false;
   CollectorPause pause;
   bool matches = false;
   try {
-    matches = evaluate(*guards_, args, function, objects, symbols);
+    matches = evaluate(*guards_, args, function, objects, symbols, failed);
   } catch (const InternalError&) {
     matches = false;
+    if (failed) *failed = kNoGuard;
   }
   bool held = options().verify &&
               compare_with_reference(args, function, matches, objects, symbols);

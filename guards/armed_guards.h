@@ -31,9 +31,11 @@ class ArmedGuards {
   // hold. False: none could be made; match_slow() still decides.
   bool arm(PyObject* const* args, PyObject* function);
   // After every predicate failed. True: the facts hold, objects and symbols are
-  // filled in, and the predicates may have changed. Leaves no error set.
+  // filled in, and the predicates may have changed. False: *failed is the first
+  // guard that does not hold, or kNoGuard. Leaves no error set.
+  static constexpr size_t kNoGuard = SIZE_MAX;
   bool match_slow(PyObject* const* args, PyObject* function, PyObject** objects,
-                  int64_t* symbols);
+                  int64_t* symbols, size_t* failed = nullptr);
 
   // From here on no class, function or module is kept alive by the guards;
   // `on_death` is called when the first one dies, and may destroy this.

@@ -129,6 +129,10 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
         return "compile(..., dynamic=True), or pass it as a tensor";
       return "";
     }
+    case GuardKind::kShapeExpr:
+      if (guard.expr.op() != ExprOp::kEq) return "";
+      return "each value is a program of its own where it is an index or "
+             "decides a branch: pass a tensor, or raise recompile_limit";
     case GuardKind::kFloatIs:
       return "pass it as a tensor";
     case GuardKind::kTypeAttrIs:
@@ -149,19 +153,11 @@ std::string guard_tree(const GuardSet& guards, PyObject* code) {
   return Tree(guards, code).str();
 }
 
-Miss find_miss(const JitEntry& entry, const CompileRequest& request) {
+Miss describe_miss(const JitEntry& entry, const CompileRequest& request) {
   Miss miss;
   CollectorPause pause;  // what the guards name stays alive
   const GuardSet& guards = entry.guards();
-  std::vector<PyObject*> objects(guards.gathered().size() + 1);
-  std::vector<int64_t> symbols(guards.symbols().size() + 1);
-  size_t failed = 0;
-  if (evaluate(guards, request.args, request.function, objects.data(),
-               symbols.data(), &failed)) {
-    return miss;
-  }
-  miss.missed = true;
-  miss.guard = failed;
+  size_t failed = entry.failed_fact;
   miss.reason = explain_failure(guards, failed, request.args, request.function,
                                 request.code);
   if (failed < guards.guards().size()) {

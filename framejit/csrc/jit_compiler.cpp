@@ -117,7 +117,7 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
 }
 
 Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
-                                              ShapeHistory* history) {
+                                              ShapeHistory& history) {
   Stopwatch stopwatch;
   const auto* options = static_cast<const CompileOptions*>(request.options);
   bytecode::CaptureRequest capture_request{
@@ -126,12 +126,10 @@ Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
       .num_args = request.num_args,
       .is_resume = request.is_resume,
       .fullgraph = options->fullgraph,
+      .dynamic_dims = &history.dynamic_dims(),
+      .dynamic_ints = &history.dynamic_ints(),
       .dynamic = options->dynamic,
   };
-  if (history) {
-    capture_request.dynamic_dims = &history->dynamic_dims();
-    capture_request.dynamic_ints = &history->dynamic_ints();
-  }
   std::unique_ptr<TensorTracer> tracer = graph::make_tracer();
   auto captured = bytecode::capture(capture_request, *tracer);
   if (!captured.ok()) return captured.forward<std::shared_ptr<JitEntry>>();
@@ -156,9 +154,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
   if (!compiled.ok()) return compiled.forward<std::shared_ptr<JitEntry>>();
   times.backend_ms = stopwatch.milliseconds();
   mark_generated_code(outcome);
-  if (history) {
-    history->observe(guards, request.args, request.function, request.code);
-  }
+  history.observe(guards, request.args, request.function, request.code);
   backend::CompiledGraph graph = compiled.take();
   auto entry = std::make_shared<JitEntry>(
       std::move(outcome), std::move(graph.executor), std::move(graph.info));
@@ -172,20 +168,19 @@ Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
 std::vector<std::string> log_misses(const CompileRequest& request,
                                     const char* what) {
   std::vector<std::string> lines;
-  CodeCache* cache = find_code_cache(request.code, request.options);
-  if (!cache) return lines;
   // A copy: what runs here may change the cache.
-  const std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
+  const std::vector<std::shared_ptr<CacheEntry>> entries =
+      request.cache->entries();
   std::string name = describe_function(request.function);
   for (size_t i = 0; i < entries.size(); ++i) {
     auto* entry = static_cast<JitEntry*>(entries[i].get());
-    if (entry->armed().dead()) continue;
-    Miss miss = find_miss(*entry, request);
-    if (!miss.missed) continue;
-    if (entry->guard_failures.size() <= miss.guard) {
-      entry->guard_failures.resize(miss.guard + 1);
+    size_t failed = entry->failed_fact;
+    if (entry->armed().dead() || failed == CacheEntry::kUnknownFact) continue;
+    Miss miss = describe_miss(*entry, request);
+    if (entry->guard_failures.size() <= failed) {
+      entry->guard_failures.resize(failed + 1);
     }
-    ++entry->guard_failures[miss.guard];
+    ++entry->guard_failures[failed];
     lines.push_back(std::string(what) + " " + name + ", entry " +
                     std::to_string(i) + ": " + miss.text());
     log_event(Channel::k_recompiles, lines.back());
@@ -280,16 +275,15 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
         .emit();
   }
   log_misses(request, "recompiling");
-  std::shared_ptr<ShapeHistory> history;
-  if (CodeCache* cache = code_cache(request.code, request.options)) {
+  std::shared_ptr<ShapeHistory> history = shape_history(request.cache);
+  {
     CollectorPause pause;  // what the guards name stays alive
-    history = shape_history(cache);
-    for (const auto& entry : cache->entries()) {
+    for (const auto& entry : request.cache->entries()) {
       history->note_miss(static_cast<JitEntry*>(entry.get())->guards(),
                          request.args, request.function, request.code);
     }
   }
-  auto built = build_entry(request, history.get());
+  auto built = build_entry(request, *history);
   if (!built.ok()) {
     // An exception of the user's own program escaped: eager will raise it.
     Break brk =
@@ -329,6 +323,14 @@ bool JitCompiler::refuse(const CompileRequest& request, bool fail) {
   if (lines.empty()) text += ": it has no entry yet";
   raise(error_types().recompile, text);
   return true;
+}
+
+std::string JitCompiler::explain_miss(const CompileRequest& request) {
+  for (const auto& entry : request.cache->entries()) {
+    if (entry->failed_fact == CacheEntry::kUnknownFact) continue;
+    return describe_miss(*static_cast<JitEntry*>(entry.get()), request).text();
+  }
+  return "";
 }
 
 void set_error_types(ErrorTypes types) { error_types() = std::move(types); }

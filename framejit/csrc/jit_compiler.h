@@ -16,6 +16,7 @@ class JitCompiler final : public Compiler {
  public:
   CompileOutcome compile(const CompileRequest& request) override;
   bool refuse(const CompileRequest& request, bool raise) override;
+  std::string explain_miss(const CompileRequest& request) override;
 };
 
 // Installs the compiler, the tensor layout and the callbacks of the layers

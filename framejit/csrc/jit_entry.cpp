@@ -178,7 +178,8 @@ void JitEntry::arm(PyObject* const* args, PyObject* function) {
 
 bool JitEntry::match_slow(PyObject* const* args, PyObject* function,
                           PyObject** objects, int64_t* symbols) {
-  bool matches = armed_.match_slow(args, function, objects, symbols);
+  bool matches =
+      armed_.match_slow(args, function, objects, symbols, &failed_fact);
   publish_predicates();
   return matches;
 }

@@ -28,16 +28,15 @@ Ref all_entries();
 // The guards as a tree of the places they look at, with the user's lines.
 std::string guard_tree(const GuardSet& guards, PyObject* code);
 
-// Why a call does not fit an entry: the first guard that fails, in the user's
+// Why a call does not fit an entry: the first guard that failed
+// (entry.failed_fact; the number of guards: an input is gone), in the user's
 // words, and what to do about it ("" where there is no advice).
 struct Miss {
-  bool missed = false;
-  size_t guard = 0;  // index in the set; its size: an input is gone
   std::string reason;
   std::string hint;
   std::string text() const;
 };
-Miss find_miss(const JitEntry& entry, const CompileRequest& request);
+Miss describe_miss(const JitEntry& entry, const CompileRequest& request);
 
 // One entry as inspect() shows it, a dict.
 Ref entry_report(PyObject* code, const JitEntry& entry);

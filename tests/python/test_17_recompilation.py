@@ -181,10 +181,31 @@ def test_recompile_limit_is_logged_once_and_the_original_runs():
     assert compiles() == limit
     lines = [t for c, t in _C.recent_events() if t.startswith("recompile_limit")]
     assert len(lines) == 1, lines
+    assert "tag == 'aaaaaaa'" in lines[0] or "tag: expected" in lines[0], lines[0]
     # The entries there are still serve.
     hits = sum(e.hits for e in framejit.inspect(compiled))
     compiled(x, "aa")
     assert sum(e.hits for e in framejit.inspect(compiled)) == hits + 1
+
+
+def test_an_int_used_as_an_index_specialises_and_says_so_once():
+    class Model(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.layers = nn.ModuleList(nn.Linear(2, 2) for _ in range(12))
+            self.scales = [float(n) for n in range(12)]
+
+        def forward(self, x, i):
+            return self.layers[i](x) * self.scales[i]
+
+    model, x = Model(), torch.ones(2)
+    compiled = framejit.compile(model)
+    limit = int(_C.option_text("recompile_limit"))
+    for i in [*range(12), *range(12)]:
+        assert torch.equal(compiled(x, i), model(x, i)), i
+    assert compiles() == limit
+    (line,) = [t for c, t in _C.recent_events() if t.startswith("recompile_limit")]
+    assert "args[1] == 7, args[1] = 8" in line and "index" in line, line
 
 
 def test_entries_are_ordered_by_last_use():
