@@ -59,8 +59,11 @@ class CallableExecutor final : public Executor {
                    Ref options)
       : graph_(std::move(graph)),
         backend_(std::move(backend)),
-        options_(std::move(options)),
-        kinds_(graph_->graph->inputs.size(), InputKind::kOther) {}
+        options_(std::move(options)) {
+    const std::vector<int>& objects = graph_->input_objects;
+    for (size_t i = 0; i < objects.size(); ++i)
+      as_gathered_ = as_gathered_ && objects[i] == static_cast<int>(i);
+  }
 
   // The compiled callable for these inputs; empty with an error set.
   Ref compile(const std::vector<Ref>& inputs);
@@ -73,12 +76,22 @@ class CallableExecutor final : public Executor {
   using Key = std::vector<int64_t>;  // values of the symbolic inputs
   // Borrowed from the variants.
   PyObject* callable_for(const Key& symbols, c10::ArrayRef<PyObject*> inputs);
+  // The arguments of the callable, where they are not just the gathered
+  // objects. False: no memory for a number.
+  struct Arguments {
+    c10::SmallVector<PyObject*, 16> stack;
+    std::vector<Ref> numbers;
+    Key key;
+  };
+  bool collect(PyObject* const* inputs, const int64_t* symbols,
+               Arguments* out) const;
   bool unpack(PyObject* result, PyObject** outputs) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   Ref backend_, options_;
-  enum class InputKind : uint8_t { kOther, kTensor, kWrittenTensor };
-  std::vector<InputKind> kinds_;  // by graph input; the guards see to them
+  bool as_gathered_ = true;  // graph input i is gathered object i
+  // Gathered objects that are tensors, which the guards see to.
+  std::vector<int> read_tensors_, written_tensors_;
   std::map<Key, Ref> variants_;
 };
 
@@ -129,13 +142,13 @@ PyObject* CallableExecutor::callable_for(const Key& symbols,
 }
 
 void CallableExecutor::remember(const std::vector<Ref>& inputs, Ref callable) {
+  const auto& written = graph_->mutated_inputs;
   for (size_t i = 0; i < inputs.size(); ++i) {
-    if (graph::is_tensor_object(inputs[i].get()))
-      kinds_[i] = InputKind::kTensor;
-  }
-  for (int index : graph_->mutated_inputs) {
-    if (kinds_[index] == InputKind::kTensor)
-      kinds_[index] = InputKind::kWrittenTensor;
+    int object = graph_->input_objects[i];
+    if (object < 0 || !graph::is_tensor_object(inputs[i].get())) continue;
+    bool writes = std::find(written.begin(), written.end(),
+                            static_cast<int>(i)) != written.end();
+    (writes ? written_tensors_ : read_tensors_).push_back(object);
   }
   Key key;
   for (size_t i = 0; i < inputs.size(); ++i) {
@@ -169,43 +182,51 @@ bool CallableExecutor::unpack(PyObject* result, PyObject** outputs) const {
   return false;
 }
 
+bool CallableExecutor::collect(PyObject* const* inputs, const int64_t* symbols,
+                               Arguments* out) const {
+  const graph::Graph& graph = *graph_->graph;
+  const size_t count = graph.inputs.size();
+  out->stack.reserve(count);
+  for (size_t i = 0; i < count; ++i) {
+    int object = graph_->input_objects[i];
+    if (object >= 0) {
+      out->stack.push_back(inputs[object]);
+      continue;
+    }
+    out->key.push_back(graph.inputs[i]->expr.evaluate(symbols));
+    out->numbers.push_back(Ref::steal(PyLong_FromLongLong(out->key.back())));
+    if (!out->numbers.back()) return false;
+    out->stack.push_back(out->numbers.back().get());
+  }
+  return true;
+}
+
 RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                 PyObject** outputs) {
-  const graph::Graph& graph = *graph_->graph;
   const StateScope state(*graph_);
-  InputSnapshot snapshot(graph.inputs.size());
+  InputSnapshot snapshot(read_tensors_.size());
   RngState rng;
   bool called = false;
   try {
     // The caller owns the objects; the numbers are owned here.
-    c10::SmallVector<PyObject*, 16> stack;
-    std::vector<Ref> numbers;
-    Key key;
-    const size_t count = graph.inputs.size();
-    stack.reserve(count);
-    for (size_t i = 0; i < count; ++i) {
-      int object = graph_->input_objects[i];
-      if (object < 0) {
-        key.push_back(graph.inputs[i]->expr.evaluate(symbols));
-        numbers.push_back(Ref::steal(PyLong_FromLongLong(key.back())));
-        if (!numbers.back()) return RunStatus::kFailedBeforeCommit;
-        stack.push_back(numbers.back().get());
-        continue;
-      }
-      stack.push_back(inputs[object]);
-      if (kinds_[i] == InputKind::kOther) continue;
-      const at::Tensor& tensor = graph::unpack_tensor(inputs[object]);
-      if (kinds_[i] == InputKind::kTensor)
-        snapshot.add_watched(inputs[object], tensor);
-      else
-        snapshot.add_written(tensor);
+    Arguments collected;
+    c10::ArrayRef<PyObject*> args(inputs, graph_->graph->inputs.size());
+    if (!as_gathered_) {
+      if (!collect(inputs, symbols, &collected))
+        return RunStatus::kFailedBeforeCommit;
+      args = collected.stack;
     }
-    Ref callable = Ref::borrow(callable_for(key, stack));
+    for (int object : read_tensors_)
+      snapshot.add_watched(inputs[object],
+                           graph::unpack_tensor(inputs[object]));
+    for (int object : written_tensors_)
+      snapshot.add_written(graph::unpack_tensor(inputs[object]));
+    Ref callable = Ref::borrow(callable_for(collected.key, args));
     if (!callable) return RunStatus::kFailedBeforeCommit;
     if (graph_->uses_random) rng.save({});
     called = true;
-    Ref result = Ref::steal(PyObject_Vectorcall(callable.get(), stack.data(),
-                                                stack.size(), nullptr));
+    Ref result = Ref::steal(
+        PyObject_Vectorcall(callable.get(), args.data(), args.size(), nullptr));
     state.restore(result && graph_->interrupts_autocast);
     if (result && unpack(result.get(), outputs)) return RunStatus::kOk;
     ErrorGuard error;

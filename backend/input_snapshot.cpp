@@ -39,8 +39,8 @@ void InputSnapshot::add_written(const at::Tensor& tensor) {
 
 bool InputSnapshot::restore() {
   c10::AutoGradMode no_grad(false);
-  for (const Watched& watched : watched_) {
-    if (changed(watched)) return false;
+  for (size_t i = 0; i < num_watched_; ++i) {
+    if (changed(watched_[i])) return false;
   }
   for (const Item& item : items_) {
     if (changed(item) && !can_restore(item)) return false;
