@@ -2,7 +2,8 @@
 //
 // They compute constants, so they are called natively. Arguments are numbers,
 // strings, and lists and tuples of those; nothing is written (`out=`). What
-// NumPy would warn about is a break: the warning belongs to every call.
+// NumPy would warn about is a break: the warning belongs to every call. So is
+// an array as the result.
 #include <cstring>
 
 #include "bytecode/builtins.h"
@@ -23,11 +24,35 @@ bool is_scalar_type(PyObject* callable) {
   return false;
 }
 
+// NumPy's own: `frompyfunc` makes some that run Python.
+bool is_own_ufunc(PyObject* ufunc) {
+  ErrorGuard keep;
+  Ref name = Ref::steal(PyObject_GetAttrString(ufunc, "__name__"));
+  const char* text = name && PyUnicode_Check(name.get())
+                         ? PyUnicode_AsUTF8(name.get())
+                         : nullptr;
+  return text && library_object("numpy", text) == ufunc;
+}
+
+// Of those with Python in front, the ones that only compute.
+bool is_pure_function(PyObject* function) {
+  static const char* const kNames[] = {
+      "prod",   "sum",  "mean", "median", "std",    "var",    "max", "min",
+      "amax",   "amin", "any",  "all",    "argmax", "argmin", "dot", "round",
+      "around", "clip", "ndim", "size",   "shape",  "isclose"};
+  ErrorGuard keep;
+  for (const char* name : kNames) {
+    if (library_object("numpy", name) == function) return true;
+  }
+  return false;
+}
+
 bool is_numpy_function(PyObject* callable) {
   if (is_scalar_type(callable)) return true;
   const char* name = Py_TYPE(callable)->tp_name;
-  return std::strcmp(name, "numpy.ufunc") == 0 ||
-         std::strcmp(name, "numpy._ArrayFunctionDispatcher") == 0;
+  if (std::strcmp(name, "numpy.ufunc") == 0) return is_own_ufunc(callable);
+  return std::strcmp(name, "numpy._ArrayFunctionDispatcher") == 0 &&
+         is_pure_function(callable);
 }
 
 bool is_plain(CaptureState& state, PyObject* object, int depth) {
@@ -98,7 +123,8 @@ Result<Ref> call_numpy(BuiltinCall& call) {
   }
   state.pin(call.callable);
   Ref result = call_strictly(call.callable, values, call.kwnames);
-  if (result) return result;
+  // (An array could be written to.)
+  if (result && state.is_constant(result.get())) return result;
   PyErr_Clear();
   return call.unknown();
 }

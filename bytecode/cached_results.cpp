@@ -71,6 +71,7 @@ Ref cache_of(PyObject* wrapper) {
     if (!Py_IS_TYPE(PyList_GET_ITEM(list.get(), i), &PyBaseObject_Type)) {
       continue;
     }
+    if (!PyCallable_Check(PyList_GET_ITEM(list.get(), i - 1))) return {};
     PyObject* found = PyList_GET_ITEM(list.get(), i - 2);
     return PyDict_CheckExact(found) ? Ref::borrow(found) : Ref();
   }

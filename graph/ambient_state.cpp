@@ -161,8 +161,11 @@ AmbientState AmbientState::now() {
 
 void AmbientState::restore(bool keep_casts) const {
   set_autograd_state(grad_mode, forward_grad_mode, inference_mode);
-  for (size_t i = 0; i < kAttention.size(); ++i)
-    (at::globalContext().*kAttention[i].set)(attention[i]);
+  for (size_t i = 0; i < kAttention.size(); ++i) {
+    at::Context& context = at::globalContext();
+    if ((context.*kAttention[i].get)() != attention[i])
+      (context.*kAttention[i].set)(attention[i]);
+  }
   for (size_t i = 0; i < kDevices; ++i) {
     c10::DeviceType type = graph::kDevices[i].type;
     if (autocast::is_autocast_enabled(type) != autocast.enabled[i])

@@ -334,6 +334,25 @@ def test_numpy_functions_of_sizes(x: Any) -> Any:
     return y.reshape(count) / np.maximum(count, 3) + int(np.ceil(2.5))
 
 
+twice = np.frompyfunc(lambda value: runs.append(value) or value * 2, 1, 1)
+
+
+@program(leaf, graphs=None, breaks=1)
+def test_numpy_that_runs_python(x: Any) -> Any:
+    return x + twice(3)
+
+
+def test_numpy_that_writes(tmp_path: Any) -> None:
+    def fn(x: Any) -> Any:
+        np.savetxt(tmp_path / "numbers", [1.0, 2.0])
+        return x + 1
+
+    compiled = framejit.compile(fn, backend="eager")
+    for _ in range(3):
+        compiled(torch.ones(2))
+        (tmp_path / "numbers").unlink()  # written by every call
+
+
 @program(leaf, graphs=None, breaks=None)
 def test_numpy_that_warns(x: Any) -> Any:
     with np.errstate(divide="ignore"):
