@@ -94,6 +94,62 @@ Ref CaptureState::type_of(PyObject* object) {
   return Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
+const Source* class_source(CaptureState& state, PyTypeObject* type,
+                           PyObject* name) {
+  SourceArena& sources = state.guards.sources();
+  return sources.make(SourceKind::kTypeAttr,
+                      sources.constant(reinterpret_cast<PyObject*>(type)),
+                      name);
+}
+
+bool is_dynamic_class_int(CaptureState& state, PyObject* value,
+                          PyTypeObject* type, PyObject* name) {
+  const auto* known = state.request.dynamic_ints;
+  if (!value || !PyLong_CheckExact(value) || !known || known->empty() ||
+      state.request.dynamic == 0 || !is_heap_type(type)) {
+    return false;
+  }
+  PyObject* code = PyFunction_GetCode(state.request.function);
+  return known->contains(source_text(class_source(state, type, name), code));
+}
+
+bool is_written_class_attr(CaptureState& state, PyTypeObject* type,
+                           PyObject* name) {
+  const auto& writes = state.tables().class_writes;
+  if (writes.empty()) return false;
+  PyObject* mro = type->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(mro, i);
+    auto written = writes.find({base, name});
+    if (written != writes.end()) {
+      if (written->second.get() != deleted_marker()) return true;
+      continue;
+    }
+    Ref dict = own_dict(reinterpret_cast<PyTypeObject*>(base));
+    if (dict && PyDict_GetItem(dict.get(), name)) return false;
+  }
+  return false;
+}
+
+Ref written_class_attr(CaptureState& state, PyTypeObject* type, PyObject* name,
+                       const Ref& raw) {
+  const auto& writes = state.tables().class_writes;
+  if (writes.empty()) return raw;
+  PyObject* mro = type->tp_mro;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(mro, i);
+    auto written = writes.find({base, name});
+    if (written != writes.end()) {
+      if (written->second.get() != deleted_marker()) return written->second;
+      continue;
+    }
+    Ref dict = own_dict(reinterpret_cast<PyTypeObject*>(base));
+    PyObject* own = dict ? PyDict_GetItem(dict.get(), name) : nullptr;
+    if (own) return Ref::borrow(own);
+  }
+  return Ref();
+}
+
 // Through a class of this capture: what its own bases say is no fact of the
 // program, what the others say is.
 Result<Ref> CaptureState::fresh_lookup(PyTypeObject* type, PyObject* name) {
@@ -103,6 +159,11 @@ Result<Ref> CaptureState::fresh_lookup(PyTypeObject* type, PyObject* name) {
     auto* base_type = reinterpret_cast<PyTypeObject*>(base);
     bool fresh = is_fresh_class(*this, base);
     if (!fresh) FJ_CHECK_OK(type_lookup(base_type, name));
+    auto written = tables_->class_writes.find({base, name});
+    if (written != tables_->class_writes.end()) {
+      if (written->second.get() == deleted_marker()) continue;
+      return written->second;
+    }
     Ref dict = own_dict(base_type);
     PyObject* own = dict ? PyDict_GetItemWithError(dict.get(), name) : nullptr;
     if (!own && PyErr_Occurred()) return Result<Ref>::raised();
@@ -119,10 +180,15 @@ Result<Ref> CaptureState::fresh_lookup(PyTypeObject* type, PyObject* name) {
 Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
   auto found = tables_->type_lookups.find({type_object, name});
-  if (found != tables_->type_lookups.end()) return found->second;
+  if (found != tables_->type_lookups.end()) {
+    return written_class_attr(*this, type, name, found->second);
+  }
   PyObject* raw = _PyType_Lookup(type, name);
   if (is_fresh_class(*this, type_object)) return fresh_lookup(type, name);
-  if (is_heap_type(type)) {
+  if (is_heap_type(type) && is_dynamic_class_int(*this, raw, type, name)) {
+    guard(GuardKind::kTypeIs, class_source(*this, type, name),
+          reinterpret_cast<PyObject*>(&PyLong_Type));
+  } else if (is_heap_type(type)) {
     Guard fact{GuardKind::kTypeAttrIs};
     fact.source = guards.sources().constant(type_object);
     fact.object = Ref::borrow(name);
@@ -138,7 +204,7 @@ Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
       tracer.classify(raw) == ObjectClass::kPlain && !PyTuple_Check(raw)) {
     pin(raw);
   }
-  return result;
+  return written_class_attr(*this, type, name, result);
 }
 
 void guard_mro(CaptureState& state, PyObject* type) {
@@ -412,6 +478,10 @@ Result<Ref> CaptureState::find_attr(PyObject* object, PyObject* name) {
   if (name_is(name, "__traceback__") && PyExceptionInstance_Check(object)) {
     return make_break(BreakReason::kUnsupportedException, "reads a traceback");
   }
+  if (is_opaque(object, OpaqueKind::kFrame)) {
+    if (name_is(name, "f_globals")) return Ref::borrow(opaque_object(object));
+    if (name_is(name, "f_code")) return Ref::borrow(opaque_other(object));
+  }
   if (as_model_iterator(object)) {
     return make_break(BreakReason::kUnsupportedAttribute,
                       "attribute of a map or filter object");
@@ -490,6 +560,10 @@ Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
     auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
     // Guards what this class finds; it is its own entry that counts.
     FJ_CHECK_OK(type_lookup(base, name));
+    if (tables_->class_writes.contains({PyTuple_GET_ITEM(mro, i), name})) {
+      return make_break(BreakReason::kUnsupportedWrite,
+                        "super() finds a class attribute that was written");
+    }
     Ref dict = Ref::steal(
         PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__dict__"));
     if (!dict) return Result<Ref>::raised();

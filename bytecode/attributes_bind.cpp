@@ -19,6 +19,10 @@ bool name_is(PyObject* name, const char* text) {
 // A class attribute that is no descriptor. The MRO look-up pinned its identity.
 Result<Ref> class_value(CaptureState& state, PyObject* value,
                         PyTypeObject* type, PyObject* name) {
+  if (is_written_class_attr(state, type, name)) return Ref::borrow(value);
+  if (is_dynamic_class_int(state, value, type, name)) {
+    return state.wrap(value, class_source(state, type, name));
+  }
   if (state.is_constant(value)) return Ref::borrow(value);
   if (is_fresh_class(state, reinterpret_cast<PyObject*>(type))) {
     // Of the class that has it: one of the program, or one of this capture.
@@ -70,7 +74,9 @@ Result<Ref> bind_property(CaptureState& state, PyObject* descriptor,
 Result<Ref> bind_classmethod(CaptureState& state, PyObject* descriptor,
                              PyTypeObject* type) {
   FJ_TRY(Ref function, fixed_part(state, descriptor, "__func__"));
+  static auto* const lru = library_object("functools", "_lru_cache_wrapper");
   if (!PyFunction_Check(function.get()) &&
+      reinterpret_cast<PyObject*>(Py_TYPE(function.get())) != lru &&
       Py_TYPE(function.get())->tp_descr_get) {
     return state.make_break(BreakReason::kUnsupportedAttribute,
                             "classmethod of a descriptor");
@@ -137,6 +143,11 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
                                                   source, nullptr, part));
     }
   }
+  if (PyCode_Check(object)) {  // never changes
+    return from_api(Py_TYPE(descriptor)
+                        ->tp_descr_get(descriptor, object,
+                                       reinterpret_cast<PyObject*>(type)));
+  }
   if (member->type == T_OBJECT) {
     FJ_TRY(Ref value,
            from_api(Py_TYPE(descriptor)
@@ -202,6 +213,7 @@ Result<Ref> bind_getset(CaptureState& state, PyObject* descriptor,
   if (name_is(name, "__dict__") && PyType_Check(object)) {
     // A view of the class's dict: only key reads are modelled.
     FJ_TRY(Ref view, from_api(get(descriptor, object, type_object)));
+    if (is_fresh_class(state, object)) return view;
     state.register_input(view.get(),
                          state.guards.sources().constant(view.get()));
     state.tables().class_dicts[view.get()] =
@@ -270,6 +282,11 @@ Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
                             "a key of a class dict");
   }
   FJ_CHECK_OK(state.type_lookup(type, name));
+  if (state.tables().class_writes.contains(
+          {reinterpret_cast<PyObject*>(type), name})) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            "the dict of a class that was written");
+  }
   Ref dict = own_dict(type);
   if (!dict) return Result<Ref>::raised();
   PyObject* own = PyDict_GetItemWithError(dict.get(), name);

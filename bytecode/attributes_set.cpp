@@ -8,6 +8,8 @@
 
 #include <structmember.h>
 
+#include <cstring>
+
 namespace framejit::bytecode {
 
 namespace {
@@ -159,6 +161,57 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
   return state.dict_del(dict.get(), name);
 }
 
+std::string class_attribute(PyObject* type, PyObject* name) {
+  return "attribute of a class: " +
+         attribute_text(reinterpret_cast<PyTypeObject*>(type), name);
+}
+
+}  // namespace
+
+// Descriptors and special methods change how every instance behaves, beneath
+// C code, too: those are left to CPython.
+Status set_class_attr(CaptureState& state, PyObject* type, PyObject* name,
+                      PyObject* value) {
+  auto* object = reinterpret_cast<PyTypeObject*>(type);
+  if (!is_heap_type(object)) {
+    // CPython's own TypeError.
+    if (PyType_Type.tp_setattro(type, name, value) == 0) {
+      return state.make_break(BreakReason::kUnsupportedWrite,
+                              class_attribute(type, name));
+    }
+    return Status::raised();
+  }
+  const char* text = PyUnicode_AsUTF8(name);
+  if (!text) return Status::raised();
+  FJ_TRY(Ref of_meta, state.type_lookup(Py_TYPE(type), name));
+  FJ_TRY(Ref before, state.type_lookup(object, name));
+  auto is_descriptor = [](PyObject* raw) {
+    return raw && (Py_TYPE(raw)->tp_descr_get || Py_TYPE(raw)->tp_descr_set);
+  };
+  bool plain = std::strncmp(text, "__", 2) != 0 && !of_meta &&
+               !is_descriptor(before.get()) && !is_descriptor(value);
+  if (plain && !value) {
+    auto written = state.tables().class_writes.find({type, name});
+    Ref dict = own_dict(object);
+    plain = written != state.tables().class_writes.end()
+                ? written->second.get() != deleted_marker()
+                : dict && PyDict_GetItem(dict.get(), name);
+  }
+  if (!plain) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            class_attribute(type, name));
+  }
+  state.pin(type);
+  state.keep_alive(type);
+  state.keep_alive(name);
+  state.tables().class_writes[{type, name}] =
+      value ? Ref::borrow(value) : Ref::borrow(deleted_marker());
+  WriteLog::add(state, Write::Kind::kSetTensorAttr, type, name, value);
+  return ok_status();
+}
+
+namespace {
+
 Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
                   PyObject* value) {
   PyTypeObject* type = Py_TYPE(object);
@@ -186,14 +239,13 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
     state.tables().type_lookups.clear();
     return ok_status();
   }
-  if (PyType_Check(object)) {
-    return state.make_break(
-        BreakReason::kUnsupportedWrite,
-        "attribute of a class: " +
-            attribute_text(reinterpret_cast<PyTypeObject*>(object), name));
-  }
   const char* hook = value ? "__setattr__" : "__delattr__";
   FJ_TRY(Ref raw, state.type_lookup(type, interned(hook)));
+  if (PyType_Check(object) && raw &&
+      Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) &&
+      PyDescr_TYPE(raw.get()) == &PyType_Type) {
+    return set_class_attr(state, object, name, value);
+  }
   if (raw && (PyFunction_Check(raw.get()) || has_other_name(raw.get(), hook))) {
     std::vector<PyObject*> args{object, name};
     if (value) args.push_back(value);
@@ -204,6 +256,10 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
       raw && Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) &&
       PyDescr_TYPE(raw.get())->tp_setattro == PyObject_GenericSetAttr;
   if (modelled) return generic_set_attr(state, object, name, value);
+  if (PyType_Check(object)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            class_attribute(object, name));
+  }
   if (state.is_input(object)) {
     return state.make_break(BreakReason::kUnsupportedWrite,
                             attribute_text(type, name));

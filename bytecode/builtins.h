@@ -78,6 +78,9 @@ inline PyObject* as_object(PyTypeObject* type) {
   return reinterpret_cast<PyObject*>(type);
 }
 
+// The keys of a class's dict in order, as a tuple; guarded.
+Result<Ref> class_names(CaptureState& state, PyTypeObject* type);
+
 // An answer came from the MRO of `type`, which assigning __bases__ changes.
 void guard_mro(CaptureState& state, PyObject* type);
 

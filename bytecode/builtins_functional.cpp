@@ -257,9 +257,11 @@ bool is_cache_key(CaptureState& state, PyObject* arg, bool* symbolic) {
   return is_cached_result(state, arg) && is_identity_key(state, arg);
 }
 
-// What is not in the cache is computed here, and not put there. Equal arguments
-// give one object in a capture, as the cache does; one that can be changed must
-// neither be changed in the capture nor outlive it (note_cached_result).
+// What the cache holds is read from it (read_cached_result). A result that it
+// does not hold is computed here, and not put there: equal arguments give one
+// object in a capture, as the cache does; one that can be changed must neither
+// be changed in the capture nor outlive it (note_cached_result). A function
+// with effects is left to CPython, after which the cache holds the result.
 Result<Ref> call_cached(BuiltinCall& call, PyObject* wrapper) {
   CaptureState& state = call.state;
   if (!call.has_keywords()) {
@@ -292,7 +294,12 @@ Result<Ref> call_cached(BuiltinCall& call, PyObject* wrapper) {
     if (known) return Ref::borrow(known);
     if (PyErr_Occurred()) return Result<Ref>::raised();
   }
+  size_t writes = state.writes().size();
   FJ_TRY(Ref value, state.caller.call(function.get(), call.args, call.kwnames));
+  if (state.writes().size() != writes) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "lru_cache of a function with effects");
+  }
   FJ_TRY(bool noted, note_cached_result(state, value.get()));
   if (!noted) {
     return state.make_break(BreakReason::kUnguardableInput,
@@ -326,8 +333,9 @@ Result<Ref> call_by_type(BuiltinCall& call) {
   if (PyWeakref_CheckRef(callable) && call.args.empty()) {
     const Source* source = call.state.source_of(callable);
     FJ_TRY(Ref referent, from_api(PyObject_CallNoArgs(callable)));
+    // Made in this capture (model_weakref): of an object with an origin.
     bool is_fresh = !source && PyWeakref_CheckRefExact(callable);
-    if (is_fresh) return referent;  // made here (model_weakref)
+    if (is_fresh) return referent;
     // A dead reference stays dead, but no guard says so.
     if (!source || referent.get() == Py_None) return call.unknown();
     SourceArena& sources = call.state.guards.sources();

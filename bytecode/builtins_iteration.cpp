@@ -1,5 +1,7 @@
 // Builtins that iterate: their sources may be the program's containers, the
 // functions they call are the program's.
+#include <algorithm>
+
 #include <cstring>
 
 #include "bytecode/builtins.h"
@@ -162,16 +164,56 @@ Result<Ref> model_reversed(BuiltinCall& call) {
 
 namespace {
 
+// By insertion, with the interpreter's own `<`. Every stable sort gives this
+// order, as long as the answers are those of an order.
+Result<Ref> sort_by_comparing(CaptureState& state,
+                              const std::vector<Ref>& values, bool reverse) {
+  std::vector<size_t> order;
+  for (size_t turn = 0; turn < values.size(); ++turn) {
+    // reverse=True sorts the list from its end and turns the result around.
+    size_t item = reverse ? values.size() - 1 - turn : turn;
+    size_t low = 0, high = order.size();
+    while (low < high) {
+      size_t middle = (low + high) / 2;
+      FJ_TRY(Ref answer, state.compare(Py_LT, values[item].get(),
+                                       values[order[middle]].get()));
+      FJ_TRY(bool less, state.truth(answer.get()));
+      if (less) {
+        high = middle;
+      } else {
+        low = middle + 1;
+      }
+    }
+    order.insert(order.begin() + low, item);
+  }
+  if (reverse) std::reverse(order.begin(), order.end());
+  Ref indices = Ref::steal(PyList_New(order.size()));
+  for (size_t i = 0; indices && i < order.size(); ++i) {
+    PyObject* index = PyLong_FromSize_t(order[i]);
+    if (!index) return Result<Ref>::raised();
+    PyList_SET_ITEM(indices.get(), i, index);
+  }
+  return from_api(indices.release());
+}
+
 // The order in which sorted() would put `items`: their indices.
 Result<Ref> sort_order(CaptureState& state, const std::vector<Ref>& items,
                        PyObject* key, bool reverse) {
   Ref keys = Ref::steal(PyList_New(0));
   if (!keys) return Result<Ref>::raised();
+  std::vector<Ref> values;
+  bool in_python = false;
   for (const Ref& item : items) {
     Ref value = item;
     if (key && key != Py_None) {
       FJ_TRY(value, state.caller.call(key, {item.get()}));
     }
+    FJ_TRY(Ref less, state.python_special(value.get(), "__lt__"));
+    in_python |= less && !is_enum_member(value.get());
+    values.push_back(std::move(value));
+  }
+  if (in_python) return sort_by_comparing(state, values, reverse);
+  for (const Ref& value : values) {
     FJ_TRY(Ref plain, prepare(state, value.get(), Reads::kDeep));
     if (PyList_Append(keys.get(), plain.get()) < 0) {
       return Result<Ref>::raised();

@@ -1,6 +1,6 @@
 // Rows of the standard library that are neither containers nor iteration:
-// descriptors called by name, exceptions, locks, print, context variables,
-// copying, signatures.
+// descriptors called by name, exceptions, context variables, copying,
+// signatures.
 #include <cstring>
 
 #include "bytecode/builtins.h"
@@ -47,93 +47,6 @@ Result<Ref> model_exc_info(BuiltinCall& call) {
   FJ_TRY(Ref traceback, make_opaque(state, OpaqueKind::kTraceback));
   return from_api(
       PyTuple_Pack(3, Py_TYPE(handled.get()), handled.get(), traceback.get()));
-}
-
-// ---- effects, replayed in order after the graph
-namespace {
-
-Status defer(CaptureState& state, PyObject* callable,
-             const std::vector<PyObject*>& args) {
-  Ref packed = Ref::steal(PyTuple_New(args.size()));
-  if (!packed) return Status::raised();
-  for (size_t i = 0; i < args.size(); ++i) {
-    PyTuple_SET_ITEM(packed.get(), i, Py_NewRef(args[i]));
-  }
-  WriteLog::add(state, Write::Kind::kCall, callable, nullptr, packed.get());
-  return ok_status();
-}
-
-// print with the keywords bound.
-Result<Ref> with_keywords(BuiltinCall& call) {
-  if (!call.has_keywords()) return Ref::borrow(call.callable);
-  Ref keywords = Ref::steal(PyDict_New());
-  if (!keywords) return Result<Ref>::raised();
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(call.kwnames); ++i) {
-    PyObject* value = call.args[call.positional() + i];
-    if (!is_builtin_constant(value)) {
-      return call.state.make_break(BreakReason::kSideEffectCallee,
-                                   "print to a file of the program");
-    }
-    if (PyDict_SetItem(keywords.get(), PyTuple_GET_ITEM(call.kwnames, i),
-                       value) < 0) {
-      return Result<Ref>::raised();
-    }
-  }
-  Ref args = Ref::steal(PyTuple_Pack(1, call.callable));
-  PyObject* partial = library_object("functools", "partial");
-  if (!args || !partial) return Result<Ref>::raised();
-  return from_api(PyObject_Call(partial, args.get(), keywords.get()));
-}
-
-}  // namespace
-
-// What is printed is known now, as text; a tensor's content is not.
-Result<Ref> model_print(BuiltinCall& call) {
-  CaptureState& state = call.state;
-  FJ_TRY(Ref callable, with_keywords(call));
-  std::vector<Ref> texts;
-  std::vector<PyObject*> values;
-  for (size_t i = 0; i < call.positional(); ++i) {
-    if (is_stand_in(state, call.args[i])) {
-      return state.make_break(BreakReason::kSideEffectCallee,
-                              "print of a tensor");
-    }
-    Result<Ref> text = state.format_value(call.args[i], 1, nullptr);
-    if (text.broke()) {
-      Break brk = text.take_break();
-      brk.detail = "print: " + brk.detail;
-      brk.reason = BreakReason::kSideEffectCallee;
-      return brk;
-    }
-    if (!text.ok()) return text;
-    // str() of a str subclass is its own business.
-    FJ_TRY(Ref plain, plain_scalar(text.value().get()));
-    values.push_back(plain.get());
-    texts.push_back(std::move(plain));
-  }
-  FJ_CHECK_OK(defer(state, callable.get(), values));
-  return none();
-}
-
-Result<Ref> model_effect(BuiltinCall& call) {
-  Break brk = call.unknown();
-  brk.reason = BreakReason::kSideEffectCallee;
-  return brk;
-}
-
-// A lock is taken when the effects are replayed, around those it protects.
-Result<Ref> model_lock(BuiltinCall& call) {
-  CaptureState& state = call.state;
-  const char* name = Py_IS_TYPE(call.callable, &PyMethodDescr_Type)
-                         ? reinterpret_cast<PyMethodDescrObject*>(call.callable)
-                               ->d_method->ml_name
-                         : "";
-  if (call.args.empty() || call.has_keywords()) return call.unknown();
-  bool takes =
-      std::strcmp(name, "acquire") == 0 || std::strcmp(name, "__enter__") == 0;
-  if (takes && call.args.size() > 1) return call.unknown();
-  FJ_CHECK_OK(defer(state, call.callable, {call.args[0]}));
-  return takes ? boolean(true) : none();
 }
 
 // ---- id(): equal for one object, unequal for two; not a number (opaque)
@@ -239,6 +152,14 @@ Result<Ref> model_mappingproxy_view(BuiltinCall& call) {
   if (call.args.empty()) return call.native(Reads::kNothing);
   auto& proxies = call.state.tables().proxies;
   auto found = proxies.find(call.args[0]);
+  auto class_dict = call.state.tables().class_dicts.find(call.args[0]);
+  if (class_dict != call.state.tables().class_dicts.end() && call.plain(1, 1) &&
+      std::strcmp(reinterpret_cast<PyMethodDescrObject*>(call.callable)
+                      ->d_method->ml_name,
+                  "keys") == 0) {
+    // The names; what else a view can do is not needed of them.
+    return class_names(call.state, class_dict->second);
+  }
   if (found == proxies.end()) {
     return call.state.is_input(call.args[0]) ? Result<Ref>(call.unknown())
                                              : call.native(Reads::kNothing);
@@ -371,7 +292,7 @@ Result<bool> guard_signature(CaptureState& state, PyObject* function) {
     FJ_TRY(Ref found, state.find_attr(function, interned(name)));
     if (found && found.get() != Py_None) return false;
   }
-  if (!source) return false;
+  if (!source) return state.caller.is_fresh_function(function);
   SourceArena& sources = state.guards.sources();
   auto* object = reinterpret_cast<PyFunctionObject*>(function);
   state.guard(GuardKind::kIs, sources.make(SourceKind::kFunctionCode, source),

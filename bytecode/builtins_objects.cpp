@@ -1,7 +1,9 @@
 // Builtins about objects: type tests, attributes, making instances, text.
+#include <algorithm>
 #include <cstring>
 
 #include "bytecode/builtins.h"
+#include "bytecode/fact_object.h"
 #include "bytecode/generators.h"
 #include "bytecode/opaque_value.h"
 #include "guards/evaluate.h"
@@ -148,9 +150,24 @@ Result<Ref> make_class(CaptureState& state, PyObject* meta,
   PyObject* maker = raw_lookup(&PyType_Type, "__new__");
   std::vector<PyObject*> values{meta};
   values.insert(values.end(), args.begin(), args.end());
-  FJ_TRY(Ref made,
-         state.after_native(PyObject_Vectorcall(
-             maker, values.data(), values.size() - keywords, kwnames)));
+  // A tuple of our own: the class has it, and no other class does.
+  Ref bases = Ref::steal(
+      PyTuple_New(std::max<Py_ssize_t>(PyTuple_GET_SIZE(args[1]), 1)));
+  if (!bases) return Result<Ref>::raised();
+  PyTuple_SET_ITEM(bases.get(), 0, Py_NewRef(as_object(&PyBaseObject_Type)));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); ++i) {
+    PyTuple_SetItem(bases.get(), i, Py_NewRef(PyTuple_GET_ITEM(args[1], i)));
+  }
+  values[2] = bases.get();
+  auto& in_making = state.tables().bases_in_making;
+  in_making.push_back(bases.get());
+  Ref result = Ref::steal(PyObject_Vectorcall(
+      maker, values.data(), values.size() - keywords, kwnames));
+  if (result) {
+    state.tables().note_class(result.get(), state.caller.place());
+  }
+  in_making.pop_back();
+  FJ_TRY(Ref made, state.after_native(result.release()));
   state.tables().note_class(made.get(), state.caller.place());
   return made;
 }
@@ -164,10 +181,45 @@ Result<Ref> model_type_new(BuiltinCall& call) {
 Result<Ref> model_type_init(BuiltinCall&) { return none(); }
 
 Result<Ref> model_type_setattr(BuiltinCall& call) {
-  if (!call.plain(3, 3) || !is_fresh_class(call.state, call.args[0])) {
+  if (!call.plain(3, 3) || !PyType_Check(call.args[0]) ||
+      !PyUnicode_Check(call.args[1])) {
     return call.unknown();
   }
+  if (!is_fresh_class(call.state, call.args[0])) {
+    Ref name = attribute_name(call.args[1]);
+    FJ_CHECK_OK(
+        set_class_attr(call.state, call.args[0], name.get(), call.args[2]));
+    return none();
+  }
   call.state.tables().type_lookups.clear();
+  return call.native(Reads::kNothing);
+}
+
+Result<Ref> model_type_delattr(BuiltinCall& call) {
+  if (!call.plain(2, 2) || !PyType_Check(call.args[0]) ||
+      !PyUnicode_Check(call.args[1])) {
+    return call.unknown();
+  }
+  if (!is_fresh_class(call.state, call.args[0])) {
+    Ref name = attribute_name(call.args[1]);
+    FJ_CHECK_OK(set_class_attr(call.state, call.args[0], name.get(), nullptr));
+    return none();
+  }
+  call.state.tables().type_lookups.clear();
+  return call.native(Reads::kNothing);
+}
+
+// Which methods of a new class are abstract follows from its bases.
+Result<Ref> model_abc_init(BuiltinCall& call) {
+  if (!call.plain(1, 1) || !is_fresh_class(call.state, call.args[0])) {
+    return call.unknown();
+  }
+  PyObject* mro = reinterpret_cast<PyTypeObject*>(call.args[0])->tp_mro;
+  for (Py_ssize_t i = 1; i < PyTuple_GET_SIZE(mro); ++i) {
+    FJ_CHECK_OK(call.state.type_lookup(
+        reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i)),
+        interned("__abstractmethods__")));
+  }
   return call.native(Reads::kNothing);
 }
 
@@ -242,6 +294,113 @@ Result<Ref> model_hash(BuiltinCall& call) {
 Result<Ref> model_vars(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.unknown();
   return call.state.get_attr(call.args[0], interned("__dict__"));
+}
+
+namespace {
+
+class ClassNamesFact final : public Fact {
+ public:
+  Ref type;  // a weak reference
+  Ref read(FactName) override {
+    Ref known = Ref::steal(PyObject_CallNoArgs(type.get()));
+    if (!known || !PyType_Check(known.get())) return Ref();
+    Ref dict = own_dict(reinterpret_cast<PyTypeObject*>(known.get()));
+    Ref names = Ref::steal(dict ? PyDict_Keys(dict.get()) : nullptr);
+    return Ref::steal(names ? PyList_AsTuple(names.get()) : nullptr);
+  }
+};
+
+Status add_names(CaptureState& state, PyObject* set, PyObject* names) {
+  FJ_TRY(std::vector<Ref> items, state.elements(names));
+  for (const Ref& item : items) {
+    if (PySet_Add(set, item.get()) < 0) return Status::raised();
+  }
+  return ok_status();
+}
+
+Status add_class_names(CaptureState& state, PyObject* set, PyTypeObject* type) {
+  guard_mro(state, as_object(type));
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(type->tp_mro); ++i) {
+    FJ_TRY(Ref names,
+           class_names(state, reinterpret_cast<PyTypeObject*>(
+                                  PyTuple_GET_ITEM(type->tp_mro, i))));
+    FJ_CHECK_OK(add_names(state, set, names.get()));
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Result<Ref> class_names(CaptureState& state, PyTypeObject* type) {
+  for (const auto& [place, value] : state.tables().class_writes) {
+    if (place.first == as_object(type)) {
+      return state.make_break(BreakReason::kUnsupportedWrite,
+                              "the dict of a class that was written");
+    }
+  }
+  auto fact = std::make_unique<ClassNamesFact>();
+  FJ_TRY(fact->type, from_api(PyWeakref_NewRef(as_object(type), nullptr)));
+  FJ_TRY(Ref object, make_fact(std::move(fact)));
+  FJ_TRY(Ref names,
+         from_api(read_fact(object.get(), FactName::class_names).release()));
+  if (is_heap_type(type) && !is_fresh_class(state, as_object(type))) {
+    if (!is_builtin_constant(names.get())) {
+      return state.make_break(BreakReason::kUnguardableInput,
+                              "a class dict with other keys than names");
+    }
+    state.guard(GuardKind::kEquals,
+                fact_source(state, object.get(), FactName::class_names),
+                names.get());
+  }
+  return names;
+}
+
+// Names of an instance, a class or what its __dir__ says, sorted.
+Result<Ref> model_dir(BuiltinCall& call) {
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  CaptureState& state = call.state;
+  PyObject* object = call.args[0];
+  if (is_foreign(state, object)) return call.unknown();
+  FJ_TRY(Ref names, from_api(PySet_New(nullptr)));
+  FJ_TRY(Ref own, state.python_special(object, "__dir__"));
+  if (own) {
+    FJ_TRY(Ref given, state.caller.call(own.get(), {object}));
+    FJ_TRY(std::vector<Ref> items, state.elements(given.get()));
+    FJ_TRY(Ref list, from_api(PyList_New(0)));
+    for (const Ref& item : items) {
+      if (!PyUnicode_CheckExact(item.get())) return call.unknown();
+      if (PyList_Append(list.get(), item.get()) < 0) {
+        return Result<Ref>::raised();
+      }
+    }
+    if (PyList_Sort(list.get()) < 0) return Result<Ref>::raised();
+    return list;
+  }
+  if (PyModule_Check(object)) {
+    FJ_TRY(Ref dict, state.instance_dict(object));
+    FJ_TRY(Ref hook, state.dict_get(dict.get(), interned("__dir__")));
+    if (hook) return call.unknown();
+    FJ_CHECK_OK(add_names(state, names.get(), dict.get()));
+  } else if (PyType_Check(object)) {
+    if (Py_TYPE(object) != &PyType_Type &&
+        raw_lookup(Py_TYPE(object), "__dir__") !=
+            raw_lookup(&PyType_Type, "__dir__")) {
+      return call.unknown();
+    }
+    FJ_CHECK_OK(add_class_names(state, names.get(),
+                                reinterpret_cast<PyTypeObject*>(object)));
+  } else {
+    if (raw_lookup(Py_TYPE(object), "__dir__") !=
+        raw_lookup(&PyBaseObject_Type, "__dir__")) {
+      return call.unknown();
+    }
+    FJ_TRY(Ref dict, state.instance_dict(object));
+    if (dict) FJ_CHECK_OK(add_names(state, names.get(), dict.get()));
+    FJ_CHECK_OK(add_class_names(state, names.get(), Py_TYPE(object)));
+  }
+  FJ_TRY(Ref list, from_api(PySequence_List(names.get())));
+  if (PyList_Sort(list.get()) < 0) return Result<Ref>::raised();
+  return list;
 }
 
 Result<Ref> model_super(BuiltinCall& call) {

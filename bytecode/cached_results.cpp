@@ -189,6 +189,7 @@ Result<Ref> read_cached_result(CaptureState& state, PyObject* wrapper,
     if (PyErr_Occurred()) return Result<Ref>::raised();
     // Once it is there it may be another than the one made now.
     state.guard(GuardKind::kNoKey, source, key.get());
+    state.tables().missed_keys.push_back({cache, key});
     return Ref();
   }
   state.keep_alive(raw);

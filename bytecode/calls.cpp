@@ -29,21 +29,27 @@ std::string text_attribute(PyObject* object, const char* name) {
   return text ? text : "";
 }
 
-// torch marks functions that its own compiler is to leave alone
-// (Optimizer.zero_grad and others). They run the function they wrap.
-PyObject* behind_disable(PyObject* function) {
+// Wrappers of libraries that run the function they wrap: torch marks functions
+// that its own compiler is to leave alone (Optimizer.zero_grad and others), and
+// a dataclass's __repr__ looks whether it is running already, which here ends
+// as a break for too deep a recursion.
+PyObject* behind_wrapper(PyObject* function) {
   auto* object = reinterpret_cast<PyFunctionObject*>(function);
   auto* code = reinterpret_cast<PyCodeObject*>(object->func_code);
-  if (PyUnicode_CompareWithASCIIString(code->co_qualname,
-                                       "_disable_dynamo.<locals>.inner") != 0 ||
-      !object->func_dict) {
-    return nullptr;
+  static constexpr const char* kWrappers[][2] = {
+      {"_disable_dynamo.<locals>.inner", "torch._compile"},
+      {"_recursive_repr.<locals>.wrapper", "dataclasses"}};
+  if (!object->func_dict) return nullptr;
+  bool known = false;
+  for (const auto& [name, module] : kWrappers) {
+    if (PyUnicode_CompareWithASCIIString(code->co_qualname, name) != 0) {
+      continue;
+    }
+    PyObject* home = PyDict_GetItemString(object->func_globals, "__name__");
+    known = home && PyUnicode_Check(home) &&
+            PyUnicode_CompareWithASCIIString(home, module) == 0;
   }
-  PyObject* home = PyDict_GetItemString(object->func_globals, "__name__");
-  if (!home || !PyUnicode_Check(home) ||
-      PyUnicode_CompareWithASCIIString(home, "torch._compile") != 0) {
-    return nullptr;
-  }
+  if (!known) return nullptr;
   PyObject* wrapped = PyDict_GetItemString(object->func_dict, "__wrapped__");
   return wrapped && PyFunction_Check(wrapped) ? wrapped : nullptr;
 }
@@ -188,6 +194,13 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
   if (callable == reinterpret_cast<PyObject*>(&PySuper_Type) && args.empty()) {
     return make_super();
   }
+  if (PyCFunction_Check(callable) && !args.empty() && args.size() <= 3 &&
+      !kwnames) {
+    bool is_eval = callable == library_object("builtins", "eval");
+    if (is_eval || callable == library_object("builtins", "exec")) {
+      return run_code(args, is_eval);
+    }
+  }
   if (PyCFunction_Check(callable) && args.empty() && frame) {
     const char* name =
         reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
@@ -299,6 +312,14 @@ Result<Ref> Interpreter::call_object(PyObject* callable, const Arguments& args,
                                      PyObject* kwnames) {
   FJ_TRY(Ref special, state.python_special(callable, "__call__"));
   if (!special) {
+    if (is_heap_type(Py_TYPE(callable))) {
+      // `__call__ = some C function`: it does not bind.
+      FJ_TRY(Ref raw,
+             state.type_lookup(Py_TYPE(callable), interned("__call__")));
+      if (raw && PyCFunction_Check(raw.get())) {
+        return call(raw.get(), args, kwnames);
+      }
+    }
     if (!Py_TYPE(callable)->tp_call) {
       return raise_format(PyExc_TypeError, "'%.200s' object is not callable",
                           Py_TYPE(callable)->tp_name)
@@ -500,16 +521,19 @@ Result<Ref> Interpreter::call_function(PyObject* function,
   if (!is_fresh_function(function)) {
     CalleeClass kind = state.tracer.classify_callee(function);
     if (kind == CalleeClass::kSubBlock) {
+      HiddenFrames hidden(*this);
       PyObject* own = replacement_of(function);
       if (own) return inline_function(own, args, kwnames);
     }
     if (kind != CalleeClass::kNotForeign && kind != CalleeClass::kInline) {
       return call_foreign(kind, function, args, kwnames);
     }
-    if (PyObject* wrapped = behind_disable(function)) {
+    if (PyObject* wrapped = behind_wrapper(function)) {
+      HiddenFrames hidden(*this);
       state.pin(function);
       return call_function(wrapped, args, kwnames);
     }
+    HiddenFrames hidden(*this);
     bool handled = false;
     Result<Ref> result =
         call_module_function(*this, function, args, kwnames, &handled);

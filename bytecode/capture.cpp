@@ -374,6 +374,7 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   stop_.ordinal = interpreter.ordinal();
   stop_.offset = frame.decoded->op(frame.current).offset;
   stop_.brk = std::move(brk);
+  stop_.missed_keys = interpreter.state.tables().missed_keys;
   *restart = true;
   return Result<CaptureOutcome>::raised();
 }

@@ -19,6 +19,17 @@
 namespace framejit::bytecode {
 
 // Calls back into the interpreter; implemented by interpreter.cpp.
+// A frame as the program would find it by walking up from the innermost.
+struct PythonFrame {
+  bool known = false;
+  // Null in frames above the captured ones: `beyond` levels up from the frame
+  // that called the captured function (1: that frame).
+  PyObject* globals = nullptr;
+  PyCodeObject* code = nullptr;
+  int line = 0;
+  int beyond = 0;
+};
+
 class Caller {
  public:
   virtual ~Caller() = default;
@@ -29,6 +40,10 @@ class Caller {
   virtual Span here() const = 0;
   // The micro-op of the outermost frame, counted.
   virtual size_t place() const = 0;
+  // Made in this capture: a function nothing guards.
+  virtual bool is_fresh_function(PyObject* function) const = 0;
+  // `up` callers above the innermost frame (0: that frame).
+  virtual PythonFrame python_frame(int up) const = 0;
 };
 
 // ---- the write log. Ordered; reads of input objects look here first.

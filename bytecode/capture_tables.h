@@ -33,6 +33,13 @@ struct PairHash {
 };
 using ObjectPair = std::pair<PyObject*, PyObject*>;
 
+// A key that a cache of functools did not hold when an instruction broke: it
+// will, once CPython has run the instruction, so the absence is guarded.
+struct MissedKey {
+  Ref cache;  // dict
+  Ref key;
+};
+
 struct CaptureState::Tables {
   std::unordered_map<PyObject*, const Source*> sources;
   std::vector<PyObject*> order;  // inputs in the order they were registered
@@ -48,6 +55,11 @@ struct CaptureState::Tables {
   // mappingproxy of a class's dict -> the class
   std::unordered_map<PyObject*, PyTypeObject*> class_dicts;
   std::unordered_map<ObjectPair, Ref, PairHash> type_lookups;
+  // Attributes of classes of the program written: value, or deleted_marker().
+  std::unordered_map<ObjectPair, Ref, PairHash> class_writes;
+  // The tuples of bases of classes that type.__new__ is making: a class with
+  // one of them is fresh though nobody has returned it yet.
+  std::vector<PyObject*> bases_in_making;
   // Stand-ins that are keys: that they are different objects is guarded.
   std::vector<PyObject*> tensor_keys;
   // Proxies made in the capture -> the dict behind.
@@ -72,6 +84,14 @@ struct CaptureState::Tables {
   }
   // Where the first of them was made that could not be rebuilt; 0: none.
   size_t escaped_at = 0;
+  // Lists that effects append to unseen; nobody may look at them meanwhile.
+  struct EffectList {
+    Ref list;
+    const Source* source;
+    size_t ordinal;
+  };
+  std::vector<EffectList> effect_lists;
+  std::vector<MissedKey> missed_keys;
   Ref cached_calls;  // dict: results of lru_cache functions in this capture
   std::vector<Ref> trampolines;
   std::optional<Break> native_break;
@@ -201,6 +221,21 @@ class WriteLog {
 };
 
 // ---- attributes
+// Cls.name as a source.
+const Source* class_source(CaptureState& state, PyTypeObject* type,
+                           PyObject* name);
+// An int attribute of a class that had another value in an earlier call.
+bool is_dynamic_class_int(CaptureState& state, PyObject* value,
+                          PyTypeObject* type, PyObject* name);
+// What the class finds after the writes of this capture; raw: before them.
+Ref written_class_attr(CaptureState& state, PyTypeObject* type, PyObject* name,
+                       const Ref& raw);
+bool is_written_class_attr(CaptureState& state, PyTypeObject* type,
+                           PyObject* name);
+// An attribute of a class of the program that is plain data (null: delete).
+Status set_class_attr(CaptureState& state, PyObject* type, PyObject* name,
+                      PyObject* value);
+bool is_enum_member(PyObject* object);
 Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
                             PyObject* object, PyTypeObject* type,
                             PyObject* name);

@@ -7,6 +7,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "bytecode/builtins.h"
 #include "bytecode/capture_tables.h"
 #include "bytecode/opaque_value.h"
 
@@ -351,6 +352,11 @@ Result<Ref> CaptureState::iter(PyObject* object) {
     FJ_TRY(Ref rows, tensor_rows(*this, object));
     return from_api(PyObject_GetIter(rows.get()));
   }
+  auto class_dict = tables_->class_dicts.find(object);
+  if (class_dict != tables_->class_dicts.end()) {
+    FJ_TRY(Ref names, class_names(*this, class_dict->second));
+    return from_api(PyObject_GetIter(names.get()));
+  }
   FJ_TRY(Ref special, python_special(object, "__iter__"));
   if (special) return caller.call(special.get(), {object});
   if (!Py_TYPE(object)->tp_iter) {
@@ -528,6 +534,8 @@ Result<Ref> prepare_fresh(CaptureState& state, PyObject* object) {
       std::strcmp(name, "re.Pattern") == 0) {
     return Ref::borrow(object);
   }
+  // Reached through an object that C code made: its class decides what it is.
+  if (is_enum_member(object)) return Ref::borrow(object);
   if (PyLong_Check(object) || PyFloat_Check(object) ||
       PyUnicode_Check(object)) {
     // An int, float or str of a subclass whose text is its own.

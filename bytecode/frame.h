@@ -30,6 +30,8 @@ struct Frame {
   size_t current = 0;  // the one being executed
   Frame* caller = nullptr;
   bool outermost = false;
+  // Differs from the caller's: frames of the program lie between the two.
+  int hidden = 0;
   bool generator = false;
   // Except blocks entered and not yet left in this frame: where on the stack
   // each keeps the exception handled before it.

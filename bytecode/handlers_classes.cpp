@@ -15,6 +15,9 @@ namespace {
 Result<Ref> body_name(Interpreter& interp, Frame& frame, PyObject* name) {
   PyObject* names = frame.locals.get();
   FJ_CHECK(names, "a class body without a namespace");
+  if (interp.state.is_input(names)) {
+    return interp.state.dict_get(names, name);  // exec in a module
+  }
   if (PyDict_CheckExact(names)) {
     PyObject* value = PyDict_GetItemWithError(names, name);
     if (!value && PyErr_Occurred()) return Result<Ref>::raised();

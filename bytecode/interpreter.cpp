@@ -76,6 +76,24 @@ Span Interpreter::here() const {
   return Span{frame->code, frame->decoded->op(frame->current).offset};
 }
 
+PythonFrame Interpreter::python_frame(int up) const {
+  PythonFrame found;
+  const Frame* at = frame;
+  for (; at && up > 0; --up) {
+    if (at->caller && at->caller->hidden != at->hidden) return found;
+    at = at->caller;
+  }
+  found.known = true;
+  if (!at) {
+    found.beyond = up + 1;
+    return found;
+  }
+  found.globals = at->globals.get();
+  found.code = at->code_object();
+  found.line = span_line(Span{at->code, at->decoded->op(at->current).offset});
+  return found;
+}
+
 Result<Ref> Interpreter::after_native(PyObject* new_reference) {
   Ref result = Ref::steal(new_reference);
   if (pending_break_) {
@@ -110,6 +128,7 @@ class Interpreter::FrameScope {
   FrameScope(Interpreter& interpreter, Frame& frame)
       : interpreter_(interpreter) {
     frame.caller = interpreter.frame;
+    frame.hidden = interpreter.hidden_;
     interpreter.frame = &frame;
     ++interpreter.depth;
   }
@@ -181,7 +200,14 @@ Result<Flow> Interpreter::step(Frame& frame) {
     }
     if (ordinal_ == stop_.ordinal) {
       stopped_ = stop_.offset < 0 || op.offset == stop_.offset;
-      if (stopped_) return *stop_.brk;
+      if (stopped_) {
+        for (const MissedKey& missed : stop_.missed_keys) {
+          state.guard(GuardKind::kNoKey,
+                      state.guards.sources().constant(missed.cache.get()),
+                      missed.key.get());
+        }
+        return *stop_.brk;
+      }
       // Not the program that was captured before.
       return make_break(BreakReason::kBreakNotResumable,
                         "the program took another path when captured again");

@@ -14,7 +14,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "bytecode/capture_state.h"
+#include "bytecode/capture_tables.h"
 #include "bytecode/exceptions.h"
 #include "bytecode/frame.h"
 
@@ -41,6 +41,7 @@ struct StopPoint {
   int offset = -1;  // -1: not checked
   std::optional<Break> brk;
   std::vector<Span> stack;
+  std::vector<MissedKey> missed_keys;
 };
 
 using Arguments = std::vector<PyObject*>;
@@ -61,6 +62,7 @@ class Interpreter final : public Caller {
                    PyObject* kwnames = nullptr) override;
   Span here() const override;
   size_t place() const override { return ordinal_; }
+  PythonFrame python_frame(int up) const override;
 
   // ---- frames (interpreter.cpp)
   struct Exit {
@@ -83,7 +85,7 @@ class Interpreter final : public Caller {
   // The source to describe a function's parts by; null: made in this capture.
   const Source* function_source(PyObject* function);
   void add_fresh_function(PyObject* function);
-  bool is_fresh_function(PyObject* function) const {
+  bool is_fresh_function(PyObject* function) const override {
     return fresh_functions_.contains(function);
   }
 
@@ -108,6 +110,20 @@ class Interpreter final : public Caller {
   Break make_break(BreakReason reason, std::string detail = {}) const {
     return state.make_break(reason, std::move(detail));
   }
+
+  // Alive while frames run whose callers are not those of the program: library
+  // functions between them are not interpreted.
+  class HiddenFrames {
+   public:
+    explicit HiddenFrames(Interpreter& interpreter)
+        : interpreter_(interpreter) {
+      ++interpreter_.hidden_;
+    }
+    ~HiddenFrames() { --interpreter_.hidden_; }
+
+   private:
+    Interpreter& interpreter_;
+  };
 
   CaptureState state;
   Frame* frame = nullptr;  // innermost
@@ -141,6 +157,8 @@ class Interpreter final : public Caller {
   Result<Ref> frame_locals();
   // __build_class__ (handlers_classes.cpp)
   Result<Ref> build_class(const Arguments& args, PyObject* kwnames);
+  // exec, eval (handlers_exec.cpp)
+  Result<Ref> run_code(const Arguments& args, bool is_eval);
   Status bind_keywords(Frame& frame, const Arguments& args, PyObject* kwnames,
                        size_t positional, PyObject* extra, bool* mismatch);
   Status bind_defaults(Frame& frame, bool* mismatch);
@@ -151,6 +169,7 @@ class Interpreter final : public Caller {
   size_t calls_before_ = 0;
   bool stopped_ = false;
   int break_depth_ = -1;
+  int hidden_ = 0;
   std::vector<Span> break_stack_;
   std::optional<Break> pending_break_;
   std::unordered_set<PyObject*> fresh_functions_;

@@ -21,7 +21,8 @@ Opaque* as_opaque(PyObject* object) {
 PyObject* looked_at(PyObject* self) {
   static const char* const kDetails[] = {
       "looks into a traceback", "uses what the caller handles",
-      "uses id() as a number", "looks into a context token"};
+      "uses id() as a number", "looks into a context token",
+      "looks into a frame"};
   Opaque* opaque = as_opaque(self);
   if (opaque->state) {
     opaque->state->set_native_break(opaque->state->make_break(
@@ -50,6 +51,7 @@ int truth(PyObject* self) {
     case OpaqueKind::kTraceback:
     case OpaqueKind::kIdentity:
     case OpaqueKind::kToken:
+    case OpaqueKind::kFrame:
       return 1;
     case OpaqueKind::kUnknown:
       break;
@@ -205,6 +207,8 @@ PyTypeObject* opaque_type(PyObject* object) {
       return &PyLong_Type;
     case OpaqueKind::kToken:
       return &PyContextToken_Type;
+    case OpaqueKind::kFrame:
+      return &PyFrame_Type;
     case OpaqueKind::kUnknown:
       break;
   }

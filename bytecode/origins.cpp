@@ -118,7 +118,11 @@ bool is_guarded_by_identity(PyObject* object) {
       std::strcmp(type->tp_name, "operator.methodcaller") == 0) {
     return true;
   }
-  return is_heap_type(type) && is_enum_class(type);
+  return is_enum_member(object);
+}
+
+bool is_enum_member(PyObject* object) {
+  return is_heap_type(Py_TYPE(object)) && is_enum_class(Py_TYPE(object));
 }
 
 bool is_argument_path(const Source* source) {
@@ -168,7 +172,13 @@ bool is_stand_in(CaptureState& state, PyObject* object) {
 }
 
 bool is_fresh_class(CaptureState& state, PyObject* type) {
-  return PyType_Check(type) && state.tables().unbuildable.contains(type);
+  if (!PyType_Check(type)) return false;
+  if (state.tables().unbuildable.contains(type)) return true;
+  PyObject* bases = reinterpret_cast<PyTypeObject*>(type)->tp_bases;
+  for (PyObject* made : state.tables().bases_in_making) {
+    if (made == bases) return true;
+  }
+  return false;
 }
 
 PyObject* raw_lookup(PyTypeObject* type, const char* name) {
@@ -323,6 +333,7 @@ bool CaptureState::is_constant(PyObject* object) const {
 void CaptureState::pin(PyObject* object) {
   if (is_builtin_constant(object)) return;
   if (is_fresh_class(*this, object)) return;
+  if (PyFunction_Check(object) && caller.is_fresh_function(object)) return;
   // A static type of C cannot change.
   if (PyType_Check(object) &&
       !is_heap_type(reinterpret_cast<PyTypeObject*>(object))) {

@@ -199,6 +199,28 @@ Result<int> Planner::rebuild(PyObject* object) {
       type == &PySuper_Type) {
     return bound(object);
   }
+  if (PyWeakref_CheckRefExact(object)) {
+    Ref referent = Ref::steal(PyObject_CallNoArgs(object));
+    if (!referent) return Result<int>::raised();
+    if (referent.get() == Py_None) return escaping(object);
+    FJ_TRY(int step, value(referent.get()));
+    return call(reinterpret_cast<PyObject*>(type), {step});
+  }
+  if (type == &Py_GenericAliasType) {
+    Ref origin = Ref::steal(PyObject_GetAttrString(object, "__origin__"));
+    Ref args = Ref::steal(PyObject_GetAttrString(object, "__args__"));
+    if (!origin || !args) return Result<int>::raised();
+    kept_.push_back(args);
+    FJ_TRY(int of, value(origin.get()));
+    FJ_TRY(int items, value(args.get()));
+    return call(reinterpret_cast<PyObject*>(type), {of, items});
+  }
+  if (reinterpret_cast<PyObject*>(type) ==
+      library_object("types", "SimpleNamespace")) {
+    int step = define(object, call(reinterpret_cast<PyObject*>(type), {}));
+    FJ_CHECK_OK(fill_attributes(object, step));
+    return step;
+  }
   if (as_model_iterator(object)) return model_iterator(object);
   if (PyObject* target = trampoline_callable(object)) return value(target);
   if (is_opaque(object)) {
@@ -505,6 +527,7 @@ Result<CaptureState::Plan> Planner::run(const std::vector<PyObject*>& values,
     }
     if (status.ok()) status = writes();
     if (status.ok()) status = context_values();
+    if (status.ok()) status = effect_lists();
     if (restart_) continue;
     FJ_CHECK_OK(std::move(status));
     break;

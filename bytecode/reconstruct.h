@@ -64,6 +64,7 @@ class Planner {
   // ---- the write log
   Status writes();
   Status context_values();
+  Status effect_lists();
   Status write(const Write& write, PyObject* value);
   Status replace(const Write& write);
   void guard_distinct();

@@ -557,6 +557,26 @@ Status Planner::context_values() {
   return ok_status();
 }
 
+// The program must not look at a list before the effects reach it.
+Status Planner::effect_lists() {
+  for (const auto& entry : state_.tables().effect_lists) {
+    if (state_.is_input(entry.list.get())) {
+      size_t& first = state_.tables().escaped_at;
+      if (first == 0 || entry.ordinal < first) first = entry.ordinal;
+      return state_.make_break(BreakReason::kSideEffectCallee,
+                               "the list that warnings go to is looked at");
+    }
+    for (PyObject* other : state_.tables().order) {
+      if (!PyList_CheckExact(other)) continue;
+      Guard distinct{GuardKind::kNotSameObject, state_.source_of(other)};
+      distinct.other = entry.source;
+      distinct.span = state_.caller.here();
+      state_.guards.add(std::move(distinct));
+    }
+  }
+  return ok_status();
+}
+
 // Two paths that led to two objects may lead to one in the next call: the log
 // would then not show writes of one through the other.
 void Planner::guard_distinct() {

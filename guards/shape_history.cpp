@@ -4,6 +4,7 @@
 
 #include "guards/evaluate.h"
 #include "guards/object_layout.h"
+#include "guards/object_text.h"
 
 namespace framejit {
 namespace {
@@ -47,6 +48,17 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
         if (spec.sizes[d].is_const() &&
             !spec.sizes[d].is_const(fields.sizes[d]))
           changed |= mark_dim(source_text(guard.source, code), d);
+      }
+    } else if (guard.kind == GuardKind::kTypeAttrIs) {
+      // An int of a class: a counter, say.
+      auto expected = int_value(guard.object2.get());
+      PyObject* type = expected ? sources.get(guard.source) : nullptr;
+      if (!type || !PyType_Check(type)) continue;
+      auto actual = int_value(_PyType_Lookup(
+          reinterpret_cast<PyTypeObject*>(type), guard.object.get()));
+      if (actual && *actual != *expected) {
+        changed |= mark_int(source_text(guard.source, code) + "." +
+                            string_text(guard.object.get()));
       }
     } else if (guard.kind == GuardKind::kEquals) {
       auto expected = int_value(guard.object.get());

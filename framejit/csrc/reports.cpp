@@ -246,6 +246,9 @@ Ref entries_of(PyObject* code, const void* options) {
   // Copied: making Python objects may run code that changes the cache.
   std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
   CollectorPause pause;  // what the guards name stays alive
+  std::erase_if(entries, [](const std::shared_ptr<CacheEntry>& entry) {
+    return static_cast<const JitEntry&>(*entry).armed().dead();
+  });
   return list_of(entries, [&](const std::shared_ptr<CacheEntry>& entry) {
     return entry_object(code, static_cast<const JitEntry&>(*entry));
   });
