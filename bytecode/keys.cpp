@@ -3,9 +3,10 @@
 //
 // A constant is compared by its value, which is guarded. An object hashed by
 // identity is itself in every call, but two inputs may become one: that they
-// are two is guarded when one is looked up among others. A class with __hash__
-// and
-// __eq__ in Python is asked through the hook, by interpreted code.
+// are two is guarded when one is looked up among others. To look a
+// tensor up in a dict of the program (the state of an optimizer), its identity
+// is guarded. A class with __hash__ and __eq__ in Python is asked through the
+// hook, by interpreted code.
 #include "bytecode/capture_tables.h"
 #include "bytecode/opaque_value.h"
 #include "frame_hook/frame_eval.h"
@@ -59,6 +60,14 @@ bool is_plain_tuple(CaptureState& state, PyObject* key) {
 }
 
 }  // namespace
+
+bool pin_tensor_key(CaptureState& state, PyObject* key) {
+  if (!is_stand_in(state, key)) return false;
+  PyObject* real = state.tracer.real_of(key);
+  const Source* source = state.tracer.source_of(key);
+  if (real && source) state.guard(GuardKind::kIs, source, real);
+  return true;
+}
 
 Status check_fresh_dict_key(CaptureState& state, PyObject* dict,
                             PyObject* key) {

@@ -37,7 +37,9 @@ void guard_absent(CaptureState& state, const Source* dict_source,
 class TensorKey {
  public:
   TensorKey(CaptureState& state, PyObject* key) {
-    if (is_stand_in(state, key)) pause_.emplace();
+    ObjectClass kind = state.tracer.classify(key);
+    if (kind == ObjectClass::kStandIn || kind == ObjectClass::kTensor)
+      pause_.emplace();
   }
 
  private:
@@ -70,6 +72,7 @@ Status native_set(CaptureState& state, PyObject* dict, PyObject* key,
 Status check_key(CaptureState& state, PyObject* dict, PyObject* key) {
   if (is_safe_key(state, key)) return ok_status();
   if (!state.is_input(dict)) return check_fresh_dict_key(state, dict, key);
+  if (pin_tensor_key(state, key)) return ok_status();
   return state.make_break(
       BreakReason::kUnguardableInput,
       std::string("dict key of type ") + Py_TYPE(key)->tp_name);
@@ -119,6 +122,11 @@ Result<Ref> CaptureState::dict_get(PyObject* dict, PyObject* key) {
     }
   }
   FJ_CHECK_OK(check_key(*this, dict, key));
+  if (is_stand_in(*this, key)) {
+    // The dict has the tensor itself; one made in this call is no key of it.
+    key = tracer.real_of(key);
+    if (!key) return Ref();
+  }
   FJ_TRY(Ref value, native_get(*this, dict, key));
   if (!value) {
     guard_absent(*this, source, key);
@@ -169,6 +177,7 @@ Status write_dict(CaptureState& state, PyObject* dict, PyObject* key,
       if (!entry.overlay) return Status::raised();
     }
     PyObject* stored = value ? value : deleted_marker();
+    TensorKey scope(state, key);
     if (PyDict_SetItem(entry.overlay.get(), key, stored) < 0) {
       return Status::raised();
     }

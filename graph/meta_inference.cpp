@@ -125,7 +125,9 @@ Special special_of(const std::string& name, const c10::OperatorHandle& op) {
   if (op.hasTag(at::Tag::data_dependent_output)) return Special::kReadsData;
   if (op.hasTag(at::Tag::dynamic_output_shape)) {
     if (name.starts_with("aten::index.")) return Special::kMaskedShape;
-    bool fixed = name.starts_with("aten::repeat_interleave.self_int");
+    // The lengths of this overload are numbers.
+    bool fixed = name.starts_with("aten::repeat_interleave.self_int") ||
+                 name == "aten::_ctc_loss";
     if (!fixed) return Special::kDataDependentShape;
   }
   return Special::kNone;

@@ -71,6 +71,45 @@ bool absolute(Stack* stack) {
 
 bool in_place(Stack* stack) { return finish(stack, {(*stack)[0].toTensor()}); }
 
+// Lists that are written to, no result: also where the kernel reads scalars
+// from a tensor.
+bool in_place_lists(Stack* stack) { return finish(stack, {}); }
+
+// self + t1 / t2 * scalars[i] of lists, the scalars in a tensor.
+bool scaled_lists(Stack* stack) {
+  std::vector<at::Tensor> self = (*stack)[0].toTensorVector();
+  std::vector<at::Tensor> first = (*stack)[1].toTensorVector();
+  std::vector<at::Tensor> second = (*stack)[2].toTensorVector();
+  c10::List<at::Tensor> results;
+  for (size_t i = 0; i < self.size(); ++i) {
+    c10::ScalarType dtype = self[i].scalar_type();
+    if (first.at(i).scalar_type() != dtype ||
+        second.at(i).scalar_type() != dtype)
+      return false;
+    results.push_back(elementwise(dtype, {self[i], first[i], second[i]}));
+  }
+  stack->clear();
+  stack->emplace_back(std::move(results));
+  return true;
+}
+
+// The sizes are known where the lengths are numbers.
+bool ctc_loss(Stack* stack) {
+  at::Tensor log_probs = (*stack)[0].toTensor();
+  if (!(*stack)[3].isIntList() || !is_plain_float(log_probs)) return false;
+  Sizes lengths = ints((*stack)[3]);
+  int64_t longest =
+      lengths.empty() ? 0 : *std::max_element(lengths.begin(), lengths.end());
+  bool batched = log_probs.dim() == 3;
+  int64_t batch = batched ? log_probs.size(1) : 1;
+  at::Tensor losses = batched
+                          ? make({batch}, log_probs.scalar_type())
+                          : make(at::IntArrayRef(), log_probs.scalar_type());
+  return finish(stack,
+                {losses, make({batch, log_probs.size(0), 2 * longest + 1},
+                              log_probs.scalar_type())});
+}
+
 // A gradient made from nothing in the sizes of argument 1.
 bool contiguous_like_second(Stack* stack) {
   at::Tensor self = (*stack)[1].toTensor();
@@ -459,6 +498,16 @@ MetaRule find_meta_rule(const std::string& name) {
       {"aten::relu", same_type_unary},
       {"aten::relu_", in_place},
       {"aten::abs", absolute},
+      {"aten::_foreach_addcdiv.Tensor", scaled_lists},
+      {"aten::_foreach_addcdiv_.Tensor", in_place_lists},
+      {"aten::_foreach_addcmul.Tensor", scaled_lists},
+      {"aten::_foreach_addcmul_.Tensor", in_place_lists},
+      {"aten::_ctc_loss", ctc_loss},
+      {"aten::_ctc_loss_backward", contiguous_like_second},
+      {"aten::_fused_sgd_", in_place_lists},
+      {"aten::_fused_sgd_.tensor_lr", in_place_lists},
+      {"aten::_fused_adagrad_", in_place_lists},
+      {"aten::_fused_adagrad_.tensor_lr", in_place_lists},
       {"aten::hardtanh", float_unary},
       {"aten::hardswish", float_unary},
       {"aten::hardtanh_backward", gradient_and_self},

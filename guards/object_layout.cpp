@@ -94,6 +94,19 @@ int safe_equal(PyObject* a, PyObject* b) {
   return -1;
 }
 
+namespace {
+
+// Tensors, too: Tensor.__hash__ is id(). (No capture takes a subclass.)
+bool is_hashed_by_address(PyObject* key) {
+  if (Py_TYPE(key)->tp_hash == PyBaseObject_Type.tp_hash) {
+    return Py_TYPE(key)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
+  }
+  const TensorLayout* layout = tensor_layout();
+  return layout && layout->is_tensor && layout->is_tensor(key);
+}
+
+}  // namespace
+
 Lookup dict_find(PyObject* dict, PyObject* key, PyObject** value,
                  PyObject** stored_key) {
   const DictKeys* keys = dict_keys(dict);
@@ -116,9 +129,11 @@ Lookup dict_find(PyObject* dict, PyObject* key, PyObject** value,
   for (Py_ssize_t i = 0; i < keys->num_entries; ++i) {
     if (keys->key_at(i) == key) return found(i);
   }
+  // What is hashed by its address equals nothing else.
+  if (is_hashed_by_address(key)) return Lookup::kAbsent;
   for (Py_ssize_t i = 0; i < keys->num_entries; ++i) {
     PyObject* other = keys->key_at(i);
-    if (!other) continue;
+    if (!other || is_hashed_by_address(other)) continue;
     int equal = safe_equal(other, key);
     if (equal == 1) return found(i);
     if (equal < 0) unknown = true;

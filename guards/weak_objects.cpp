@@ -1,6 +1,7 @@
 #include "guards/weak_objects.h"
 
 #include "guards/evaluate.h"
+#include "guards/object_layout.h"
 
 namespace framejit {
 
@@ -10,9 +11,12 @@ constexpr const char* kCapsuleName = "framejit.guarded";
 
 bool can_be_weak(PyObject* object) {
   if (PyFunction_Check(object) || PyModule_CheckExact(object)) return true;
-  if (!PyType_Check(object)) return false;
-  auto* type = reinterpret_cast<PyTypeObject*>(object);
-  return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
+  if (PyType_Check(object)) {
+    auto* type = reinterpret_cast<PyTypeObject*>(object);
+    return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
+  }
+  const TensorLayout* layout = tensor_layout();
+  return layout && layout->is_tensor && layout->is_tensor(object);
 }
 
 }  // namespace
@@ -60,7 +64,9 @@ WeakObjects::WeakObjects(GuardSet& set, std::function<void()> on_death)
   };
   for (size_t i = 0; i < set.sources().size(); ++i) {
     const Source* source = set.sources().at(i);
-    if (source->kind == SourceKind::kConst) give_up(source->key);
+    if (source->kind == SourceKind::kConst ||
+        source->kind == SourceKind::kDictItem)
+      give_up(source->key);
   }
   for (const Guard& guard : set.guards()) {
     if (is_mro_guard(guard)) {

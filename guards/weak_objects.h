@@ -1,5 +1,5 @@
-// WeakObjects: the classes, functions and modules that a frozen guard set
-// compares by identity, held weakly.
+// WeakObjects: the classes, functions, modules and tensors (keys of dicts) that
+// a frozen guard set compares by identity, held weakly.
 //
 // A guard that names an object must not keep it alive (a compiled function in a
 // cycle would never be collected), and must never match another object that
