@@ -15,10 +15,13 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+import torch._functorch.eager_transforms as eager_transforms
+import torch._functorch.vmap as functorch
+import torch.utils._pytree as pytree
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils.checkpoint import noop_context_fn
 
-from framejit import _C
+from framejit import _C, _transforms
 
 _steps: Any = getattr(_C, "_regions")  # noqa: B009
 
@@ -94,6 +97,7 @@ def _input_gradients(found: Any, args: tuple[Any, ...]) -> list[Any]:
 
 def function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     """`torch.autograd.Function.apply`."""
+    _steps.outside_transforms("an autograd.Function in a torch.func transform")
     with_setup = cls.setup_context is not _SingleLevelFunction.setup_context
     if with_setup:
         missing = _steps.argument_count(cls.forward) - len(args)
@@ -311,6 +315,288 @@ def checkpoint(
     return function(*args, **kwargs)
 
 
+# ---- torch.func
+#
+# The function of a transform is captured as a block, on stand-ins of what it
+# sees: one sample of a batch, an input that requires a gradient. The transform
+# of the block is one node of the graph (framejit/_transforms.py). How trees of
+# tensors are taken apart and put together again is interpreted here.
+
+
+def _call_apart(function: Any, args: Any, kwargs: Any) -> Any:
+    """Calls the function of a transform, within a block."""
+    try:
+        return function(*args, **kwargs)
+    except Exception:
+        _steps.give_up("a transformed function that raises")
+
+
+def _require_tensors(values: Any) -> None:
+    for value in values:
+        if not isinstance(value, torch.Tensor):
+            _steps.give_up("a transform of something that is no tensor")
+
+
+class _Apart:
+    """The arguments of a transformed function, in trees: those to
+    differentiate, in order, then other tensors among them."""
+
+    def __init__(self, args: Any, kwargs: Any, argnums: Any) -> None:
+        places: Any = list(range(len(args)))
+        if argnums is None:
+            chosen = tuple(args)
+            numbers = places
+        else:
+            chosen = eager_transforms._slice_argnums(args, argnums)
+            picked: Any = eager_transforms._slice_argnums(tuple(places), argnums)
+            numbers = list(picked)
+        self.wanted, self.wanted_tree = pytree.tree_flatten(chosen)
+        _require_tensors(self.wanted)
+        others = tuple(None if i in numbers else args[i] for i in range(len(args)))
+        flat, self.others_tree = pytree.tree_flatten((others, kwargs))
+        self.others = flat
+        self.numbers = numbers
+        self.tensors = tuple(t for t in flat if isinstance(t, torch.Tensor))
+
+    def begin(self, requires_grad: bool) -> Any:
+        """The arguments as the function sees them."""
+        tensors = (*self.wanted, *self.tensors)
+        flags = (requires_grad,) * len(self.wanted) + (False,) * len(self.tensors)
+        nothing_gone = (None,) * len(tensors)
+        kind = "grad" if requires_grad else "jvp"
+        inner = _steps.begin_transform(tensors, nothing_gone, flags, kind)
+        count = len(self.wanted)
+        chosen = pytree.tree_unflatten(list(inner[:count]), self.wanted_tree)
+        rest = iter(inner[count:])
+        flat = [
+            next(rest) if isinstance(item, torch.Tensor) else item
+            for item in self.others
+        ]
+        others, kwargs = pytree.tree_unflatten(flat, self.others_tree)
+        args = list(others)
+        for i in range(len(self.numbers)):
+            args[self.numbers[i]] = chosen[i]
+        return tuple(args), kwargs
+
+    def inputs(self) -> tuple[Any, ...]:
+        return (*self.wanted, *self.tensors)
+
+
+class _Results:
+    """What a transformed function returned: tensors for the block, and how the
+    program gets it back."""
+
+    def __init__(self, value: Any, has_aux: bool) -> None:
+        aux: Any = ()
+        if has_aux:
+            if not (isinstance(value, tuple) and len(value) == 2):
+                _steps.give_up("a transformed function without an aux")
+            value, aux = value
+        self.flat, self.tree = pytree.tree_flatten(value)
+        _require_tensors(self.flat)
+        if not self.flat:
+            _steps.give_up("a transformed function that returns nothing")
+        others, self.aux_tree = pytree.tree_flatten(aux)
+        _require_tensors(others)
+        self.tensors = (*self.flat, *others)
+
+    def values(self, tensors: Any) -> Any:
+        return pytree.tree_unflatten(list(tensors), self.tree)
+
+    def others(self, tensors: Any) -> Any:
+        return pytree.tree_unflatten(list(tensors), self.aux_tree)
+
+
+def vmap_impl(
+    func: Any,
+    in_dims: Any,
+    out_dims: Any,
+    randomness: str,
+    chunk_size: int | None,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    """`torch.vmap(func, ...)(*args)`."""
+    functorch._check_out_dims_is_int_or_int_pytree(out_dims, func)
+    _, dims, flat, tree = functorch._process_batched_inputs(in_dims, args, func)
+    batched = []
+    for i in range(len(flat)):
+        if dims[i] is not None:
+            batched.append(i)
+    tensors = tuple(flat[i] for i in batched)
+    gone = tuple(dims[i] for i in batched)
+    flags = (False,) * len(tensors)
+    samples = _steps.begin_transform(tensors, gone, flags, "vmap")
+    for i in range(len(batched)):
+        flat[batched[i]] = samples[i]
+    if chunk_size is None:
+        output = _call_apart(func, pytree.tree_unflatten(flat, tree), kwargs)
+    else:  # it is called for every chunk
+        output = _without_effects(
+            _call_apart, func, pytree.tree_unflatten(flat, tree), kwargs
+        )
+    values, output_tree = pytree.tree_flatten(output)
+    _require_tensors(values)
+    if isinstance(output, torch.Tensor):
+        if isinstance(out_dims, tuple) and len(out_dims) == 1:
+            out_dims = out_dims[0]
+        flat_out_dims: Any = [out_dims]
+        if out_dims is not None and not isinstance(out_dims, int):
+            _steps.give_up("out_dims that do not fit")
+    else:
+        flat_out_dims = pytree._broadcast_to_and_flatten(out_dims, output_tree)
+        if flat_out_dims is None:
+            _steps.give_up("out_dims that do not fit")
+    if not values:
+        _steps.give_up("a transformed function that returns nothing")
+    block = _steps.end_transform(tuple(values), False)
+    found = _steps.call_transform(
+        _transforms.vmap,
+        (block[0], gone, tuple(flat_out_dims), randomness, chunk_size),
+        (*tensors, *block[1:]),
+    )
+    return pytree.tree_unflatten(list(found), output_tree)
+
+
+def grad_and_value_impl(
+    func: Any, argnums: Any, has_aux: bool, args: Any, kwargs: Any
+) -> Any:
+    """`torch.func.grad_and_value(func, ...)(*args, **kwargs)`."""
+    apart = _Apart(args, kwargs, argnums)
+    results = _Results(_call_apart(func, *apart.begin(True)), has_aux)
+    if len(results.flat) != 1 or results.flat[0].dim() != 0:
+        _steps.give_up("a gradient of something that is no scalar")
+    block = _steps.end_transform(results.tensors, False)
+    count = len(apart.wanted)
+    found = _steps.call_transform(
+        _transforms.gradient, (block[0], count), (*apart.inputs(), *block[1:])
+    )
+    gradients = pytree.tree_unflatten(list(found[:count]), apart.wanted_tree)
+    if isinstance(argnums, int):
+        gradients = gradients[0]
+    value = results.values(found[count : count + 1])
+    if has_aux:
+        return gradients, (value, results.others(found[count + 1 :]))
+    return gradients, value
+
+
+def vjp_with_argnums(
+    func: Any, *primals: Any, argnums: Any = None, has_aux: bool = False
+) -> Any:
+    """`torch.func.vjp(func, *primals)`. The pullback computes the function
+    again; what both compute is one in the graph of the AOT backends."""
+    apart = _Apart(primals, {}, argnums)
+    results = _Results(_call_apart(func, *apart.begin(True)), has_aux)
+    for value in results.flat:
+        if not (value.is_floating_point() or value.is_complex()):
+            _steps.give_up("a gradient of integers")
+    block = _steps.end_transform(results.tensors, True)
+    count, outputs = len(apart.wanted), len(results.flat)
+    inputs, extra = apart.inputs(), block[1:]
+    found = _steps.call_transform(_transforms.call, (block[0],), (*inputs, *extra))
+    handle = _steps.handle()  # the pullback must not outlive the capture
+
+    def pullback(
+        cotangents: Any, retain_graph: bool = True, create_graph: Any = None
+    ) -> Any:
+        flat, tree = pytree.tree_flatten(cotangents)
+        if handle is None or not retain_graph or create_graph is not None:
+            _steps.give_up("an option of the function that vjp gives")
+        if tree != results.tree:
+            _steps.give_up("cotangents unlike the outputs")
+        _require_tensors(flat)
+        gradients = _steps.call_transform(
+            _transforms.pullback,
+            (block[0], count, outputs),
+            (*inputs[:count], *flat, *inputs[count:], *extra),
+        )
+        tree = apart.wanted_tree
+        made = pytree.tree_unflatten(list(gradients), tree)
+        return made[0] if isinstance(argnums, int) else made
+
+    values = results.values(found[:outputs])
+    if has_aux:
+        return values, pullback, results.others(found[outputs:])
+    return values, pullback
+
+
+def jvp_with_argnums(
+    func: Any,
+    primals: Any,
+    tangents: Any,
+    argnums: Any,
+    *,
+    strict: bool = False,
+    has_aux: bool,
+) -> Any:
+    """`torch.func.jvp(func, primals, tangents)`."""
+    if strict or not isinstance(primals, tuple):
+        _steps.give_up("an option of torch.func.jvp")
+    apart = _Apart(primals, {}, argnums)
+    flat, tree = pytree.tree_flatten(tangents)
+    _require_tensors(flat)
+    if tree != apart.wanted_tree:
+        _steps.give_up("tangents unlike the inputs")
+    results = _Results(_call_apart(func, *apart.begin(False)), has_aux)
+    block = _steps.end_transform(results.tensors, False)
+    count, outputs = len(apart.wanted), len(results.flat)
+    found = _steps.call_transform(
+        _transforms.pushforward,
+        (block[0], count, outputs),
+        (*apart.wanted, *flat, *apart.tensors, *block[1:]),
+    )
+    values = results.values(found[:outputs])
+    pushed = results.values(found[outputs : 2 * outputs])
+    if has_aux:
+        return values, pushed, results.others(found[2 * outputs :])
+    return values, pushed
+
+
+# ---- control flow
+
+
+def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
+    """`torch.cond`: both branches are captured, one runs."""
+    if not isinstance(pred, torch.Tensor):
+        return true_fn(*operands) if pred else false_fn(*operands)
+    flat, tree = pytree.tree_flatten(operands)
+    tensors = tuple(t for t in flat if isinstance(t, torch.Tensor))
+    blocks = []
+    results = []
+    for branch in (true_fn, false_fn):
+        flags = tuple(t.requires_grad for t in tensors)
+        same = (None,) * len(tensors)
+        inner = iter(_steps.begin_transform(tensors, same, flags, "cond"))
+        given = [next(inner) if isinstance(t, torch.Tensor) else t for t in flat]
+        args = pytree.tree_unflatten(given, tree)
+        found = _without_effects(_call_apart, branch, args, {})
+        values, found_tree = pytree.tree_flatten(found)
+        _require_tensors(values)
+        if not _steps.owns(tuple(values)):
+            _steps.give_up("a branch of cond that returns a tensor it did not make")
+        looks = [
+            (v.shape, v.stride(), v.dtype, v.device, v.requires_grad) for v in values
+        ]
+        results.append((looks, found_tree))
+        blocks.append(_steps.end_transform(tuple(values), False))
+    (looks, result_tree), (others, other_tree) = results
+    if result_tree != other_tree or looks != others or not looks:
+        _steps.give_up("branches of cond with other results")
+    (first, *first_extra), (second, *second_extra) = blocks
+    made = _steps.call_branch(
+        _transforms.branch,
+        (first, second, len(tensors), len(first_extra)),
+        (pred, *tensors, *first_extra, *second_extra),
+    )
+    return pytree.tree_unflatten(list(made), result_tree)
+
+
+def detect_is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
+    """Whether a mask is causal is for the choice of a kernel only; it is not
+    worth a look at its elements."""
+    return is_causal is True
+
+
 # ---- thread state
 
 
@@ -386,6 +672,12 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch._tensor.Tensor.backward": tensor_backward,
     "torch._tensor.Tensor.register_hook": tensor_register_hook,
     "torch.utils.checkpoint.checkpoint": checkpoint,
+    "torch.cond": cond,
+    "torch.nn.modules.transformer._detect_is_causal_mask": detect_is_causal_mask,
+    "torch._functorch.vmap.vmap_impl": vmap_impl,
+    "torch._functorch.eager_transforms.grad_and_value_impl": grad_and_value_impl,
+    "torch._functorch.eager_transforms._vjp_with_argnums": vjp_with_argnums,
+    "torch._functorch.eager_transforms._jvp_with_argnums": jvp_with_argnums,
     "torch.autograd.grad_mode.inference_mode.__enter__": inference_enter,
     "torch.autograd.grad_mode.inference_mode.__exit__": inference_exit,
     "torch.nn.functional._max_pool1d": max_pool1d,

@@ -41,6 +41,7 @@ struct AmbientState {
   Autocast autocast;
   // flash, mem_efficient, math, cudnn, overrideable (of the process)
   std::array<bool, 5> attention{};
+  bool operator==(const AmbientState&) const = default;
 
   static AmbientState now();
   bool any_autocast() const {

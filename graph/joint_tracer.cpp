@@ -319,6 +319,15 @@ bool JointTracer::rewrite(const c10::OperatorHandle& op,
                           std::vector<c10::IValue>* stack) {
   const std::string& name = op.schema().name();
   if (name == "aten::bernoulli") return rewrite_bernoulli(op, stack);
+  if (name == "aten::_efficientzerotensor") {
+    // Zeros without memory (forward-mode gradients of constants), for which
+    // there are no kernels.
+    static const auto zeros =
+        c10::Dispatcher::singleton().findSchemaOrThrow("aten::zeros", "");
+    if (!op.schema().overload_name().empty()) return false;
+    zeros.callBoxed(stack);
+    return true;
+  }
   bool batch_norm = name == "aten::native_batch_norm";
   bool accelerated =
       name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";

@@ -2,10 +2,13 @@
 
 #include <ATen/Context.h>
 #include <c10/core/TensorImpl.h>
+#include <torch/csrc/Device.h>
+#include <torch/csrc/PyInterpreter.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include "frame_hook/frame_eval.h"
 #include "graph/python_tensor.h"
 
 // Declared in a header of TorchScript's executor, which includes most of it.
@@ -127,8 +130,38 @@ uint64_t context_flags() {
   return flags;
 }
 
-bool has_function_modes(const at::impl::PythonTorchFunctionTLS& state) {
-  return !(state.*member(FunctionModeStack{})).empty();
+namespace {
+
+// torch.set_default_device("cpu"), or `with torch.device("cpu")`.
+bool is_cpu_context(PyObject* mode) {
+  // Kept alive: never destroyed.
+  static PyObject* type = [] {
+    PauseHook pause;
+    Ref module = Ref::steal(PyImport_ImportModule("torch.utils._device"));
+    Ref found = Ref::steal(
+        module ? PyObject_GetAttrString(module.get(), "DeviceContext")
+               : nullptr);
+    PyErr_Clear();
+    return found.release();
+  }();
+  static PyObject* name = PyUnicode_InternFromString("device");
+  if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != type || !name) return false;
+  Ref device = Ref::steal(PyObject_GenericGetAttr(mode, name));
+  if (!device) PyErr_Clear();
+  if (!device || !THPDevice_Check(device.get())) return false;
+  c10::Device found = reinterpret_cast<THPDevice*>(device.get())->device;
+  return found.is_cpu() && !found.has_index();
+}
+
+}  // namespace
+
+FunctionModes function_modes(const at::impl::PythonTorchFunctionTLS& state) {
+  const auto& stack = state.*member(FunctionModeStack{});
+  if (stack.empty()) return FunctionModes::kNone;
+  if (stack.size() > 1) return FunctionModes::kOther;
+  PyObject* mode = stack[0]->ptr(getPyInterpreter());
+  return is_cpu_context(mode) ? FunctionModes::kDefaultDeviceCpu
+                              : FunctionModes::kOther;
 }
 
 int function_disabled_state(const at::impl::PythonTorchFunctionTLS& state) {

@@ -35,7 +35,10 @@ TensorLayout native_tensor_offsets();
 
 // Parts of torch's ambient state whose API costs more than reading them.
 uint64_t context_flags();
-bool has_function_modes(const at::impl::PythonTorchFunctionTLS& state);
+// The modes that see torch calls. The default device is one; where it is the
+// CPU it changes nothing.
+enum class FunctionModes : uint8_t { kNone, kDefaultDeviceCpu, kOther };
+FunctionModes function_modes(const at::impl::PythonTorchFunctionTLS& state);
 int function_disabled_state(const at::impl::PythonTorchFunctionTLS& state);
 
 // Whether TorchScript profiles and rewrites the functions this thread runs.

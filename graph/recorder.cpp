@@ -141,7 +141,8 @@ void Recorder::record(const c10::OperatorHandle& op,
     if (!blocks_.empty() &&
         !blocks_.back().own_storages.contains(companion_storage(tensor)))
       set_break({BreakReason::kUnknownTorchCallee,
-                 "a gradient function writes to a tensor it did not make",
+                 "a gradient function or a torch.func transform writes to a "
+                 "tensor it did not make",
                  span_});
     auto found = input_storages_.find(companion_storage(tensor));
     if (found != input_storages_.end()) mutated_.insert(found->second);
@@ -269,6 +270,11 @@ Result<Arg> Recorder::argument(PyObject* object) {
   });
 }
 
+bool Recorder::block_owns(const at::Tensor& tensor) const {
+  FJ_CHECK(!blocks_.empty(), "no block");
+  return blocks_.back().own_storages.contains(companion_storage(tensor));
+}
+
 Result<std::unique_ptr<Node>> Recorder::make_node(
     PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
     const char* method) {
@@ -339,7 +345,8 @@ Result<Ref> Recorder::constant_of(PyObject* stand_in) {
 Result<Ref> Recorder::record_call(PyObject* callable,
                                   const std::vector<PyObject*>& given,
                                   PyObject* kwnames, const char* method,
-                                  const std::vector<PyObject*>* run_with) {
+                                  const std::vector<PyObject*>* run_with,
+                                  PyObject* run_instead) {
   // A callback of C code beneath a leaf: the leaf's node covers it.
   if (depth_ > 0) return call_natively(callable, given, kwnames);
   // Only integers can be symbolic in a graph.
@@ -354,8 +361,8 @@ Result<Ref> Recorder::record_call(PyObject* callable,
   // Arguments are copied before the call: it may change lists.
   FJ_TRY(std::unique_ptr<Node> node,
          make_node(callable, args, kwnames, method));
-  FJ_TRY(Ref result,
-         call_natively(callable, run_with ? *run_with : args, kwnames));
+  FJ_TRY(Ref result, call_natively(run_instead ? run_instead : callable,
+                                   run_with ? *run_with : args, kwnames));
   // x.size(0), x.to(its own dtype): nothing happened.
   bool nothing = operations_ == 0 && !has_new_tensor(result.get());
   if (nothing && !always_) return result;
@@ -448,9 +455,12 @@ Result<Ref> Recorder::record_state_write(PyObject* callable,
 
 Result<Ref> Recorder::record_always(PyObject* callable,
                                     const std::vector<PyObject*>& args,
-                                    PyObject* kwnames, const char* method) {
+                                    PyObject* kwnames, const char* method,
+                                    const std::vector<PyObject*>* run_with,
+                                    PyObject* run_instead) {
   always_ = true;
-  Result<Ref> result = record_call(callable, args, kwnames, method);
+  Result<Ref> result =
+      record_call(callable, args, kwnames, method, run_with, run_instead);
   always_ = false;
   return result;
 }

@@ -9,6 +9,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -43,11 +44,17 @@ class Recorder final : public TraceSession {
   // Runs `callable` on stand-ins and records it as one node. `method`: record
   // as a method call by this name (the descriptor is `callable`, self the first
   // argument). `run_with`: arguments that give a result of the same metadata,
-  // where the real ones would have to be looked into.
+  // where the real ones would have to be looked into; `run_instead`: a callable
+  // that does.
   Result<Ref> record_call(PyObject* callable,
                           const std::vector<PyObject*>& given,
                           PyObject* kwnames, const char* method = nullptr,
-                          const std::vector<PyObject*>* run_with = nullptr);
+                          const std::vector<PyObject*>* run_with = nullptr,
+                          PyObject* run_instead = nullptr);
+  // The joint stage is to leave this graph alone.
+  void keep_torch_level(std::string reason) {
+    result_->torch_level_only = std::move(reason);
+  }
   // The same for what is no operation but must happen in order (x.data = y): a
   // node in any case.
   Result<Ref> record_effect(PyObject* callable,
@@ -73,19 +80,45 @@ class Recorder final : public TraceSession {
   Result<Ref> record_always(PyObject* callable,
                             const std::vector<PyObject*>& args,
                             PyObject* kwnames = nullptr,
-                            const char* method = nullptr);
+                            const char* method = nullptr,
+                            const std::vector<PyObject*>* run_with = nullptr,
+                            PyObject* run_instead = nullptr);
 
-  // ---- blocks: what a gradient function does is recorded apart, as a graph
-  // whose inputs are stand-ins like `outputs`, then the tensors of the outer
-  // graph it uses. Grad mode and autocast are off meanwhile.
+  // ---- blocks: what a gradient function or the function of a torch.func
+  // transform does is recorded apart, as a graph whose inputs are new stand-ins
+  // like the tensors given, then the tensors of the outer graph it uses.
   struct Block {
     std::shared_ptr<TorchGraph> graph;
     std::vector<Ref> captured;
     bool switches_grad_mode = false;
   };
-  Result<std::vector<Ref>> begin_block(const std::vector<PyObject*>& like);
+  struct BlockInput {
+    PyObject* like;
+    int64_t without_dim = -1;    // one sample of a batch: this dim is gone
+    bool contiguous = false;     // else the strides are those of `like`
+    bool requires_grad = false;  // it has no history in any case
+  };
+  enum class BlockKind : uint8_t {
+    kBackward,   // a gradient function
+    kBranch,     // runs like the code around it
+    kLevel,      // a level of functorch that is not about gradients
+    kGradLevel,  // one that is: grad, vjp
+  };
+  // inside: the thread state the block begins with.
+  Result<std::vector<Ref>> begin_block(const std::vector<BlockInput>& inputs,
+                                       const AmbientState& inside,
+                                       BlockKind kind = BlockKind::kBackward);
   Result<Block> end_block(const std::vector<PyObject*>& outputs);
   bool in_block() const { return !blocks_.empty(); }
+  // Within a torch.func transform?
+  bool in_transform() const;
+  // What tensor.requires_grad is within one: tensors that were made there know
+  // of its own level only. Empty: outside, or a tensor from outside.
+  Result<std::optional<bool>> requires_grad_in_transform(PyObject* stand_in);
+  // Is the thread state another than the innermost block began with?
+  bool block_changed_state() const;
+  // Did an operation of the innermost block make the tensor's memory?
+  bool block_owns(const at::Tensor& tensor) const;
 
   // Input stand-ins in order.
   const std::vector<PyObject*>& inputs() const { return inputs_; }
@@ -130,8 +163,10 @@ class Recorder final : public TraceSession {
 
   struct OpenBlock {
     int id;
+    BlockKind kind;
     std::unique_ptr<TorchGraph> outer;
-    AmbientState ambient;
+    AmbientState ambient;                          // before the block
+    AmbientState inside;                           // when it began
     std::unordered_map<PyObject*, Value*> values;  // of captured tensors
     std::vector<PyObject*> captured;
     // What operations of the block made: the only memory it may write to.

@@ -9,6 +9,7 @@
 
 #include "frame_hook/frame_eval.h"
 #include "graph/block_runner.h"
+#include "graph/captured_block.h"
 #include "graph/gradient_link.h"
 #include "graph/python_tensor.h"
 #include "graph/sym_node.h"
@@ -37,7 +38,13 @@ PyObject* outside(PyObject*, PyObject*) {
   X(handle)                \
   X(same)                  \
   X(argument_count)        \
-  X(switch_autograd)
+  X(switch_autograd)       \
+  X(begin_transform)       \
+  X(end_transform)         \
+  X(call_transform)        \
+  X(call_branch)           \
+  X(owns)                  \
+  X(outside_transforms)
 
 PyMethodDef kMethods[] = {
 #define X(name) {#name, outside, METH_VARARGS, nullptr},
@@ -88,7 +95,13 @@ Result<Ref> give_up(Recorder& recorder, const Objects& args) {
 Result<Ref> begin_gradient(Recorder& recorder, const Objects& args) {
   if (recorder.in_block())
     return refuse(recorder, "a gradient function inside another one");
-  FJ_TRY(std::vector<Ref> made, recorder.begin_block(items_of(args.at(0))));
+  std::vector<Recorder::BlockInput> inputs;
+  for (PyObject* like : items_of(args.at(0)))
+    inputs.push_back({.like = like, .contiguous = true});
+  AmbientState inside = AmbientState::now();
+  inside.grad_mode = false;
+  inside.autocast.enabled.fill(false);
+  FJ_TRY(std::vector<Ref> made, recorder.begin_block(inputs, inside));
   return tuple_of(made);
 }
 
@@ -294,6 +307,110 @@ Result<Ref> switch_autograd(Recorder& recorder, const Objects& args) {
   return from_api(PyTuple_Pack(3, flag(before.grad_mode),
                                flag(before.forward_grad_mode),
                                flag(before.inference_mode)));
+}
+
+// ---- torch.func
+
+// outside_transforms(what)
+Result<Ref> outside_transforms(Recorder& recorder, const Objects& args) {
+  if (!recorder.in_transform()) return Ref::borrow(Py_None);
+  return give_up(recorder, args);
+}
+
+// begin_transform(tensors, dims, requires_grad, kind) -> what the function sees
+// of them; dims: the batch dim that it does not see, or None.
+Result<Ref> begin_transform(Recorder& recorder, const Objects& args) {
+  Objects tensors = items_of(args.at(0)), dims = items_of(args.at(1)),
+          grads = items_of(args.at(2));
+  std::vector<Recorder::BlockInput> inputs;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    if (!is_tensor_object(tensors[i]))
+      return refuse(recorder, "a transform of something that is no tensor");
+    Recorder::BlockInput input{.like = tensors[i],
+                               .requires_grad = grads.at(i) == Py_True};
+    if (dims.at(i) != Py_None) {
+      input.without_dim = PyLong_AsLongLong(dims[i]);
+      int64_t rank = unpack_tensor(tensors[i]).dim();
+      FJ_CHECK(input.without_dim >= 0 && input.without_dim < rank,
+               "a batch dim out of range");
+    }
+    at::ScalarType dtype = unpack_tensor(tensors[i]).scalar_type();
+    if (input.requires_grad && !torch::autograd::isDifferentiableType(dtype))
+      return refuse(recorder, "a gradient of integers");
+    inputs.push_back(input);
+  }
+  using Kind = Recorder::BlockKind;
+  PyObject* name = args.at(3);
+  auto is = [&](const char* row) {
+    return PyUnicode_CompareWithASCIIString(name, row) == 0;
+  };
+  AmbientState inside = AmbientState::now();
+  if (inside.inference_mode)
+    return refuse(recorder, "a transform in inference mode");
+  if (is("grad")) inside.grad_mode = true;
+  Kind kind = is("grad")   ? Kind::kGradLevel
+              : is("cond") ? Kind::kBranch
+                           : Kind::kLevel;
+  FJ_TRY(std::vector<Ref> made, recorder.begin_block(inputs, inside, kind));
+  return tuple_of(made);
+}
+
+// end_transform(outputs, repeatable) -> (block, *what it takes behind its
+// inputs)
+Result<Ref> end_transform(Recorder& recorder, const Objects& args) {
+  if (recorder.block_changed_state())
+    return refuse(recorder, "a transformed function that switches a mode");
+  FJ_TRY(Recorder::Block block, recorder.end_block(items_of(args.at(0))));
+  if (block.graph->uses_random && args.at(1) == Py_True)
+    return refuse(recorder, "random numbers in a function that runs twice");
+  std::vector<Ref> parts;
+  std::vector<Expr> symbols = symbol_inputs(*block.graph);
+  parts.push_back(make_captured_block(std::move(block.graph)));
+  for (Ref& tensor : block.captured) parts.push_back(std::move(tensor));
+  for (const Expr& symbol : symbols)
+    parts.push_back(sym_int_object(to_sym_int(symbol)));
+  return tuple_of(parts);
+}
+
+// owns(outputs): did the block make the memory of all of them?
+Result<Ref> owns(Recorder& recorder, const Objects& args) {
+  bool all = true;
+  for (PyObject* output : items_of(args.at(0)))
+    all &= recorder.block_owns(unpack_tensor(output));
+  return Ref::borrow(all ? Py_True : Py_False);
+}
+
+// call_transform(make, options, args): make(*options)(*args) as one node. What
+// `make` gives runs with the graph, on real tensors.
+Result<Ref> call_transform(Recorder& recorder, const Objects& args) {
+  Ref transform;
+  {
+    PauseHook pause;
+    transform = Ref::steal(PyObject_CallObject(args.at(0), args.at(1)));
+    if (!transform) return Result<Ref>::raised();
+  }
+  return recorder.record_always(transform.get(), items_of(args.at(2)));
+}
+
+// call_branch(make, options, args): the same where make(*options) looks at data
+// to choose between two blocks, options[0] and options[1], which give results
+// of the same metadata. args: the condition, options[2] inputs, then what the
+// first block takes besides (options[3] values), then the second.
+Result<Ref> call_branch(Recorder& recorder, const Objects& args) {
+  Objects options = items_of(args.at(1)), values = items_of(args.at(2));
+  size_t taken =
+      PyLong_AsSize_t(options.at(2)) + PyLong_AsSize_t(options.at(3));
+  FJ_CHECK(taken < values.size(), "arguments of a branch");
+  Objects of_first(values.begin() + 1, values.begin() + 1 + taken);
+  Ref branch;
+  {
+    PauseHook pause;
+    branch = Ref::steal(PyObject_CallObject(args.at(0), args.at(1)));
+    if (!branch) return Result<Ref>::raised();
+  }
+  recorder.keep_torch_level("torch.cond");
+  return recorder.record_always(branch.get(), values, nullptr, nullptr,
+                                &of_first, options.at(0));
 }
 
 using Handler = Result<Ref> (*)(Recorder&, const Objects&);

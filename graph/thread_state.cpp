@@ -9,8 +9,6 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
-#include "graph/libtorch_private.h"
-
 namespace framejit::graph {
 
 namespace {
@@ -112,7 +110,7 @@ std::string ThreadState::difference() const {
 std::string ThreadState::unsupported() const {
   using c10::DispatchKey;
   c10::DispatchKeySet included(c10::DispatchKeySet::RAW, included_keys);
-  if (function_modes)
+  if (function_modes == FunctionModes::kOther)
     return "a torch function mode (or torch.set_default_device)";
   if (function_disabled != 0) return "torch function is disabled";
   if (included.has(DispatchKey::Python) ||

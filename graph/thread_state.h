@@ -11,6 +11,8 @@
 #include <cstdint>
 #include <string>
 
+#include "graph/libtorch_private.h"
+
 namespace framejit::graph {
 
 // One row per item: X(name, type, read, text).
@@ -23,7 +25,7 @@ namespace framejit::graph {
   X(forward_grad_mode, bool, at.autograd->get_fw_grad_mode(),                  \
     "forward grad mode")                                                       \
   X(inference_mode, bool, at.autograd->get_inference_mode(), "inference mode") \
-  X(function_modes, bool, has_function_modes(*at.functions),                   \
+  X(function_modes, FunctionModes, graph::function_modes(*at.functions),       \
     "torch function modes (default device)")                                   \
   X(function_disabled, int, function_disabled_state(*at.functions),            \
     "DisableTorchFunction")                                                    \

@@ -1,6 +1,7 @@
 #include "graph/tracer.h"
 
 #include <ATen/Parallel.h>
+#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
@@ -19,6 +20,7 @@
 #include "graph/python_tensor.h"
 #include "graph/recorder.h"
 #include "graph/region_calls.h"
+#include "graph/substitutes.h"
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
 #include "graph/tensor_attributes.h"
@@ -43,6 +45,19 @@ auto guarded(const F& f) -> decltype(f()) {
     return Break{BreakReason::kInternal, error.what(), {}};
   }
 }
+
+class WithoutFunctionModes {
+ public:
+  WithoutFunctionModes() {
+    Functions::set_disabled_state(at::impl::ALL_DISABLED);
+  }
+  ~WithoutFunctionModes() { Functions::set_disabled_state(before_); }
+
+ private:
+  using Functions = at::impl::PythonTorchFunctionTLS;
+  at::impl::TorchFunctionDisabledState before_ =
+      Functions::get_disabled_state();
+};
 
 class LibTorchTracer final : public TensorTracer {
  public:
@@ -102,6 +117,7 @@ class LibTorchTracer final : public TensorTracer {
 
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<TracingScope> scope_;
+  std::optional<WithoutFunctionModes> without_modes_;
   std::shared_ptr<ThreadState> state_;
   AmbientState ambient_;  // when the capture began
   // While a capture runs torch caches no casts: they would be stand-ins.
@@ -133,6 +149,9 @@ Status LibTorchTracer::begin(GuardSet* guards) {
   // and other frames are none of the capture's business.
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
   guards->set_thread_state(state_);
+  // What a default device of "cpu" does to calls, they do without it.
+  if (state_->function_modes == FunctionModes::kDefaultDeviceCpu)
+    without_modes_.emplace();
   ambient_ = AmbientState::now();
   autocast_cache_ = ambient_.autocast.cache;
   at::autocast::set_autocast_cache_enabled(false);
@@ -140,6 +159,7 @@ Status LibTorchTracer::begin(GuardSet* guards) {
 }
 
 void LibTorchTracer::leave() {
+  without_modes_.reset();
   scope_.reset();
   recorder_.reset();
   first_code_.reset();
@@ -244,6 +264,9 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
     return Ref::borrow(known);
   }
   std::string reason = unsupported_input(tensor);
+  // Constructors would move its data.
+  if (without_modes_ && !unpack_tensor(tensor).device().is_cpu())
+    reason = "a tensor that is not on the default device";
   if (!reason.empty()) return make_break(BreakReason::kTensorSubclass, reason);
   return guarded([&]() -> Result<Ref> {
     const at::Tensor& real = unpack_tensor(tensor);
@@ -345,8 +368,14 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
     name = PyUnicode_AsUTF8(name_object.get());
     if (!name) return Result<Ref>::raised();
   }
-  if (!self || !is_tensor_object(self.get()))
-    return recorder_->record_call(callable, args, kwnames);
+  if (!self || !is_tensor_object(self.get())) {
+    PyObject* substitute = find_substitute(callable, args, kwnames);
+    if (substitute)
+      recorder_->keep_torch_level("a call that ATen cannot trace: " +
+                                  canonical_name(callable));
+    return recorder_->record_call(callable, args, kwnames, nullptr, nullptr,
+                                  substitute);
+  }
   Ref descriptor = Ref::steal(PyObject_GetAttrString(
       reinterpret_cast<PyObject*>(Py_TYPE(self.get())), name));
   if (!descriptor) return Result<Ref>::raised();
@@ -484,6 +513,16 @@ Result<Ref> LibTorchTracer::operate(PyObject* function,
 
 // ---- attributes
 
+namespace {
+
+bool is_autograd_attribute(PyObject* name) {
+  for (const char* row : {"requires_grad", "is_leaf", "grad_fn"})
+    if (PyUnicode_CompareWithASCIIString(name, row) == 0) return true;
+  return false;
+}
+
+}  // namespace
+
 Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
   FJ_CHECK(recorder_, "get_attribute outside a capture");
   return guarded([&]() -> Result<Ref> {
@@ -494,6 +533,16 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
     PauseHook pause;
     PyObject* found = _PyType_Lookup(Py_TYPE(stand_in), name);
     if (!found) return instance_attribute(stand_in, name);
+    if (is_autograd_attribute(name)) {
+      FJ_TRY(std::optional<bool> answer,
+             recorder_->requires_grad_in_transform(stand_in));
+      if (answer &&
+          PyUnicode_CompareWithASCIIString(name, "requires_grad") == 0)
+        return Ref::borrow(*answer ? Py_True : Py_False);
+      if (answer && *answer)
+        return make_break(BreakReason::kTensorInternals,
+                          "where a tensor stands in a torch.func transform");
+    }
     std::optional<AttributeAction> action = attribute_action(name);
     if (!action) return class_attribute(stand_in, name, found);
     switch (*action) {

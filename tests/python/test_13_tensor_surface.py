@@ -9,7 +9,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import framejit
-from differential import BACKENDS, check, program, two
+from differential import BACKENDS, assert_same, check, program, two
 
 
 def matrix():
@@ -933,6 +933,50 @@ def test_default_device_outside(backend):
         assert framejit.compile(f, backend=backend)(torch.ones(4, device="cpu")).is_meta
     finally:
         torch.set_default_device(None)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_default_device_of_the_cpu(backend):
+    """It changes no call: captured, and guarded against any other mode."""
+
+    def f(x):
+        made = torch.ones(3, 4) + torch.tensor(2.0) + torch.arange(4)
+        return made * x, torch.zeros_like(x), torch.get_default_device(), made.device
+
+    def empty(x):
+        return torch.empty(2), x
+
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, func, types, args=(), kwargs=None):
+            if func is torch.ones:
+                return func(*args, **(kwargs or {})) * 7
+            return func(*args, **(kwargs or {}))
+
+    compiled = framejit.compile(f, backend=backend)
+    made = framejit.compile(empty, backend=backend)
+    torch.set_default_device("cpu")
+    try:
+        check(f, matrix, backends=(backend,), graphs=1, breaks=0)
+        framejit.reset()
+        for _ in range(2):
+            x = torch.randn(3, 4)
+            assert_same(compiled(x), f(x))
+            torch.set_default_device(None)
+            assert_same(compiled(x), f(x))
+            with torch.device("meta"):
+                assert made(x)[0].is_meta
+            with Mode():
+                assert_same(compiled(x), f(x))
+            with torch.device("cpu"):
+                assert_same(compiled(x), f(x))
+                assert made(x)[0].device.type == "cpu"
+                with Mode():
+                    assert_same(compiled(x), f(x))
+            torch.set_default_device("cpu")
+    finally:
+        torch.set_default_device(None)
+    entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+    assert sum(1 for e in entries if e.operations) == 2
 
 
 @program(matrix, graphs=None, breaks=None)

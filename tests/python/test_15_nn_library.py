@@ -588,3 +588,103 @@ def test_lstm_at_many_sizes(backend):
     for n in (3, 4, 5, 6):
         x = torch.randn(n, 2, 6)
         torch.testing.assert_close(f(m, x), m(x)[0])
+
+
+RECURRENT = {
+    "lstm": lambda: nn.LSTM(6, 5),
+    "lstm-stacked": lambda: nn.LSTM(6, 5, 2, batch_first=True, bidirectional=True),
+    "lstm-proj": lambda: nn.LSTM(6, 5, proj_size=3),
+    "lstm-dropout": lambda: nn.LSTM(6, 5, 2, dropout=0.5),
+    "gru": lambda: nn.GRU(6, 5, batch_first=True),
+    "rnn": lambda: nn.RNN(6, 5, 2, nonlinearity="relu", bidirectional=True),
+    "rnn-tanh": lambda: nn.RNN(6, 5, bias=False),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", RECURRENT)
+@pytest.mark.filterwarnings("error")
+def test_recurrent_layers_at_many_sizes(backend, name):
+    """The batch and the length become symbols: two graphs for all sizes."""
+
+    def fn(m, x):
+        y, state = m(x.relu())
+        return y * y.shape[0], state
+
+    framejit.reset()
+    m = RECURRENT[name]()
+    compiled = framejit.compile(fn, backend=backend)
+    for a, b in ((3, 2), (4, 5), (7, 6), (5, 9), (2, 3)):
+        torch.manual_seed(a)
+        x = torch.randn(a, b, 6, requires_grad=True)
+        outcomes = []
+        for run in (fn, compiled):
+            torch.manual_seed(b)
+            y, state = run(m, x)
+            flat = [y, *(state if isinstance(state, tuple) else (state,))]
+            total = sum(t.pow(2).sum() for t in flat)
+            grads = torch.autograd.grad(total, [x, *m.parameters()])
+            strides = [t.stride() for t in flat]
+            outcomes.append((flat, grads, strides, torch.get_rng_state()))
+        torch.testing.assert_close(outcomes[1], outcomes[0])
+    entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+    assert [str(b) for e in entries for b in e.breaks] == []
+    assert len(entries) == 2
+
+
+@pytest.mark.parametrize("backend", ("eager", "native"))
+def test_training_a_recurrent_layer_at_many_sizes(backend):
+    def fn(m, x):
+        loss = m(x)[0].pow(2).sum()
+        return torch.autograd.grad(loss, [x, *m.parameters()])
+
+    framejit.reset()
+    m = nn.LSTM(6, 5)
+    compiled = framejit.compile(fn, backend=backend)
+    for a, b in ((3, 2), (4, 5), (7, 6)):
+        x = torch.randn(a, b, 6, requires_grad=True)
+        torch.testing.assert_close(compiled(m, x), fn(m, x))
+    entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+    assert [str(b) for e in entries for b in e.breaks] == []
+    assert len(entries) == 2
+
+
+def test_recurrent_layer_of_another_width_raises_as_eager():
+    m = nn.GRU(6, 5)
+
+    def fn(m, x, h):
+        return torch.gru(x, h, m._flat_weights, True, 1, 0.0, True, False, False)
+
+    compiled = framejit.compile(fn, backend="eager")
+    for width in (6, 6, 6, 4):
+        for n in (2, 3, 4):
+            x, h = torch.randn(n, n + 1, width), torch.randn(1, n + 1, 5)
+            if width == 6:
+                torch.testing.assert_close(compiled(m, x, h), fn(m, x, h))
+                continue
+            with pytest.raises(RuntimeError) as want:
+                fn(m, x, h)
+            with pytest.raises(RuntimeError) as got:
+                compiled(m, x, h)
+            assert str(got.value) == str(want.value)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("reduction", ("none", "mean", "sum"))
+@pytest.mark.parametrize("lengths", ("tensors", "numbers"))
+def test_ctc_loss(backend, reduction, lengths):
+    def fn(x, targets, inputs, outputs):
+        loss = F.ctc_loss(
+            x.log_softmax(2), targets, inputs, outputs, reduction=reduction
+        )
+        return loss * 2
+
+    def make():
+        x = torch.randn(12, 3, 5, requires_grad=True)
+        targets = torch.randint(1, 5, (3, 6))
+        sizes = (12, 11, 12), (3, 4, 5)
+        if lengths == "tensors":
+            return (x, targets, *(torch.tensor(s) for s in sizes))
+        return (x, targets, *sizes)
+
+    check(fn, make, graphs=1, breaks=0, backends=(backend,))

@@ -1,0 +1,95 @@
+#include "graph/substitutes.h"
+
+#include <string_view>
+#include <unordered_map>
+
+#include "frame_hook/frame_eval.h"
+#include "graph/ambient_state.h"
+#include "graph/callees.h"
+#include "graph/python_tensor.h"
+#include "graph/tensor_check.h"
+
+namespace framejit::graph {
+
+namespace {
+
+// torch.lstm(input, state, weights, has_biases, num_layers, dropout, train,
+//            bidirectional, batch_first); a packed batch has other arguments.
+constexpr size_t kRecurrentArguments = 9;
+constexpr size_t kBatchFirst = 8;
+
+bool has_symbolic_sizes(PyObject* object) {
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      if (has_symbolic_sizes(PySequence_Fast_GET_ITEM(object, i))) return true;
+    return false;
+  }
+  if (!is_tensor_object(object)) return false;
+  for (const c10::SymInt& size : unpack_tensor(object).sym_sizes())
+    if (size.is_symbolic()) return true;
+  return false;
+}
+
+bool is_symbolic_recurrence(const std::vector<PyObject*>& args) {
+  return args.size() == kRecurrentArguments &&
+         PyBool_Check(args[kBatchFirst]) && unpack_tensor(args[0]).dim() == 3 &&
+         (has_symbolic_sizes(args[0]) || has_symbolic_sizes(args[1]));
+}
+
+// torch.ctc_loss(log_probs, targets, input_lengths, target_lengths, ...)
+constexpr size_t kCtcArguments = 4;
+
+// The mean divides by a tensor that is made of the lengths.
+bool reads_lengths(const std::vector<PyObject*>& args) {
+  if (is_tensor_object(args[2]) && is_tensor_object(args[3])) return true;
+  PyObject* reduction = args.size() > 5 ? args[5] : nullptr;
+  return !reduction ||
+         (PyLong_CheckExact(reduction) && PyLong_AsLong(reduction) == 1);
+}
+
+const char* callable_name(PyObject* function) {
+  return reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
+}
+
+const std::unordered_map<PyObject*, PyObject*>& substitutes() {
+  // Never destroyed: it may outlive the interpreter.
+  static const auto* table = [] {
+    auto* made = new std::unordered_map<PyObject*, PyObject*>;
+    PauseHook pause;
+    Ref module = Ref::steal(PyImport_ImportModule("framejit._substitutes"));
+    Ref torch = Ref::steal(PyImport_ImportModule("torch"));
+    Ref layers = Ref::steal(
+        module ? PyObject_GetAttrString(module.get(), "SUBSTITUTES") : nullptr);
+    Py_ssize_t position = 0;
+    PyObject *name, *function;
+    while (layers && torch &&
+           PyDict_Next(layers.get(), &position, &name, &function)) {
+      PyObject* layer = PyObject_GetAttr(torch.get(), name);
+      if (layer) made->emplace(layer, Py_NewRef(function));
+    }
+    PyErr_Clear();
+    return made;
+  }();
+  return *table;
+}
+
+}  // namespace
+
+PyObject* find_substitute(PyObject* callable,
+                          const std::vector<PyObject*>& args,
+                          PyObject* kwnames) {
+  if (!PyCFunction_Check(callable) || args.size() < kCtcArguments ||
+      (kwnames && PyTuple_GET_SIZE(kwnames)) || !is_tensor_object(args[0]))
+    return nullptr;
+  auto found = substitutes().find(callable);
+  if (found == substitutes().end()) return nullptr;
+  // Autocast would choose another type for the results.
+  if (AmbientState::now().any_autocast()) return nullptr;
+  bool needed = std::string_view(callable_name(callable)) == "ctc_loss"
+                    ? reads_lengths(args)
+                    : is_symbolic_recurrence(args);
+  return needed ? found->second : nullptr;
+}
+
+}  // namespace framejit::graph
