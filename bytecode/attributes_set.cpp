@@ -87,11 +87,17 @@ Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
       return ok_status();
     }
   }
-  if (state.is_input(object)) {
-    return state.make_break(BreakReason::kUnsupportedWrite,
-                            attribute_text(Py_TYPE(object), name));
+  if (!state.is_input(object)) return native_set(state, object, name, value);
+  if (PyFunction_Check(object) && value && PyUnicode_CheckExact(value)) {
+    // functools.total_ordering names its functions again and again.
+    FJ_TRY(Ref known, state.get_attr(object, name));
+    if (PyUnicode_CheckExact(known.get()) &&
+        PyUnicode_Compare(known.get(), value) == 0) {
+      return ok_status();
+    }
   }
-  return native_set(state, object, name, value);
+  return state.make_break(BreakReason::kUnsupportedWrite,
+                          attribute_text(Py_TYPE(object), name));
 }
 
 Status missing(CaptureState& state, PyObject* object, PyObject* name) {

@@ -164,31 +164,51 @@ Result<Ref> model_reversed(BuiltinCall& call) {
 
 namespace {
 
-// By insertion, with the interpreter's own `<`. Every stable sort gives this
-// order, as long as the answers are those of an order.
+// list.sort() of a short list, comparison by comparison, with the interpreter's
+// own `<`: the run at the start, then the others by binary insertion.
 Result<Ref> sort_by_comparing(CaptureState& state,
                               const std::vector<Ref>& values, bool reverse) {
-  std::vector<size_t> order;
-  for (size_t turn = 0; turn < values.size(); ++turn) {
-    // reverse=True sorts the list from its end and turns the result around.
-    size_t item = reverse ? values.size() - 1 - turn : turn;
-    size_t low = 0, high = order.size();
+  constexpr size_t kLongest = 63;  // longer ones are merged
+  size_t count = values.size();
+  if (count > kLongest) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "sorts many objects by their __lt__");
+  }
+  std::vector<size_t> order(count);
+  for (size_t i = 0; i < count; ++i) {
+    // reverse=True turns the list around before and after.
+    order[i] = reverse ? count - 1 - i : i;
+  }
+  auto less = [&](size_t a, size_t b) -> Result<bool> {
+    FJ_TRY(Ref answer, state.compare(Py_LT, values[a].get(), values[b].get()));
+    return state.truth(answer.get());
+  };
+  size_t run = std::min<size_t>(count, 1);
+  if (count > 1) {
+    FJ_TRY(bool falls, less(order[1], order[0]));
+    for (run = 2; run < count; ++run) {
+      FJ_TRY(bool next, less(order[run], order[run - 1]));
+      if (next != falls) break;
+    }
+    if (falls) std::reverse(order.begin(), order.begin() + run);
+  }
+  for (; run < count; ++run) {
+    size_t item = order[run], low = 0, high = run;
     while (low < high) {
-      size_t middle = (low + high) / 2;
-      FJ_TRY(Ref answer, state.compare(Py_LT, values[item].get(),
-                                       values[order[middle]].get()));
-      FJ_TRY(bool less, state.truth(answer.get()));
-      if (less) {
+      size_t middle = low + (high - low) / 2;
+      FJ_TRY(bool before, less(item, order[middle]));
+      if (before) {
         high = middle;
       } else {
         low = middle + 1;
       }
     }
-    order.insert(order.begin() + low, item);
+    std::rotate(order.begin() + low, order.begin() + run,
+                order.begin() + run + 1);
   }
   if (reverse) std::reverse(order.begin(), order.end());
-  Ref indices = Ref::steal(PyList_New(order.size()));
-  for (size_t i = 0; indices && i < order.size(); ++i) {
+  Ref indices = Ref::steal(PyList_New(count));
+  for (size_t i = 0; indices && i < count; ++i) {
     PyObject* index = PyLong_FromSize_t(order[i]);
     if (!index) return Result<Ref>::raised();
     PyList_SET_ITEM(indices.get(), i, index);

@@ -200,6 +200,10 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
     if (is_eval || callable == library_object("builtins", "exec")) {
       return run_code(args, is_eval);
     }
+    if (args.size() == 3 && frame &&
+        callable == library_object("builtins", "compile")) {
+      return compile_text(*this, args);
+    }
   }
   if (PyCFunction_Check(callable) && args.empty() && frame) {
     const char* name =

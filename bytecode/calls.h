@@ -14,4 +14,8 @@ inline constexpr int kMaxInlineDepth = 150;
 Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
                                   int depth);
 
+// compile(text, file, mode), with the flags of the code around
+// (handlers_exec.cpp).
+Result<Ref> compile_text(Interpreter& interpreter, const Arguments& args);
+
 }  // namespace framejit::bytecode

@@ -82,7 +82,7 @@ FJ_HANDLER(LoadFromDictOrDeref) {
   if (!value) {
     FJ_TRY(value, interp.state.cell_get(frame.slots[op.arg].get()));
   }
-  if (!value) return undefined(frame.decoded->slot_name(op.arg));
+  if (!value) return op_LoadDeref(interp, frame, op);  // raises
   return replace_top(frame, 1, std::move(value));
 }
 

@@ -92,6 +92,21 @@ Result<Ref> Interpreter::run_code(const Arguments& args, bool is_eval) {
   return Ref::borrow(Py_None);
 }
 
+// compile(text, file, mode) with the flags of the code around.
+Result<Ref> compile_text(Interpreter& interpreter, const Arguments& args) {
+  for (PyObject* arg : args) {
+    if (!PyUnicode_CheckExact(arg)) {
+      return interpreter.make_break(BreakReason::kUnknownCallee, "compile");
+    }
+  }
+  PyObject* compile = library_object("builtins", "compile");
+  if (!compile) return Result<Ref>::raised();
+  PauseHook pause;
+  return from_api(PyObject_CallFunction(
+      compile, "OOOiO", args[0], args[1], args[2],
+      interpreter.frame->code_object()->co_flags & PyCF_MASK, Py_True));
+}
+
 // The frame `depth` callers up.
 Result<Ref> model_getframe(BuiltinCall& call) {
   CaptureState& state = call.state;

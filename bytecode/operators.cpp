@@ -292,6 +292,12 @@ Result<Ref> CaptureState::unary(int op, PyObject* a) {
     return Ref::borrow(value ? Py_False : Py_True);
   }
   const Row& row = kRows[op == kPositive ? 0 : op == kNegative ? 1 : 2];
+#if PY_VERSION_HEX >= 0x030C0000
+  if (op == kInvert && PyBool_Check(a)) {
+    // Warns that it is deprecated, at the program's own line.
+    return make_break(BreakReason::kSideEffectCallee, "~ of a bool");
+  }
+#endif
   if (is_foreign(*this, a)) {
     PyObject* function = library_object("operator", row.name);
     return tracer.operate(function, {a});

@@ -279,3 +279,19 @@ def leaf() -> tuple[torch.Tensor]:
 def two() -> tuple[torch.Tensor, torch.Tensor]:
     """Two matrices of one size, the first requires grad."""
     return torch.randn(3, 4, requires_grad=True), torch.randn(3, 4)
+
+
+def positive() -> tuple[torch.Tensor]:
+    """A vector of numbers above zero."""
+    return (torch.rand(4) + 0.5,)
+
+
+@framejit.disable
+def opaque(value: Any = None) -> Any:
+    """Stands for what capture cannot look into."""
+    return value
+
+
+@framejit.disable
+def raising(error: BaseException) -> Any:
+    raise error

@@ -6,22 +6,7 @@ PYTEST_DONT_REWRITE: asserts are programs under test here.
 import torch
 
 import framejit
-from differential import leaf, one, program
-
-
-@framejit.disable
-def opaque(value=None):
-    """Stands for what capture cannot look into."""
-    return value
-
-
-@framejit.disable
-def raising(error):
-    raise error
-
-
-def positive():
-    return (torch.rand(4) + 0.5,)
+from differential import leaf, one, opaque, positive, program, raising
 
 
 def either():

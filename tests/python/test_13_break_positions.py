@@ -9,24 +9,7 @@ import itertools
 
 import torch
 
-import framejit
-from differential import leaf, program
-
-
-@framejit.disable
-def opaque(value=None):
-    """Stands for what capture cannot look into."""
-    return value
-
-
-@framejit.disable
-def raising(error):
-    raise error
-
-
-def positive():
-    return (torch.rand(4) + 0.5,)
-
+from differential import leaf, opaque, positive, program, raising
 
 # ---- loops: one graph per piece, and no break at the loop's head
 
