@@ -54,11 +54,8 @@ void pop_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
 
 // The lowest address of this thread's native stack.
 uintptr_t stack_limit(bool* is_small) {
-  static thread_local uintptr_t limit = 0;
-  static thread_local bool small_stack = false;
-  *is_small = small_stack;
-  if (limit != 0) return limit;
-  limit = 1;
+  uintptr_t limit = 1;
+  bool small_stack = false;
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
     void* lowest = nullptr;
@@ -162,11 +159,10 @@ bool is_traced(PyThreadState* thread) {
 #endif
 }
 
-bool native_stack_low(size_t bytes) {
-  uintptr_t here = reinterpret_cast<uintptr_t>(__builtin_frame_address(0));
+uintptr_t native_stack_floor(size_t bytes) {
   bool is_small = false;
   uintptr_t limit = stack_limit(&is_small);
-  return here - limit < (is_small ? bytes / 4 : bytes);
+  return limit + (is_small ? bytes / 4 : bytes);
 }
 
 Py_ssize_t request_code_extra_index(freefunc free) {

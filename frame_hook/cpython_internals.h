@@ -37,8 +37,9 @@ void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame);
 // sys.settrace, sys.setprofile or sys.monitoring watch this thread.
 bool is_traced(PyThreadState* thread);
 
-// Less than `bytes` of native stack are left on this thread.
-bool native_stack_low(size_t bytes = 256 * 1024);
+// The address below which less than `bytes` of this thread's native stack are
+// left (of a small stack: a quarter of that).
+uintptr_t native_stack_floor(size_t bytes = 256 * 1024);
 
 // ---- extra data of code objects
 Py_ssize_t request_code_extra_index(freefunc free);

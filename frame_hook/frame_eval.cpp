@@ -33,6 +33,7 @@ struct ThreadState {
   int paused = 0;                            // PauseHook
   int installs = 0;                          // this thread's share of installs
   _PyInterpreterFrame* passed_on = nullptr;  // to the hook beneath ours
+  uintptr_t stack_floor = 0;                 // 0: not asked for yet
 };
 
 constinit thread_local ThreadState thread_state;
@@ -95,8 +96,9 @@ void uninstall() {
   if (--installs == 0) remove_hook();
 }
 
-PyObject* run_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
-                    int throwflag) {
+[[gnu::always_inline]] inline PyObject* run_frame(PyThreadState* thread,
+                                                  _PyInterpreterFrame* frame,
+                                                  int throwflag) {
   internals::EvalFrame eval = previous_eval;
   if (eval == internals::default_eval_frame()) {
     return internals::evaluate(eval, thread, frame, throwflag);
@@ -130,6 +132,13 @@ PyObject* run_with_low_stack(PyThreadState* thread, _PyInterpreterFrame* frame,
   PyObject* result = run_frame(thread, frame, throwflag);
   if (installs > 0) set_hook(true);
   return result;
+}
+
+[[gnu::always_inline]] inline bool native_stack_low(ThreadState& state) {
+  if (state.stack_floor == 0) [[unlikely]]
+    state.stack_floor = internals::native_stack_floor();
+  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) <
+         state.stack_floor;
 }
 
 bool dispatches(const ThreadState& state) {
@@ -170,18 +179,18 @@ PyObject* run_suspended(PyThreadState* thread, _PyInterpreterFrame* frame,
 
 // The common case of whole-script mode: nothing of ours is under way on this
 // thread, and the code is known to be none of our business.
-bool passes_at_once(const ThreadState& state, _PyInterpreterFrame* frame) {
+bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   return script_options && !state.options && !state.capture &&
          !state.owned_call && !state.skipped_function && !state.passed_on &&
-         !internals::native_stack_low() &&
+         !native_stack_low(state) &&
          script_skips(
              reinterpret_cast<PyObject*>(internals::frame_code(frame)));
 }
 
-PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
-                     int throwflag) {
+[[gnu::noinline]] PyObject* look_at_frame(PyThreadState* thread,
+                                          _PyInterpreterFrame* frame,
+                                          int throwflag) {
   ThreadState& state = thread_state;
-  if (passes_at_once(state, frame)) return run_frame(thread, frame, throwflag);
   if (state.passed_on == frame) [[unlikely]] {
     return internals::default_eval_frame()(thread, frame, throwflag);
   }
@@ -204,7 +213,7 @@ PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
   if (!dispatches(state) || state.suspended || all_original) {
     return run_frame(thread, frame, throwflag);
   }
-  if (internals::native_stack_low()) [[unlikely]] {
+  if (native_stack_low(state)) [[unlikely]] {
     if (!state.capture) return run_with_low_stack(thread, frame, throwflag);
     PyErr_SetString(PyExc_RecursionError,
                     "native stack exhausted during a capture");
@@ -236,6 +245,15 @@ PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
   }
   internals::discard_frame(thread, frame);
   return result;
+}
+
+// Small, so that a frame we pass on costs CPython's own evaluation and little
+// else: no registers to save, and a tail call.
+PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
+                     int throwflag) {
+  if (passes_at_once(thread_state, frame))
+    return run_frame(thread, frame, throwflag);
+  return look_at_frame(thread, frame, throwflag);
 }
 
 }  // namespace
