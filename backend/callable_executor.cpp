@@ -39,16 +39,17 @@ std::string take_error_text() {
 class StateScope {
  public:
   explicit StateScope(const graph::TorchGraph& graph)
-      : ambient_(c10::AutogradState::get_tls_state()) {
+      : place_(&c10::AutogradState::get_tls_state()), ambient_(*place_) {
     if (graph.writes_state) written_ = graph::AmbientState::now();
   }
   ~StateScope() { restore(); }
   void restore(bool keep_casts = false) const {
-    c10::AutogradState::set_tls_state(ambient_);
+    *place_ = ambient_;
     if (written_) written_->restore(keep_casts);
   }
 
  private:
+  c10::AutogradState* place_;  // of this thread
   c10::AutogradState ambient_;
   std::optional<graph::AmbientState> written_;
 };
@@ -130,6 +131,9 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
 
 PyObject* CallableExecutor::callable_for(const Key& symbols,
                                          c10::ArrayRef<PyObject*> inputs) {
+  // Without symbols there is but one.
+  if (symbols.empty() && !variants_.empty())
+    return variants_.begin()->second.get();
   auto found = variants_.find(symbols);
   if (found != variants_.end()) return found->second.get();
   // A program with ever new sizes must not fill the memory.

@@ -179,8 +179,15 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
   } else {
     *result = finish_entry(entry, objects, symbols, outputs, function);
   }
-  ErrorGuard error;
-  for (uint32_t i = 0; i < entry->num_outputs; ++i) Py_XDECREF(outputs[i]);
+  auto release = [&] {
+    for (uint32_t i = 0; i < entry->num_outputs; ++i) Py_XDECREF(outputs[i]);
+  };
+  if (*result) {
+    release();  // no exception that finalizers could lose
+  } else {
+    ErrorGuard error;
+    release();
+  }
   return DispatchOutcome::kResult;
 }
 

@@ -448,3 +448,14 @@ def test_dying_objects_while_their_entry_runs():
         x = torch.ones(2)
         assert compiled(x, holder).tolist() == [3, 3]
         holder.append(type("C", (), {"scale": lambda self: 2.0})())
+
+
+def test_a_second_entry_adds_one_predicate_of_its_own():
+    compiled = framejit.compile(lambda x: x * 2, dynamic=False)
+    inputs = [torch.ones(3), torch.ones(3, 2)]
+    for x in inputs * 50:
+        assert torch.equal(compiled(x), x * 2)
+    assert compiles() == 2
+    entries = framejit.inspect(compiled)
+    assert [entry.predicates for entry in entries] == [1, 1]
+    assert sum(entry.hits for entry in entries) == 100
