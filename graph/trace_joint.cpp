@@ -456,7 +456,25 @@ class Replay {
     joint_.num_user_outputs = output_args_.size();
     for (size_t i = 0; i < tensors_.size(); ++i) choose_base(i);
     for (size_t i = 0; i < tensors_.size(); ++i) describe_view(i);
+    for (size_t i = 0; i < tensors_.size(); ++i) {
+      bool computed = joint_.outputs[i].alias == OutputInfo::Alias::kNone;
+      if (computed && tensors_[i].defined() && refuses_writes(tensors_[i]))
+        return torch_level_only("an output is a view that refuses writes");
+    }
     return ok_status();
+  }
+
+  // One of several views (unbind), or one made without grad mode: autograd
+  // refuses to write to it, which it would not if the output were computed.
+  static bool refuses_writes(const at::Tensor& output) {
+    namespace autograd = torch::autograd;
+    auto* meta = autograd::impl::get_view_autograd_meta(output);
+    if (!meta || !meta->has_bw_view()) return false;
+    auto how = meta->get_creation_meta();
+    if (how == autograd::CreationMeta::DEFAULT) return false;
+    return how != autograd::CreationMeta::NO_GRAD_MODE ||
+           (c10::GradMode::is_enabled() &&
+            meta->get_backward_view().base_.requires_grad());
   }
 
   // Of outputs that share memory, the first that holds all elements of the

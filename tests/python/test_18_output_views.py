@@ -163,3 +163,24 @@ def test_views_at_many_sizes(backend):
         b = torch.autograd.grad(sum(t.sin().sum() for t in want), x)
         torch.testing.assert_close(a, b)
     assert len(framejit.inspect(g)) <= 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("how", ("unbind", "chunk", "no_grad"))
+def test_view_that_refuses_writes(backend, how):
+    """Also where it holds all elements of a tensor that is not returned."""
+
+    def fn(x):
+        y = x * 2
+        if how == "unbind":
+            return y.unbind(0)[0]
+        if how == "chunk":
+            return y.chunk(1)[0]
+        with torch.no_grad():
+            return y.view(-1)
+
+    compiled = framejit.compile(fn, backend=backend)
+    for run in (fn, compiled, compiled):
+        x = torch.randn(1, 3, requires_grad=True)
+        with pytest.raises(RuntimeError, match="is being modified inplace"):
+            run(x).mul_(2)
