@@ -1,5 +1,6 @@
 // Guards about one object in native code.
 #include <cstring>
+#include <string>
 
 #include "guards/emit_helpers.h"
 #include "guards/emitter.h"
@@ -9,6 +10,7 @@ namespace framejit {
 using namespace asmjit;
 
 void Emitter::emit_guard(const Source* source, const Guard& guard) {
+  if (guard.source != source) return emit_function_name(source, guard);
   PyObject* now = value(source);
   Node& n = node(source);
   if (guard.kind != GuardKind::kTensor)
@@ -66,6 +68,39 @@ void Emitter::emit_call_guard(const Source* source, const Guard& guard) {
   call(reinterpret_cast<const void*>(predicate_holds));
   check_result();
   restore_arguments();
+}
+
+// The text is compared, not its address: a method table may have been freed,
+// and another one made in its place.
+void Emitter::emit_function_name(const Source* function, const Guard& guard) {
+  FJ_CHECK(holds_for(guard, value(guard.source)), "the guard does not hold");
+  const auto* now = reinterpret_cast<PyCFunctionObject*>(value(function));
+  const std::string name(now->m_ml->ml_name,
+                         std::strlen(now->m_ml->ml_name) + 1);
+  check_type(function, &PyCFunction_Type);
+  a_.mov(x86::r8, field(function, offsetof(PyCFunctionObject, m_ml)));
+  a_.mov(x86::r8, x86::qword_ptr(x86::r8, offsetof(PyMethodDef, ml_name)));
+  int at = 0, left = static_cast<int>(name.size());
+  auto take = [&](auto number) {
+    std::memcpy(&number, name.data() + at, sizeof number);
+    at += static_cast<int>(sizeof number);
+    left -= static_cast<int>(sizeof number);
+    return number;
+  };
+  while (left >= 8) {
+    x86::Mem text = x86::qword_ptr(x86::r8, at);
+    fail_unless_equal(text, take(uint64_t{}));
+  }
+  if (left >= 4) {
+    x86::Mem text = x86::dword_ptr(x86::r8, at);
+    a_.cmp(text, take(uint32_t{}));
+    fail_when(x86::CondCode::kNE);
+  }
+  while (left > 0) {
+    x86::Mem text = x86::byte_ptr(x86::r8, at);
+    a_.cmp(text, take(uint8_t{}));
+    fail_when(x86::CondCode::kNE);
+  }
 }
 
 void Emitter::emit_equals(const Source* source, const Guard& guard) {

@@ -154,6 +154,15 @@ bool Emitter::rereads(GuardKind kind) {
          kind == GuardKind::kNoTensorAttrs;
 }
 
+bool Emitter::is_function_name(const Source* source) {
+  if (source->kind != SourceKind::kGetSet || node(source->base).temporary)
+    return false;
+  PyObject* function = value(source->base);
+  return function && PyCFunction_CheckExact(function) &&
+         PyUnicode_CheckExact(source->key.get()) &&
+         PyUnicode_CompareWithASCIIString(source->key.get(), "__name__") == 0;
+}
+
 void Emitter::plan() {
   auto share = [&](const Source* source) {
     need(source);
@@ -180,6 +189,10 @@ void Emitter::plan() {
       continue;
     }
     need(guard.source);
+    if (guard.kind == GuardKind::kEquals && is_function_name(guard.source)) {
+      node(guard.source->base).guards.push_back(index);
+      continue;
+    }
     bool from_roots =
         node(guard.source).temporary || is_int_source(guard.source->kind);
     if (guard.kind == GuardKind::kTensor && !from_roots)

@@ -132,6 +132,9 @@ class Emitter {
   // ---- emit_guards.cpp
   void emit_guard(const Source* source, const Guard& guard);
   void emit_equals(const Source* source, const Guard& guard);
+  // The __name__ of a built-in function: torch's modules ask for one a call.
+  bool is_function_name(const Source* source);
+  void emit_function_name(const Source* function, const Guard& guard);
   void emit_key_guard(const Source* source, const Guard& guard);
   void emit_no_instance_attr(const Source* source, const Guard& guard);
   void emit_dict_keys(const Source* source, const Guard& guard);

@@ -112,6 +112,34 @@ TEST_F(ArmedGuardsTest, AStoreToTheClassEveryCallEndsInLookups) {
   EXPECT_TRUE(check(armed, "Layer.__init__ = init"));
 }
 
+// Built-in functions are told apart by their names, natively.
+TEST_F(ArmedGuardsTest, NamesOfBuiltinFunctions) {
+  for (const char* name : {"len", "id", "isinstance", "__build_class__"}) {
+    SCOPED_TRACE(name);
+    python.run(std::string("import builtins\nargs = [builtins.") + name + "]");
+    auto set = std::make_unique<GuardSet>();
+    SourceArena& sources = set->sources();
+    Ref key = Ref::steal(PyUnicode_InternFromString("__name__"));
+    Ref expected = Ref::steal(PyUnicode_FromString(name));
+    set->add(GuardKind::kTypeIs, sources.arg(0),
+             reinterpret_cast<PyObject*>(&PyCFunction_Type));
+    set->add(GuardKind::kEquals,
+             sources.make(SourceKind::kGetSet, sources.arg(0), key.get()),
+             expected.get());
+    ArmedGuards armed(std::move(set));
+    Call call(python);
+    ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
+    EXPECT_TRUE(check(armed, "pass"));
+    for (const char* other :
+         {"le = builtins.abs", "le = [].append", "le = builtins.iter",
+          "le = builtins.issubclass", "le = builtins.int", "le = 3"}) {
+      EXPECT_FALSE(check(armed, std::string(other) + "\nargs = [le]"));
+    }
+    EXPECT_TRUE(check(armed, std::string("args = [builtins.") + name + "]"));
+    EXPECT_EQ(armed.num_rearmed(), 0u);
+  }
+}
+
 TEST_F(ArmedGuardsTest, ManyLayoutsEndInLookups) {
   ArmedGuards armed(layer_guards());
   Call call(python);
