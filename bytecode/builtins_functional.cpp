@@ -254,7 +254,11 @@ bool is_cache_key(CaptureState& state, PyObject* arg, bool* symbolic) {
     }
     return true;
   }
-  return is_cached_result(state, arg) && is_identity_key(state, arg);
+  // What another cached function returned: made here, or read from its cache.
+  const Source* source = state.source_of(arg);
+  bool read = source && source->kind == SourceKind::kDictItem &&
+              source->base->kind == SourceKind::kConst;
+  return (read || is_cached_result(state, arg)) && is_identity_key(state, arg);
 }
 
 // What the cache holds is read from it (read_cached_result). A result that it
