@@ -107,16 +107,13 @@ void Graph::set_id(Value* value, int id) {
 Value* Graph::add_input(std::string name, TensorMeta meta) {
   auto node = std::make_unique<Node>();
   node->op = Opcode::kPlaceholder;
-  // Placeholders stay together at the front.
+  // Placeholders stay together at the front: the place is behind a known one.
   Node* before = nullptr;
   auto& nodes = block_.nodes;
   if (!nodes.empty() && nodes.back()->op != Opcode::kPlaceholder) {
-    for (auto& candidate : nodes) {
-      if (candidate->op != Opcode::kPlaceholder) {
-        before = candidate.get();
-        break;
-      }
-    }
+    auto at = inputs.empty() ? nodes.begin() : inputs.back()->node->position;
+    while ((*at)->op == Opcode::kPlaceholder) ++at;
+    before = at->get();
   }
   Node* placed =
       before ? insert_before(before, std::move(node)) : append(std::move(node));

@@ -103,11 +103,20 @@ int GuardSet::add_symbol(const Source* source, int64_t hint) {
 }
 
 void GuardSet::add_tensor(const Source* source, TensorSpec spec) {
-  for (const Guard& guard : guards_) {
-    if (guard.kind == GuardKind::kTensor && guard.source == source &&
-        same_spec(specs_[guard.number], spec))
+  // Found by its source alone, whatever its number is.
+  Guard any;
+  any.kind = GuardKind::kTensor;
+  any.source = source;
+  any.number = -1;
+  size_t hash = guard_hash(any);
+  auto [first, last] = seen_.equal_range(hash);
+  for (; first != last; ++first) {
+    const Guard& known = guards_[first->second];
+    if (known.kind == GuardKind::kTensor && known.source == source &&
+        same_spec(specs_[known.number], spec))
       return;
   }
+  seen_.emplace(hash, guards_.size());
   Guard guard;
   guard.kind = GuardKind::kTensor;
   guard.source = source;
