@@ -461,6 +461,16 @@ Result<Ref> Interpreter::call_marked_function(PyObject* function,
                                               PyObject* kwnames) {
   PyObject* marks = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
   if (!marks || PyDict_GET_SIZE(marks) == 0) return Ref();
+  // Using torch.compile marks parts of torch's optimizers, for it has a way of
+  // its own to compile them: here they are code like any other.
+  if (callable_name(function).starts_with("torch.optim.") &&
+      PyDict_Contains(marks, names()._torchdynamo_disable) == 1) {
+    PyObject* original = PyDict_GetItemString(marks, "__wrapped__");
+    if (original && PyFunction_Check(original)) {
+      state.pin(function);
+      return call_function(original, args, kwnames);
+    }
+  }
   if (PyDict_Contains(marks, names()._framejit_disable) == 1 ||
       PyDict_Contains(marks, names()._torchdynamo_disable) == 1) {
     return make_break(BreakReason::kDisabledCallee, callable_name(function));

@@ -799,3 +799,9 @@ def test_step_under_autocast(backend):
 
     make = with_optimizer(lambda p: torch.optim.SGD(p, lr=0.01))
     run_both(fn, make, backend)
+
+
+def test_step_after_torch_compile_was_used():
+    """It marks functions of the optimizers as none to be compiled."""
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    run_steps(optim("Adam"), "eager")
