@@ -17,7 +17,7 @@ BREAKS: dict[str, set[str]] = {
     "context_managers": {"FJ407"},  # writes to a class
     "ctc": {"FJ102"},  # reads the lengths
     "signature_filter": {"FJ204"},
-    "stochastic_depth": {"FJ201"},  # Python's random numbers
+    "stochastic_depth": {"FJ306"},  # Python's random numbers
     "transformer_module": {"FJ101"},  # compares masks by value
 }
 
