@@ -556,7 +556,6 @@ def f(how):
 
 # ==== parenthesised with and manager that returns a tensor
 # args: (fake.tensor([1], [3.]),)
-# expect: FJ407 FJ407 FJ407 FJ407 FJ407 FJ407
 log = []
 class Scope:
     depth = 0

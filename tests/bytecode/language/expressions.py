@@ -380,7 +380,6 @@ def f(t):
 
 # ==== augmented assignment reads its target once
 # args: ({"k": 1},)
-# expect: FJ407
 log = []
 def t(v):
     log.append(v)

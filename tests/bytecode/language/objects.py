@@ -246,7 +246,6 @@ def f(n):
 
 # ==== class statement with bases, keywords and a closure
 # args: (2,)
-# expect: FJ407
 class Base:
     def __init_subclass__(cls, tag=None, **kw):
         cls.tag = tag
@@ -384,7 +383,6 @@ def f(a):
 
 # ==== rich comparison and hashing
 # args: ()
-# expect: FJ204
 class K:
     def __init__(self, n):
         self.n = n
@@ -500,7 +498,6 @@ def f(x):
 
 # ==== properties, class attributes and instance dicts
 # args: (3,)
-# expect: FJ407
 class P:
     count = 0
     def __init__(self, n):
@@ -550,7 +547,6 @@ def f(n):
 
 # ==== static data of a class used as a namespace
 # args: (fake.tensor([1], [1.]),)
-# expect: FJ407
 class Config:
     scale = 2.0
     names = ["a", "b"]
