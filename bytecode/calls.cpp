@@ -87,22 +87,24 @@ bool reaches_fresh_object(CaptureState& state, PyObject* object, int depth) {
   return true;
 }
 
-// A gradient function runs when the backward does. What it writes meanwhile
-// would be written too early.
+// A gradient function runs when the backward does: what it writes meanwhile
+// would be written too early. The function of a checkpoint runs a second time
+// then.
 Result<Ref> call_without_effects(Interpreter& interpreter,
-                                 const Arguments& args) {
+                                 const Arguments& args, PyObject* kwnames) {
   if (reaches_fresh_object(interpreter.state, args.at(0), 0)) {
     return interpreter.make_break(
         BreakReason::kSideEffectCallee,
-        "a gradient function that may change objects made in the function");
+        "a function run by the backward that may change objects made in this "
+        "one");
   }
   size_t writes = interpreter.state.writes().size();
   Arguments rest(args.begin() + 1, args.end());
-  FJ_TRY(Ref result, interpreter.call(args.at(0), std::move(rest)));
+  FJ_TRY(Ref result, interpreter.call(args.at(0), std::move(rest), kwnames));
   if (interpreter.state.writes().size() == writes) return result;
   return interpreter.make_break(
       BreakReason::kSideEffectCallee,
-      "a gradient function that writes to objects outside it");
+      "a function run by the backward that writes to objects outside it");
 }
 
 // torch.compiler.assume_constant_result: the author of the function promises
@@ -491,7 +493,7 @@ Result<Ref> Interpreter::call_marked_function(PyObject* function,
     return call_constant_function(*this, function, args, kwnames);
   }
   if (PyDict_GetItemString(marks, "_framejit_without_effects")) {
-    return call_without_effects(*this, args);
+    return call_without_effects(*this, args, kwnames);
   }
   PyErr_Clear();
   return Ref();

@@ -12,6 +12,7 @@ break at the program's own call.
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -26,8 +27,8 @@ from framejit import _C, _transforms
 _steps: Any = getattr(_C, "_regions")  # noqa: B009
 
 
-def _without_effects(function: Callable[..., Any], *args: Any) -> Any:
-    return function(*args)
+def _without_effects(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return function(*args, **kwargs)
 
 
 _without_effects._framejit_without_effects = True  # type: ignore[attr-defined]
@@ -306,13 +307,26 @@ def checkpoint(
     early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """The results are those of the function; so are the gradients."""
+    """The results are those of the function; so are the gradients.
+
+    Eager runs the function again in the backward, effects and all.
+    """
     preserve = kwargs.pop("preserve_rng_state", True)
     if use_reentrant is not False or context_fn is not noop_context_fn:
         _steps.give_up("checkpoint with use_reentrant or a context")
     if debug or not preserve:
         _steps.give_up("an option of checkpoint")
-    return function(*args, **kwargs)
+    if not torch.is_grad_enabled():
+        return function(*args, **kwargs)
+    if type(function) is partial:
+        kwargs = {**function.keywords, **kwargs}
+        args = function.args + args
+        function = function.func
+    _steps.begin_repeated()
+    try:
+        return _without_effects(function, *args, **kwargs)
+    finally:
+        _steps.end_repeated()
 
 
 # ---- torch.func

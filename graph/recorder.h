@@ -110,6 +110,10 @@ class Recorder final : public TraceSession {
                                        BlockKind kind = BlockKind::kBackward);
   Result<Block> end_block(const std::vector<PyObject*>& outputs);
   bool in_block() const { return !blocks_.empty(); }
+  // Code that the backward runs again, as a checkpoint's: until the end of it,
+  // a write to a tensor it did not make is a break.
+  void begin_repeated() { repeated_.emplace_back(); }
+  void end_repeated() { repeated_.pop_back(); }
   // Within a torch.func transform?
   bool in_transform() const;
   // What tensor.requires_grad is within one: tensors that were made there know
@@ -161,6 +165,7 @@ class Recorder final : public TraceSession {
   void add_symbol_inputs();
   Status guard_storage();
 
+  using Storages = std::unordered_set<const void*>;
   struct OpenBlock {
     int id;
     BlockKind kind;
@@ -170,13 +175,14 @@ class Recorder final : public TraceSession {
     std::unordered_map<PyObject*, Value*> values;  // of captured tensors
     std::vector<PyObject*> captured;
     // What operations of the block made: the only memory it may write to.
-    std::unordered_set<const void*> own_storages;
+    Storages own_storages;
   };
 
   std::unique_ptr<TorchGraph> result_;  // of the innermost block
   bool inference_mode_;                 // when the capture began
   std::vector<OpenBlock> blocks_;
   int last_block_ = 0;
+  std::vector<Storages> repeated_;  // what was made since each beginning
   std::unordered_map<PyObject*, Entry> entries_;
   std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
   std::vector<Ref> kept_;

@@ -518,7 +518,10 @@ TEST_F(TracerTest, ThreadStateIsGuarded) {
 TEST_F(TracerTest, UnsupportedStatesRefuseToBegin) {
   tracer_->abandon();
   for (const char* pair :
-       {"torch.set_default_device('cpu')|torch.set_default_device(None)",
+       {"torch.set_default_device('meta')|torch.set_default_device(None)",
+        "from torch.overrides import TorchFunctionMode\n"
+        "class F(TorchFunctionMode):\n  pass\n"
+        "mode = F(); mode.__enter__()|mode.__exit__(None, None, None)",
         "from torch.utils._python_dispatch import TorchDispatchMode\n"
         "class M(TorchDispatchMode):\n  pass\n"
         "mode = M(); mode.__enter__()|mode.__exit__(None, None, None)"}) {

@@ -1,12 +1,14 @@
 """Gradients a program defines itself: autograd.Function, hooks, checkpoint."""
 
+import functools
+
 import pytest
 import torch
 from torch.autograd.function import once_differentiable
 from torch.utils.checkpoint import checkpoint
 
 import framejit
-from differential import BACKENDS, check, program
+from differential import BACKENDS, assert_same, check, program
 
 
 def leaves(count=1, grad=True):
@@ -505,6 +507,77 @@ def test_checkpoint_reentrant(x, w):
 @program(lambda: (Layer(), torch.randn(3, 4, requires_grad=True)))
 def test_checkpoint_of_a_module(layer, x):
     return checkpoint(layer, x, use_reentrant=False) + x
+
+
+class Normed(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = torch.nn.BatchNorm1d(4)
+        self.calls = 0
+
+    def forward(self, x):
+        return self.norm(x)
+
+
+class Counting(Normed):
+    def forward(self, x):
+        self.calls += 1
+        return x.sin()
+
+
+def normed_case(kind, train=True):
+    return lambda: (kind().train(train), torch.randn(3, 4, requires_grad=True))
+
+
+def run_checkpointed(module, x):
+    return checkpoint(module, x, use_reentrant=False) * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("kind", [Normed, Counting])
+def test_checkpoint_runs_effects_again(kind, backend):
+    """As eager does: once in the forward, once in the backward."""
+    for train in (True, False):
+        states = []
+        for compiled in (False, True):
+            torch.manual_seed(0)
+            module, x = normed_case(kind, train)()
+            fn = run_checkpointed
+            if compiled:
+                fn = framejit.compile(fn, backend=backend)
+            y = fn(module, x)
+            before = int(module.norm.num_batches_tracked), module.calls
+            y.sum().backward()
+            after = int(module.norm.num_batches_tracked), module.calls
+            states.append((before, after, y.detach(), x.grad, module.state_dict()))
+        assert_same(states[0], states[1], "state", exact=backend == "eager")
+
+
+@program(normed_case(Normed, train=False))
+def test_checkpoint_without_effects(module, x):
+    return checkpoint(module, x, use_reentrant=False) * 2
+
+
+@program(normed_case(Normed))
+def test_checkpoint_without_gradients(module, x):
+    with torch.no_grad():
+        return checkpoint(module, x, use_reentrant=False) * 2
+
+
+@program(leaves(2))
+def test_checkpoint_of_a_partial(x, w):
+    fn = functools.partial(block, w=w)
+    return checkpoint(fn, x, use_reentrant=False)
+
+
+@program(leaves(2))
+def test_checkpoint_writes_to_its_own(x, w):
+    def own(a):
+        y = a.sin()
+        y.mul_(2)
+        return torch.nn.functional.relu(y * w, inplace=True)
+
+    return checkpoint(own, x, use_reentrant=False)
 
 
 # ---- under autocast
