@@ -29,29 +29,58 @@ std::string text_attribute(PyObject* object, const char* name) {
   return text ? text : "";
 }
 
+// The value of a free variable of the function.
+PyObject* free_variable(PyFunctionObject* function, const char* name) {
+  auto* code = reinterpret_cast<PyCodeObject*>(function->func_code);
+  Ref names = Ref::steal(PyCode_GetFreevars(code));
+  if (!names || !function->func_closure) {
+    PyErr_Clear();
+    return nullptr;
+  }
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(names.get(), i);
+    if (PyUnicode_CompareWithASCIIString(item, name) == 0)
+      return PyCell_GET(PyTuple_GET_ITEM(function->func_closure, i));
+  }
+  return nullptr;
+}
+
 // Wrappers of libraries that run the function they wrap: torch marks functions
-// that its own compiler is to leave alone (Optimizer.zero_grad and others), and
-// a dataclass's __repr__ looks whether it is running already, which here ends
-// as a break for too deep a recursion.
+// that its own compiler is to leave alone (Optimizer.zero_grad and others) and,
+// once that compiler has run, notes which modules were made since; a
+// dataclass's __repr__ looks whether it is running already, which here ends as
+// a break for too deep a recursion.
 PyObject* behind_wrapper(PyObject* function) {
+  // Where the wrapped function is: a free variable, or else __wrapped__.
+  struct Wrapper {
+    const char* name;
+    const char* module;
+    const char* variable;
+  };
+  static constexpr Wrapper kWrappers[] = {
+      {"_disable_dynamo.<locals>.inner", "torch._compile", nullptr},
+      {"_recursive_repr.<locals>.wrapper", "dataclasses", nullptr},
+      {"install_generation_tagging_init.<locals>.patched_init",
+       "torch._dynamo.mutation_guard", "init"},
+      {"install_generation_tagging_init.<locals>.patched_setstate",
+       "torch._dynamo.mutation_guard", "setstate"}};
   auto* object = reinterpret_cast<PyFunctionObject*>(function);
   auto* code = reinterpret_cast<PyCodeObject*>(object->func_code);
-  static constexpr const char* kWrappers[][2] = {
-      {"_disable_dynamo.<locals>.inner", "torch._compile"},
-      {"_recursive_repr.<locals>.wrapper", "dataclasses"}};
-  if (!object->func_dict) return nullptr;
-  bool known = false;
-  for (const auto& [name, module] : kWrappers) {
-    if (PyUnicode_CompareWithASCIIString(code->co_qualname, name) != 0) {
+  for (const auto& [name, module, variable] : kWrappers) {
+    if (PyUnicode_CompareWithASCIIString(code->co_qualname, name) != 0)
       continue;
-    }
     PyObject* home = PyDict_GetItemString(object->func_globals, "__name__");
-    known = home && PyUnicode_Check(home) &&
-            PyUnicode_CompareWithASCIIString(home, module) == 0;
+    if (!home || !PyUnicode_Check(home) ||
+        PyUnicode_CompareWithASCIIString(home, module) != 0)
+      continue;
+    PyObject* wrapped =
+        variable ? free_variable(object, variable)
+        : object->func_dict
+            ? PyDict_GetItemString(object->func_dict, "__wrapped__")
+            : nullptr;
+    return wrapped && PyFunction_Check(wrapped) ? wrapped : nullptr;
   }
-  if (!known) return nullptr;
-  PyObject* wrapped = PyDict_GetItemString(object->func_dict, "__wrapped__");
-  return wrapped && PyFunction_Check(wrapped) ? wrapped : nullptr;
+  return nullptr;
 }
 
 // Could calling it change an object that this capture made? Those have no write

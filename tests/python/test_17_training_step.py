@@ -805,3 +805,15 @@ def test_step_after_torch_compile_was_used():
     """It marks functions of the optimizers as none to be compiled."""
     torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
     run_steps(optim("Adam"), "eager")
+
+
+@program(lambda: (torch.randn(3, 4, requires_grad=True),))
+def module_made_inside(x):
+    return torch.nn.Sequential(torch.nn.ReLU(), torch.nn.Softmax(-1))(x)
+
+
+def test_modules_made_inside_after_torch_compile_was_used():
+    """It wraps Module.__init__ from then on."""
+    torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+    assert torch.nn.Module.__init__.__name__ == "patched_init"
+    module_made_inside()
