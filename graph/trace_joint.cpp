@@ -395,6 +395,24 @@ class Replay {
     return false;
   }
 
+  // Is an element of the tensor at the place of another one (expand, unfold)?
+  // A trace takes every input for memory of its own, element by element.
+  static bool overlaps_itself(const TensorMeta& meta) {
+    std::vector<std::pair<int64_t, int64_t>> dims;  // stride, size
+    for (size_t i = 0; i < meta.sizes.size(); ++i) {
+      int64_t size = hint_of(meta.sizes[i]);
+      if (size == 0) return false;
+      if (size > 1) dims.emplace_back(hint_of(meta.strides[i]), size);
+    }
+    std::sort(dims.begin(), dims.end());
+    int64_t reach = 0;
+    for (const auto& [stride, size] : dims) {
+      if (stride <= reach) return true;
+      reach += (size - 1) * stride;
+    }
+    return false;
+  }
+
   Status find_mutations() {
     for (size_t i = 0; i < inputs_.size(); ++i) {
       const at::Tensor& input = inputs_[i];
@@ -428,6 +446,11 @@ class Replay {
       if (differs) {
         return Break{BreakReason::kAliasedMutation,
                      "an input that is written to takes part in the gradient",
+                     {}};
+      }
+      if (overlaps_itself(source_.graph->inputs[i]->meta)) {
+        return Break{BreakReason::kAliasedMutation,
+                     "an input whose elements share memory is written to",
                      {}};
       }
       // No history: the check above.

@@ -1,8 +1,10 @@
 """In-place operations, views and where their effects are seen."""
 
+import pytest
 import torch
 
-from differential import leaf, one, program
+import framejit
+from differential import BACKENDS, leaf, one, program
 
 
 def matrices():
@@ -309,3 +311,30 @@ def test_data_swap(x):
     x, y = x + 1, x - 1
     y += x
     return x, y
+
+
+def overlapping(kind):
+    x = torch.arange(4.0)
+    return {
+        "expand": x[:1].expand(3),
+        "expand_rows": x[:2].expand(3, 2),
+        "unfold": x.unfold(0, 2, 1),
+        "as_strided": x.as_strided((2, 2), (1, 1)),
+        "every_second": x[::2],
+    }[kind]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "kind", ["expand", "expand_rows", "unfold", "as_strided", "every_second"]
+)
+def test_write_to_an_input_whose_elements_share_memory(kind, backend):
+    def fn(x):
+        x[0] += 1
+        return x * 2
+
+    plain, given = overlapping(kind), overlapping(kind)
+    expected = fn(plain)
+    actual = framejit.compile(fn, backend=backend)(given)
+    assert torch.equal(expected, actual) and torch.equal(plain, given)
+    assert framejit.counters()["breaks"] == 0
