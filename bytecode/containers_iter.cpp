@@ -10,6 +10,7 @@
 #include "bytecode/builtins.h"
 #include "bytecode/capture_tables.h"
 #include "bytecode/opaque_value.h"
+#include "bytecode/private_type.h"
 
 namespace framejit::bytecode {
 
@@ -120,12 +121,8 @@ PyTypeObject* iterator_type() {
         {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
         {Py_tp_iternext, reinterpret_cast<void*>(iterator_next)},
         {0, nullptr}};
-    static PyType_Spec spec = {
-        "framejit._ModelIterator", sizeof(ModelIterator), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION |
-            Py_TPFLAGS_IMMUTABLETYPE,
-        slots};
-    return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    return make_private_type("framejit._ModelIterator", sizeof(ModelIterator),
+                             slots);
   }();
   return type;
 }
@@ -136,12 +133,7 @@ PyTypeObject* trampoline_type() {
         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc<Trampoline>)},
         {Py_tp_call, reinterpret_cast<void*>(trampoline_call)},
         {0, nullptr}};
-    static PyType_Spec spec = {"framejit._Trampoline", sizeof(Trampoline), 0,
-                               Py_TPFLAGS_DEFAULT |
-                                   Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                                   Py_TPFLAGS_IMMUTABLETYPE,
-                               slots};
-    return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    return make_private_type("framejit._Trampoline", sizeof(Trampoline), slots);
   }();
   return type;
 }

@@ -1,5 +1,7 @@
 #include "bytecode/fact_object.h"
 
+#include "bytecode/private_type.h"
+
 namespace framejit::bytecode {
 
 namespace {
@@ -49,12 +51,7 @@ PyTypeObject* fact_type() {
         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
         {Py_tp_getset, getset},
         {0, nullptr}};
-    static PyType_Spec spec = {"framejit.Fact", sizeof(FactObject), 0,
-                               Py_TPFLAGS_DEFAULT |
-                                   Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                                   Py_TPFLAGS_IMMUTABLETYPE,
-                               slots};
-    return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    return make_private_type("framejit.Fact", sizeof(FactObject), slots);
   }();
   return type;
 }

@@ -1,5 +1,7 @@
 #include "bytecode/opaque_value.h"
 
+#include "bytecode/private_type.h"
+
 #include "bytecode/interpreter.h"
 
 namespace framejit::bytecode {
@@ -152,12 +154,7 @@ PyTypeObject* opaque_object_type() {
                                   {Py_nb_matrix_multiply, slot(binary)},
                                   {Py_mp_subscript, slot(get_attribute)},
                                   {0, nullptr}};
-    static PyType_Spec spec = {"framejit._Opaque", sizeof(Opaque), 0,
-                               Py_TPFLAGS_DEFAULT |
-                                   Py_TPFLAGS_DISALLOW_INSTANTIATION |
-                                   Py_TPFLAGS_IMMUTABLETYPE,
-                               slots};
-    return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
+    return make_private_type("framejit._Opaque", sizeof(Opaque), slots);
   }();
   return type;
 }

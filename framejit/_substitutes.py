@@ -46,22 +46,9 @@ def lstm(
     return output, *(part.new_empty(part.shape) * total for part in state)
 
 
-def gru(
-    input: Any,
-    state: Any,
-    weights: Any,
-    has_biases: bool,
-    num_layers: int,
-    dropout: float,
-    train: bool,
-    bidirectional: bool,
-    batch_first: bool,
-) -> Any:
-    uses_random = dropout > 0 and train and num_layers > 1
-    total = _everything((input, state, *weights), uses_random)
-    width = state.shape[-1] * (2 if bidirectional else 1)
-    output = _output(input, width, batch_first, total)
-    return output, state.new_empty(state.shape) * total
+def one_state(input: Any, state: Any, *others: Any) -> Any:
+    """gru and rnn: like lstm, with one state in the place of two."""
+    return lstm(input, (state,), *others)
 
 
 def ctc_loss(
@@ -80,8 +67,8 @@ def ctc_loss(
 
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "lstm": lstm,
-    "gru": gru,
-    "rnn_tanh": gru,
-    "rnn_relu": gru,
+    "gru": one_state,
+    "rnn_tanh": one_state,
+    "rnn_relu": one_state,
     "ctc_loss": ctc_loss,
 }

@@ -17,6 +17,8 @@
 
 #include "graph/ambient_state.h"
 #include "graph/block_runner.h"
+#include "graph/python_tensor.h"
+#include "graph/sym_objects.h"
 #include "graph/tensor_check.h"
 
 namespace framejit::graph {
@@ -32,25 +34,21 @@ SharedCode share(GradientCode code) {
   return SharedCode(new GradientCode(std::move(code)),
                     [](const GradientCode* dead) {
                       if (!Py_IsInitialized()) return;
-                      py::gil_scoped_acquire gil;
+                      HoldGil gil;
                       delete dead;
                     });
 }
 
 Ref wrapped(const at::Tensor& tensor) {
-  Ref object = Ref::steal(THPVariable_Wrap(tensor));
+  Ref object = wrap_tensor(tensor);
   if (!object) throw python_error();
   return object;
-}
-
-Ref symbol_object(const c10::SymInt& symbol) {
-  return Ref::steal(py::cast(symbol).release().ptr());
 }
 
 const at::Tensor& tensor_at(PyObject* args, size_t index) {
   PyObject* object = PyTuple_GET_ITEM(args, index);
   TORCH_CHECK(is_tensor_object(object), "a gradient link needs tensors");
-  return THPVariable_Unpack(object);
+  return unpack_tensor(object);
 }
 
 std::vector<c10::SymInt> symbols_at(PyObject* args, size_t first) {
@@ -74,14 +72,14 @@ variable_list run_backward(const GradientCode& code,
                            const variable_list& gradients,
                            const variable_list& captured,
                            const std::vector<c10::SymInt>& symbols) {
-  py::gil_scoped_acquire gil;
+  HoldGil gil;
   std::vector<Ref> inputs;
   // The capture took them to be contiguous.
   for (const at::Tensor& gradient : gradients)
     inputs.push_back(wrapped(gradient.contiguous()));
   for (const at::Tensor& tensor : captured) inputs.push_back(wrapped(tensor));
   for (const c10::SymInt& symbol : symbols)
-    inputs.push_back(symbol_object(symbol));
+    inputs.push_back(sym_int_object(symbol));
   std::vector<Ref> outputs;
   {
     // The graph's own state writes end with it.
@@ -98,7 +96,7 @@ variable_list run_backward(const GradientCode& code,
   variable_list results;
   for (const Ref& output : outputs) {
     bool tensor = is_tensor_object(output.get());
-    results.push_back(tensor ? THPVariable_Unpack(output.get()) : at::Tensor());
+    results.push_back(tensor ? unpack_tensor(output.get()) : at::Tensor());
   }
   return results;
 }

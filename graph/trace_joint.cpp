@@ -30,21 +30,23 @@ namespace {
 
 namespace functional = at::functionalization::impl;
 
-// Every element has a place of its own and no place is left out, so a gradient
-// can be copied to a tensor with these strides. Not so for the result of
-// expand() or unfold().
-bool is_dense(const TensorMeta& meta) {
+// Every element has a place of its own and no place is left out, in any order
+// of the dims, by the numbers at capture (the layout is guarded, or follows
+// from it). Not so for the result of expand() or unfold(). Of a TensorMeta or a
+// SymbolicShape.
+template <typename Shape>
+bool is_dense(const Shape& shape) {
   std::vector<size_t> order;
-  for (size_t i = 0; i < meta.sizes.size(); ++i) {
-    if (!meta.sizes[i].is_const(1)) order.push_back(i);
+  for (size_t i = 0; i < shape.sizes.size(); ++i) {
+    if (!shape.sizes[i].is_const(1)) order.push_back(i);
   }
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return hint_of(meta.strides[a]) < hint_of(meta.strides[b]);
+    return hint_of(shape.strides[a]) < hint_of(shape.strides[b]);
   });
   Expr expected(1);
   for (size_t i : order) {
-    if (meta.strides[i] != expected) return false;
-    expected = expected * meta.sizes[i];
+    if (shape.strides[i] != expected) return false;
+    expected = expected * shape.sizes[i];
   }
   return true;
 }
@@ -548,11 +550,11 @@ class Replay {
       if (!as_outside) return false;
     }
     SymbolicShape a = shape_of(base), b = shape_of(view);
-    if (!has_no_gaps(a)) return false;
+    if (!is_dense(a)) return false;
     if (!a.is_static() || !b.is_static()) {
       // The same elements in another order or shape.
       return product(a.sizes) == product(b.sizes) &&
-             a.storage_offset == b.storage_offset && has_no_gaps(b);
+             a.storage_offset == b.storage_offset && is_dense(b);
     }
     int64_t begin = hint_of(a.storage_offset), size = 1;
     for (const Expr& n : a.sizes) size *= hint_of(n);
@@ -562,24 +564,6 @@ class Replay {
       high += (hint_of(b.sizes[i]) - 1) * hint_of(b.strides[i]);
     }
     return low >= begin && high < begin + size;
-  }
-
-  // Dense and not overlapping, in any order of the dims, by the numbers at
-  // capture (the layout is guarded, or follows from it).
-  bool has_no_gaps(const SymbolicShape& shape) const {
-    std::vector<size_t> order;
-    for (size_t i = 0; i < shape.sizes.size(); ++i) {
-      if (!shape.sizes[i].is_const(1)) order.push_back(i);
-    }
-    std::sort(order.begin(), order.end(), [&](size_t x, size_t y) {
-      return hint_of(shape.strides[x]) < hint_of(shape.strides[y]);
-    });
-    Expr expected = 1;
-    for (size_t i : order) {
-      if (shape.strides[i] != expected) return false;
-      expected = expected * shape.sizes[i];
-    }
-    return true;
   }
 
   void describe_view(size_t output) {
@@ -692,6 +676,7 @@ class Replay {
       outputs.push_back(tensors_[i]);
       TensorMeta tangent = meta;
       tangent.storage_offset = Expr(0);
+      // A gradient can only be copied to a dense one.
       if (!is_dense(tangent)) {
         tangent.strides = contiguous_strides(tangent.sizes);
       }

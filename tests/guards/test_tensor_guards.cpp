@@ -123,6 +123,17 @@ TEST_F(TensorGuards, StorageSharing) {
           {"args[39] = args[3].detach()", false}});
 }
 
+// The tensors in the dict that is argument 0, as inputs.
+void stand_in_items(GuardSet& set, FakeTracer& tracer, PyObject* dict) {
+  PyObject *key, *value;
+  Py_ssize_t position = 0;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    const Source* source =
+        set.sources().make(SourceKind::kDictItem, set.sources().arg(0), key);
+    ASSERT_TRUE(tracer.stand_in(value, source, 0).ok());
+  }
+}
+
 // Parameters known by identity, and fresh inputs beside them.
 TEST_F(TensorGuards, StorageOfParametersAndInputs) {
   PythonSource python;
@@ -134,16 +145,7 @@ TEST_F(TensorGuards, StorageOfParametersAndInputs) {
   auto set = std::make_unique<GuardSet>();
   FakeTracer tracer;
   ASSERT_TRUE(tracer.begin(set.get()).ok());
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(call.args[0], &position, &key, &value)) {
-    ASSERT_TRUE(tracer
-                    .stand_in(value,
-                              set->sources().make(SourceKind::kDictItem,
-                                                  set->sources().arg(0), key),
-                              0)
-                    .ok());
-  }
+  stand_in_items(*set, tracer, call.args[0]);
   ASSERT_TRUE(tracer.stand_in(call.args[1], set->sources().arg(1), 0).ok());
   ASSERT_TRUE(tracer.finish({}).ok());
   ArmedGuards armed(std::move(set));
@@ -178,16 +180,7 @@ TEST_F(TensorGuards, ParametersAlikeAreCheckedOneByOne) {
   auto set = std::make_unique<GuardSet>();
   FakeTracer tracer;
   ASSERT_TRUE(tracer.begin(set.get()).ok());
-  PyObject *key, *value;
-  Py_ssize_t position = 0;
-  while (PyDict_Next(call.args[0], &position, &key, &value)) {
-    ASSERT_TRUE(tracer
-                    .stand_in(value,
-                              set->sources().make(SourceKind::kDictItem,
-                                                  set->sources().arg(0), key),
-                              0)
-                    .ok());
-  }
+  stand_in_items(*set, tracer, call.args[0]);
   ASSERT_TRUE(tracer.finish({}).ok());
   ArmedGuards armed(std::move(set));
   ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
