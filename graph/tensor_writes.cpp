@@ -175,12 +175,30 @@ Result<Ref> call_requires_grad(Recorder& recorder, const Method& method,
                              "requires_grad_", wanted);
 }
 
-// Autograd does it without an operator.
+// Guards it for an input that is none.
+bool is_view(Recorder& recorder, PyObject* stand_in) {
+  Recorder::Entry* entry = recorder.find(stand_in);
+  if (!entry || !entry->source || !entry->real)
+    return unpack_tensor(stand_in).is_view();
+  if (unpack_tensor(entry->real.get()).is_view()) return true;
+  Ref name = Ref::steal(PyUnicode_InternFromString("_base"));
+  GuardSet& guards = *recorder.guards();
+  guards.add(
+      GuardKind::kIs,
+      guards.sources().make(SourceKind::kGetSet, entry->source, name.get()),
+      Py_None);
+  return false;
+}
+
+// Autograd does it without an operator, and refuses views.
 Result<Ref> call_detach(Recorder& recorder, const Method& method,
                         PyObject* kwnames) {
   PyObject* self = method.self.get();
   bool leaf = is_leaf(recorder, self);
-  if (leaf && !unpack_tensor(self).requires_grad()) return Ref::borrow(self);
+  if (leaf && !unpack_tensor(self).requires_grad() &&
+      !is_view(recorder, self)) {
+    return Ref::borrow(self);
+  }
   FJ_TRY(Ref result, recorder.record_effect(method.descriptor.get(),
                                             method.args, kwnames, "detach_"));
   recorder.note_written(self);

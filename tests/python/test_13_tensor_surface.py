@@ -321,6 +321,33 @@ def test_detach_input_in_place(x):
     return y + x, x.requires_grad
 
 
+@program(matrix, graphs=1, breaks=1)
+def test_detach_view_in_place(x):
+    first, *_ = x
+    try:
+        first.detach_()
+    except RuntimeError as error:
+        return x * 2, str(error)[:28]
+    return x
+
+
+def test_detach_input_which_becomes_a_view():
+    def fn(x):
+        x.detach_()
+        return x * 2
+
+    compiled = framejit.compile(fn, backend="eager")
+    plain, view = torch.randn(3), torch.randn(2, 3)[0]
+    for x in (plain, view, plain):
+        outcomes = []
+        for function in (fn, compiled):
+            try:
+                outcomes.append(function(x).tolist())
+            except RuntimeError as error:
+                outcomes.append(str(error))
+        assert outcomes[0] == outcomes[1]
+
+
 @program(matrix, graphs=2, breaks=1)
 def test_resize_breaks(x):
     y = x + 1
