@@ -204,26 +204,6 @@ PyObject* handled_since(const Frame& frame, int position, PyObject* current) {
   return current;
 }
 
-Status add_traceback_steps(CaptureState::Plan* plan, int exception,
-                           const Frame& frame, int offset) {
-  PyCodeObject* code = frame.code_object();
-  Ref line = Ref::steal(PyLong_FromLong(span_line(Span{frame.code, offset})));
-  if (!line) return Status::raised();
-  Step call;
-  call.kind = Step::Kind::kCall;
-  call.object = Ref::borrow(add_traceback_function());
-  call.operands.push_back(exception);
-  for (PyObject* part : {code->co_filename, code->co_name, line.get()}) {
-    Step constant;
-    constant.kind = Step::Kind::kConst;
-    constant.object = Ref::borrow(part);
-    call.operands.push_back(int(plan->steps.size()));
-    plan->steps.push_back(std::move(constant));
-  }
-  plan->steps.push_back(std::move(call));
-  return ok_status();
-}
-
 }  // namespace
 
 Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
@@ -266,14 +246,6 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
   if (!planned.ok()) return fail(std::move(planned), brk);
   CaptureState::Plan plan = planned.take();
   if (nothing_captured(plan)) return brk;
-  for (size_t i = 0; i < residual.args.size(); ++i) {
-    const ResidualArg& arg = residual.args[i];
-    if (arg.from == ResidualArg::From::kStack &&
-        shape.stack[arg.index].kind == StackItemKind::kSavedException &&
-        !interpreter_->state.is_input(values[i])) {
-      FJ_CHECK_OK(add_traceback_steps(&plan, plan.values[i], frame, op.offset));
-    }
-  }
   FJ_CHECK_OK(add_open_state(&plan));
   outcome_.residual_code = residual.code;
   outcome_.residual_args = plan.values;

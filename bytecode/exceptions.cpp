@@ -1,6 +1,9 @@
 #include "bytecode/exceptions.h"
 
+#include <frameobject.h>
+
 #include <cstdarg>
+#include <cstring>
 
 namespace framejit::bytecode {
 
@@ -10,11 +13,10 @@ Ref take_raised() {
   if (!type) return {};
   PyErr_NormalizeException(&type, &value, &traceback);
   Py_XDECREF(type);
-  Py_XDECREF(traceback);
+  Ref lines = Ref::steal(traceback);
   Ref exception = Ref::steal(value);
-  // Native code that raised through Python frames left a traceback.
   if (exception && PyExceptionInstance_Check(exception.get())) {
-    PyException_SetTraceback(exception.get(), Py_None);
+    PyException_SetTraceback(exception.get(), lines ? lines.get() : Py_None);
   }
   return exception;
 }
@@ -22,7 +24,8 @@ Ref take_raised() {
 void restore_raised(Ref exception) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(exception.get()));
   Py_INCREF(type);
-  PyErr_Restore(type, exception.release(), nullptr);
+  PyObject* traceback = PyException_GetTraceback(exception.get());
+  PyErr_Restore(type, exception.release(), traceback);
 }
 
 Status raise_format(PyObject* type, const char* format, ...) {
@@ -36,6 +39,55 @@ Status raise_format(PyObject* type, const char* format, ...) {
 Status raise_object(PyObject* exception) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
   return Status::raised();
+}
+
+Status add_traceback_line(PyObject* exception, const char* file,
+                          const char* function, int line) {
+  Ref code = Ref::steal(
+      reinterpret_cast<PyObject*>(PyCode_NewEmpty(file, function, line)));
+  Ref globals = Ref::steal(PyDict_New());
+  if (!code || !globals) return Status::raised();
+  Ref made = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_New(
+      PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code.get()),
+      globals.get(), nullptr)));
+  if (!made) return Status::raised();
+  restore_raised(Ref::borrow(exception));
+  int failed = PyTraceBack_Here(reinterpret_cast<PyFrameObject*>(made.get()));
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref keep_type = Ref::steal(type), keep_value = Ref::steal(value),
+      lines = Ref::steal(traceback);
+  if (failed < 0) {
+    restore_raised(std::move(keep_value));
+    return Status::raised();
+  }
+  if (PyException_SetTraceback(exception, lines.get()) < 0)
+    return Status::raised();
+  return ok_status();
+}
+
+namespace {
+
+// FrameJIT's own Python functions, interpreted in place of library ones.
+bool is_substitute(const Frame& frame) {
+  PyObject* name = PyDict_GetItemString(frame.globals.get(), "__name__");
+  const char* text =
+      name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  if (!text) PyErr_Clear();
+  return text && std::strncmp(text, "framejit._", 10) == 0;
+}
+
+}  // namespace
+
+Status add_traceback_line(const Frame& frame, PyObject* exception) {
+  if (!PyExceptionInstance_Check(exception) || is_substitute(frame))
+    return ok_status();
+  int offset = frame.decoded->op(frame.current).offset;
+  const char* file = PyUnicode_AsUTF8(frame.code_object()->co_filename);
+  const char* name = PyUnicode_AsUTF8(frame.code_object()->co_name);
+  if (!file || !name) return Status::raised();
+  return add_traceback_line(exception, file, name,
+                            span_line(Span{frame.code, offset}));
 }
 
 HandledExceptionScope::HandledExceptionScope(_PyErr_StackItem* item,

@@ -3,16 +3,18 @@
 // A raised exception is pending in the thread state, as in CPython; the
 // exceptions being handled are on the thread's own stack, below an entry that a
 // capture pushes and pops, so that bare `raise`, sys.exc_info() and __context__
-// work with CPython's own code. Caught exceptions carry no traceback:
-// interpreted frames have none.
+// work with CPython's own code. Their tracebacks name the frames of the program
+// by file, function and line only (the code objects in them are empty): enough
+// to print, and nothing of the capture is kept alive. What the program rebuilds
+// after a capture has the same lines.
 #pragma once
 
 #include "bytecode/frame.h"
 
 namespace framejit::bytecode {
 
-// Takes the pending exception out of the thread state, normalised and without
-// a traceback. Empty when none is pending.
+// Takes the pending exception out of the thread state, normalised. Empty when
+// none is pending.
 Ref take_raised();
 // Makes `exception` pending as it is (no __context__ added).
 void restore_raised(Ref exception);
@@ -20,6 +22,12 @@ void restore_raised(Ref exception);
 Status raise_format(PyObject* type, const char* format, ...);
 // `raise object`: adds __context__ from the handled exception.
 Status raise_object(PyObject* exception);
+
+// What CPython does when an exception reaches a frame: puts the line of the
+// instruction being executed at the head of the traceback.
+Status add_traceback_line(const Frame& frame, PyObject* exception);
+Status add_traceback_line(PyObject* exception, const char* file,
+                          const char* function, int line);
 
 // The handler for the instruction being executed. True: the stack was cut, the
 // exception pushed, and pc set; false: the exception leaves the frame.

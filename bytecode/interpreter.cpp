@@ -238,6 +238,7 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
   if (thrown) {
     // Raised where the frame is suspended.
     if (frame.pc > 0) frame.current = frame.pc - 1;
+    FJ_CHECK_OK(add_traceback_line(frame, thrown.get()));
     if (!enter_handler(frame, thrown)) {
       restore_raised(std::move(thrown));
       return Result<Exit>::raised();
@@ -263,6 +264,11 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
       note_break(&brk);
       return brk;
     }
+    const MicroOp& op = frame.decoded->op(frame.current);
+    bool again = op.op == MicroOpKind::kReraise ||
+                 (op.op == MicroOpKind::kRaise && op.arg == 0);
+    if (!again && !state.is_input(exception.get()))
+      FJ_CHECK_OK(add_traceback_line(frame, exception.get()));
     if (!enter_handler(frame, exception)) {
       restore_raised(std::move(exception));
       return Result<Exit>::raised();

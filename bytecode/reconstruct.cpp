@@ -4,6 +4,7 @@
 #include "bytecode/interpreter.h"
 #include "bytecode/opaque_value.h"
 
+#include <frameobject.h>
 #include <structmember.h>
 
 #include <string_view>
@@ -420,6 +421,28 @@ const char* const* exception_fields(PyTypeObject* base) {
   return nullptr;
 }
 
+// ((file, function, line), ...) of a traceback, innermost first.
+Result<Ref> traceback_lines(PyObject* traceback) {
+  Ref lines = Ref::steal(PyList_New(0));
+  if (!lines) return Result<Ref>::raised();
+  for (auto* at = reinterpret_cast<PyTracebackObject*>(traceback); at;
+       at = at->tb_next) {
+    Ref code =
+        Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
+    auto* object = reinterpret_cast<PyCodeObject*>(code.get());
+    // tb_lineno of an entry not looked at yet may be unset (3.12).
+    Ref number = Ref::steal(
+        PyObject_GetAttrString(reinterpret_cast<PyObject*>(at), "tb_lineno"));
+    if (!number) return Result<Ref>::raised();
+    Ref line = Ref::steal(
+        PyTuple_Pack(3, object->co_filename, object->co_name, number.get()));
+    if (!line || PyList_Append(lines.get(), line.get()) < 0)
+      return Result<Ref>::raised();
+  }
+  if (PyList_Reverse(lines.get()) < 0) return Result<Ref>::raised();
+  return from_api(PyList_AsTuple(lines.get()));
+}
+
 }  // namespace
 
 Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
@@ -452,6 +475,11 @@ Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
     FJ_CHECK_OK(set("__suppress_context__", Py_True));
   }
   if (error->notes) FJ_CHECK_OK(set("__notes__", error->notes));
+  if (error->traceback) {
+    FJ_TRY(Ref lines, traceback_lines(error->traceback));
+    kept_.push_back(lines);
+    call(add_traceback_function(), {step, constant(lines.get())});
+  }
   return step;
 }
 

@@ -87,6 +87,6 @@ PyObject* set_cell_function();                   // (cell, value)
 PyObject* clear_cell_function();                 // (cell)
 PyObject* replace_content_function();            // (container, content)
 PyObject* set_handled_exception_function();      // (exception or None)
-PyObject* add_traceback_function();  // (exception, file, function, line)
+PyObject* add_traceback_function();              // (exception, lines)
 
 }  // namespace framejit::bytecode

@@ -2,6 +2,7 @@
 // write log.
 #include <cstring>
 
+#include "bytecode/exceptions.h"
 #include "bytecode/reconstruct.h"
 
 #include <frameobject.h>
@@ -62,35 +63,17 @@ PyObject* set_handled_exception(PyObject*, PyObject* const* args, Py_ssize_t) {
   Py_RETURN_NONE;
 }
 
-// (exception, file, function, line): native code that handles an exception
-// finds a traceback; interpreted frames left none.
+// (exception, ((file, function, line), ...)), innermost first: the lines that
+// the capture's exception had.
 PyObject* add_traceback(PyObject*, PyObject* const* args, Py_ssize_t) {
-  PyObject* exception = args[0];
-  const char* file = PyUnicode_AsUTF8(args[1]);
-  const char* name = PyUnicode_AsUTF8(args[2]);
-  long line = PyLong_AsLong(args[3]);
-  if (!file || !name || (line == -1 && PyErr_Occurred())) return nullptr;
-  Ref known = Ref::steal(PyException_GetTraceback(exception));
-  if (known) Py_RETURN_NONE;
-  Ref code = Ref::steal(
-      reinterpret_cast<PyObject*>(PyCode_NewEmpty(file, name, int(line))));
-  Ref globals = Ref::steal(PyDict_New());
-  if (!code || !globals) return nullptr;
-  PyFrameObject* frame = PyFrame_New(
-      PyThreadState_Get(), reinterpret_cast<PyCodeObject*>(code.get()),
-      globals.get(), nullptr);
-  if (!frame) return nullptr;
-  Ref keep = Ref::steal(reinterpret_cast<PyObject*>(frame));
-  PyErr_Restore(Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(exception))),
-                Py_NewRef(exception), nullptr);
-  int failed = PyTraceBack_Here(frame);
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  Ref keep_type = Ref::steal(type), keep_value = Ref::steal(value),
-      made = Ref::steal(traceback);
-  if (failed < 0 || !made ||
-      PyException_SetTraceback(exception, made.get()) < 0) {
-    return nullptr;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); ++i) {
+    const char *file, *function;
+    int line;
+    if (!PyArg_ParseTuple(PyTuple_GET_ITEM(args[1], i), "ssi", &file, &function,
+                          &line) ||
+        !add_traceback_line(args[0], file, function, line).ok()) {
+      return nullptr;
+    }
   }
   Py_RETURN_NONE;
 }

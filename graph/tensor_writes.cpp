@@ -175,12 +175,13 @@ Result<Ref> call_requires_grad(Recorder& recorder, const Method& method,
                              "requires_grad_", wanted);
 }
 
-// Guards it for an input that is none.
-bool is_view(Recorder& recorder, PyObject* stand_in) {
+// Guarded for an input that is none; an input that is one breaks.
+Result<bool> is_view(Recorder& recorder, PyObject* stand_in, const char* what) {
   Recorder::Entry* entry = recorder.find(stand_in);
   if (!entry || !entry->source || !entry->real)
     return unpack_tensor(stand_in).is_view();
-  if (unpack_tensor(entry->real.get()).is_view()) return true;
+  if (unpack_tensor(entry->real.get()).is_view())
+    return internals(recorder, std::string(what) + " of a view");
   Ref name = Ref::steal(PyUnicode_InternFromString("_base"));
   GuardSet& guards = *recorder.guards();
   guards.add(
@@ -194,11 +195,10 @@ bool is_view(Recorder& recorder, PyObject* stand_in) {
 Result<Ref> call_detach(Recorder& recorder, const Method& method,
                         PyObject* kwnames) {
   PyObject* self = method.self.get();
+  FJ_TRY(bool view, is_view(recorder, self, "detach_"));
   bool leaf = is_leaf(recorder, self);
-  if (leaf && !unpack_tensor(self).requires_grad() &&
-      !is_view(recorder, self)) {
+  if (!view && leaf && !unpack_tensor(self).requires_grad())
     return Ref::borrow(self);
-  }
   FJ_TRY(Ref result, recorder.record_effect(method.descriptor.get(),
                                             method.args, kwnames, "detach_"));
   recorder.note_written(self);
@@ -313,12 +313,18 @@ Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
   if (method.name == "requires_grad_")
     return call_requires_grad(recorder, method, kwnames);
   if (method.name == "retain_grad" && method.args.size() == 1) {
+    if (!unpack_tensor(method.self.get()).requires_grad())
+      return internals(recorder, "retain_grad without requires_grad");
     if (is_leaf(recorder, method.self.get())) return Ref::borrow(Py_None);
     return recorder.record_effect(method.descriptor.get(), method.args, kwnames,
                                   "retain_grad");
   }
   if (method.name == "detach_" && method.args.size() == 1)
     return call_detach(recorder, method, kwnames);
+  if (method.name == "_is_view" && method.args.size() == 1) {
+    FJ_TRY(bool view, is_view(recorder, method.self.get(), "_is_view"));
+    return Ref::borrow(view ? Py_True : Py_False);
+  }
   if (method.name == "type" && method.args.size() == 2 && !kwnames &&
       method.args[1] != THPVariableClass && is_tensor_type(method.args[1])) {
     return call_type(recorder, method);

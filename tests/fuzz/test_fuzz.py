@@ -14,12 +14,6 @@ from fuzz.generate import generate
 PROGRAMS = 2000
 CHUNK = 100
 
-# Known, and not fixed yet.
-KNOWN = {
-    787: "an exception that waits for its finally block across a break leaves "
-    "without the line that raised it",
-}
-
 
 @pytest.fixture(autouse=True)
 def fresh():
@@ -39,8 +33,6 @@ def test_a_seed_makes_one_program():
 def test_programs(start):
     failed = []
     for seed in range(start, start + CHUNK):
-        if seed in KNOWN:
-            continue
         try:
             runner.run_program(generate(seed))
         except Exception as error:
