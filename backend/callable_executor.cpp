@@ -54,6 +54,88 @@ class StateScope {
   std::optional<graph::AmbientState> written_;
 };
 
+// What is known of the versions of many tensors without reading them each call.
+//
+// A call must notice a write that nobody announced, to know whether it may be
+// run again after a failure. For the parameters of a large model reading all
+// versions costs more than the rest of the call. They are the same tensors each
+// time: their versions as last seen are as good as those before the call, as
+// long as they have not changed since; if they have, nobody knows who did it,
+// and the failure is reported instead. Weak references tell a tensor from one
+// made later at its address.
+class SettledTensors {
+ public:
+  // Fills `unsettled` with the objects to watch in this call.
+  void look(PyObject* const* objects, const std::vector<int>& indices,
+            c10::SmallVectorImpl<int>* unsettled) {
+    if (impls_.empty()) {
+      impls_.resize(indices.size());
+      rows_.resize(indices.size());
+    }
+    const bool again = ++calls_ % kCallsTrusted == 0;
+    // Backwards: the guards have just read the last ones.
+    for (size_t i = indices.size(); i > 0; --i) {
+      const at::Tensor& tensor = graph::unpack_tensor(objects[indices[i - 1]]);
+      if (tensor.unsafeGetTensorImpl() == impls_[i - 1] && !again) continue;
+      if (!see(i - 1, tensor)) unsettled->push_back(indices[i - 1]);
+    }
+  }
+  // False: some settled tensor has another version than the one remembered.
+  bool unchanged(PyObject* const* objects,
+                 const std::vector<int>& indices) const {
+    for (size_t i = 0; i < impls_.size(); ++i) {
+      if (!impls_[i]) continue;
+      const at::Tensor& tensor = graph::unpack_tensor(objects[indices[i]]);
+      if (tensor.unsafeGetTensorImpl() != impls_[i] ||
+          version(tensor) != rows_[i].version)
+        return false;
+    }
+    return true;
+  }
+  void forget() {
+    impls_.clear();
+    rows_.clear();
+  }
+
+ private:
+  static constexpr uint32_t kCallsTrusted = 32;
+  static constexpr uint8_t kMaxChanges = 4;
+  struct Row {
+    const c10::TensorImpl* last = nullptr;
+    std::optional<c10::weak_intrusive_ptr<c10::TensorImpl>> alive;
+    uint32_t version = 0;
+    uint8_t changes = 0;
+  };
+  // (Inference tensors have none.)
+  static uint32_t version(const at::Tensor& tensor) {
+    const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
+    return counter.enabled() ? counter.current_version() : 0;
+  }
+  // True: it was settled before this call. The same tensor twice in turn is one
+  // that stays, usually.
+  bool see(size_t i, const at::Tensor& tensor) {
+    const auto* impl = tensor.unsafeGetTensorImpl();
+    Row& row = rows_[i];
+    const bool settled = impls_[i] == impl;
+    if (impl == row.last && row.changes < kMaxChanges) {
+      row.version = version(tensor);
+      if (!settled) row.alive.emplace(tensor.getIntrusivePtr());
+      impls_[i] = impl;
+      return settled;
+    }
+    if (impls_[i]) ++row.changes;
+    impls_[i] = nullptr;
+    row.alive.reset();
+    row.last = impl;
+    return false;
+  }
+
+  // Null: not settled. On their own, as these are all that most calls read.
+  std::vector<const c10::TensorImpl*> impls_;
+  std::vector<Row> rows_;
+  uint32_t calls_ = 0;
+};
+
 class CallableExecutor final : public Executor {
  public:
   CallableExecutor(std::shared_ptr<const graph::TorchGraph> graph, Ref backend,
@@ -87,12 +169,16 @@ class CallableExecutor final : public Executor {
   bool collect(PyObject* const* inputs, const int64_t* symbols,
                Arguments* out) const;
   bool unpack(PyObject* result, PyObject** outputs) const;
+  void watch(PyObject* const* inputs, InputSnapshot* snapshot);
+  // After a failed call. True: the inputs are as before it.
+  bool undo(PyObject* const* inputs, InputSnapshot* snapshot);
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   Ref backend_, options_;
   bool as_gathered_ = true;  // graph input i is gathered object i
   // Gathered objects that are tensors, which the guards see to.
   std::vector<int> read_tensors_, written_tensors_;
+  SettledTensors settled_;  // of read_tensors_, where they are many
   std::map<Key, Ref> variants_;
 };
 
@@ -205,10 +291,24 @@ bool CallableExecutor::collect(PyObject* const* inputs, const int64_t* symbols,
   return true;
 }
 
+void CallableExecutor::watch(PyObject* const* inputs, InputSnapshot* snapshot) {
+  constexpr size_t kMany = 16;
+  if (read_tensors_.size() <= kMany) return snapshot->watch(read_tensors_);
+  c10::SmallVector<int, 16> unsettled;
+  settled_.look(inputs, read_tensors_, &unsettled);
+  snapshot->watch(unsettled);
+}
+
+bool CallableExecutor::undo(PyObject* const* inputs, InputSnapshot* snapshot) {
+  const bool unchanged = settled_.unchanged(inputs, read_tensors_);
+  settled_.forget();
+  return unchanged && snapshot->restore();
+}
+
 RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                 PyObject** outputs) {
   const StateScope state(*graph_);
-  InputSnapshot snapshot(read_tensors_.size());
+  InputSnapshot snapshot(inputs);
   RngState rng;
   bool called = false;
   try {
@@ -220,9 +320,7 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
         return RunStatus::kFailedBeforeCommit;
       args = collected.stack;
     }
-    for (int object : read_tensors_)
-      snapshot.add_watched(inputs[object],
-                           graph::unpack_tensor(inputs[object]));
+    watch(inputs, &snapshot);
     for (int object : written_tensors_)
       snapshot.add_written(graph::unpack_tensor(inputs[object]));
     Ref callable = Ref::borrow(callable_for(collected.key, args));
@@ -235,8 +333,8 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     if (result && unpack(result.get(), outputs)) return RunStatus::kOk;
     ErrorGuard error;
     rng.restore();
-    return snapshot.restore() ? RunStatus::kFailedBeforeCommit
-                              : RunStatus::kFailedInCommit;
+    return undo(inputs, &snapshot) ? RunStatus::kFailedBeforeCommit
+                                   : RunStatus::kFailedInCommit;
   } catch (...) {
     state.restore();
     if (!PyErr_Occurred()) {

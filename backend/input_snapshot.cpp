@@ -4,8 +4,6 @@
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "graph/python_tensor.h"
-
 namespace framejit::backend {
 
 namespace {
@@ -67,8 +65,9 @@ bool InputSnapshot::changed(const Item& item) {
          static_cast<int64_t>(item.tensor._version()) != item.version;
 }
 
-bool InputSnapshot::changed(const Watched& watched) {
-  const auto* impl = graph::unpack_tensor(watched.object).unsafeGetTensorImpl();
+bool InputSnapshot::changed(const Watched& watched) const {
+  const auto* impl =
+      graph::unpack_tensor(objects_[watched.index]).unsafeGetTensorImpl();
   return impl != watched.impl ||
          impl->version_counter().current_version() != watched.version;
 }

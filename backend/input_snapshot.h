@@ -10,28 +10,35 @@
 #include <vector>
 
 #include "frame_hook/py_ref.h"
+#include "graph/python_tensor.h"
 
 namespace framejit::backend {
 
 class InputSnapshot {
  public:
-  // At most so many are watched.
-  explicit InputSnapshot(size_t inputs) {
-    watched_.resize_for_overwrite(inputs);
-  }
+  // objects: what is watched, by index; they and the array outlive the
+  // snapshot.
+  explicit InputSnapshot(PyObject* const* objects) : objects_(objects) {}
   // The graph writes this input: its content is copied.
   void add_written(const at::Tensor& tensor);
-  // It should not; `object` outlives the snapshot.
-  void add_watched(PyObject* object, const at::Tensor& tensor) {
-    c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-    // (Inference tensors have no version.)
-    if (!impl->version_counter().enabled()) return;
-    // Field by field: a push_back() copies what was just stored in wider words,
-    // for which the processor waits, and that is most of what this costs.
-    Watched& watched = watched_[num_watched_++];
-    watched.object = object;
-    watched.impl = impl;
-    watched.version = impl->version_counter().current_version();
+  // It should not write these tensors.
+  void watch(c10::ArrayRef<int> indices) {
+    watched_.resize_for_overwrite(indices.size());
+    Watched* next = watched_.data();
+    // Backwards: the guards have just read the last ones.
+    for (size_t i = indices.size(); i > 0; --i) {
+      const auto* impl =
+          graph::unpack_tensor(objects_[indices[i - 1]]).unsafeGetTensorImpl();
+      const c10::VariableVersion& counter = impl->version_counter();
+      if (!counter.enabled()) continue;  // an inference tensor
+      // Field by field: what is copied in wider words than it was just stored
+      // in makes the processor wait.
+      next->impl = impl;
+      next->version = counter.current_version();
+      next->index = indices[i - 1];
+      ++next;
+    }
+    num_watched_ = static_cast<size_t>(next - watched_.data());
   }
   // False: some change cannot be undone, and nothing was.
   bool restore();
@@ -47,14 +54,15 @@ class InputSnapshot {
   };
   // By address: a reference to a tensor costs more than all else here.
   struct Watched {
-    PyObject* object;
     const c10::TensorImpl* impl;
     uint32_t version;
+    int index;
   };
   static bool changed(const Item& item);
-  static bool changed(const Watched& watched);
+  bool changed(const Watched& watched) const;
   static bool can_restore(const Item& item);
 
+  PyObject* const* objects_;
   std::vector<Item> items_;
   c10::SmallVector<Watched, 16> watched_;
   size_t num_watched_ = 0;

@@ -53,7 +53,7 @@ class TorchExecutor final : public Executor {
                const int64_t* symbols) const;
   bool replay(std::vector<Ref>* registers, const int64_t* symbols,
               PyObject** outputs) const;
-  void save_inputs(const std::vector<Ref>& registers,
+  void save_inputs(const std::vector<Ref>& inputs,
                    InputSnapshot* snapshot) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
@@ -258,17 +258,18 @@ bool TorchExecutor::replay(std::vector<Ref>* registers, const int64_t* symbols,
   return true;
 }
 
-void TorchExecutor::save_inputs(const std::vector<Ref>& registers,
+void TorchExecutor::save_inputs(const std::vector<Ref>& inputs,
                                 InputSnapshot* snapshot) const {
-  for (const Input& input : inputs_) {
-    PyObject* object = registers[input.reg].get();
+  c10::SmallVector<int, 16> read;
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    PyObject* object = inputs[i].get();
     if (!graph::is_tensor_object(object)) continue;
-    const at::Tensor& tensor = graph::unpack_tensor(object);
-    if (input.written)
-      snapshot->add_written(tensor);
+    if (inputs_[i].written)
+      snapshot->add_written(graph::unpack_tensor(object));
     else
-      snapshot->add_watched(object, tensor);
+      read.push_back(static_cast<int>(i));
   }
+  snapshot->watch(read);
 }
 
 RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
@@ -289,11 +290,11 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     c10::AutogradState::set_tls_state(ambient);
     if (state) state->restore(keep_casts);
   };
-  InputSnapshot snapshot(inputs_.size());
+  InputSnapshot snapshot(reinterpret_cast<PyObject* const*>(keep.data()));
   RngState rng;
   bool prepared = false;
   try {
-    save_inputs(registers, &snapshot);
+    save_inputs(keep, &snapshot);
     if (graph_->uses_random) rng.save({});
     prepared = true;
     bool replayed = replay(&registers, symbols, outputs);

@@ -123,6 +123,71 @@ def test_custom_backend_gets_graph_module_and_examples():
     assert [n.op for n in gm.graph.nodes].count("placeholder") == 2
 
 
+@pytest.mark.parametrize("count", [3, 40])
+@pytest.mark.parametrize("calls", [1, 2, 5, 70])
+def test_backend_that_fails(count, calls):
+    """It fails: eager runs, unless it wrote to an input before, as far as known.
+
+    Many tensors that stay are not looked at in each call.
+    """
+    mode = "works"
+
+    def backend(gm, example_inputs):
+        def run(*inputs):
+            if mode == "writes":
+                inputs[-1].add_(1)
+            if mode != "works":
+                raise ZeroDivisionError(mode)
+            return gm(*inputs)
+
+        return run
+
+    weights = [torch.full((2,), float(i)) for i in range(count)]
+
+    def function(x):
+        for weight in weights:
+            x = x + weight
+        return x
+
+    compiled = framejit.compile(function, backend=backend)
+    x = torch.ones(2)
+    for _ in range(calls):
+        torch.testing.assert_close(compiled(x), function(x))
+    mode = "fails"
+    torch.testing.assert_close(compiled(x), function(x))
+    mode = "writes"
+    with pytest.raises(ZeroDivisionError):
+        compiled(x)
+    mode = "fails"
+    torch.testing.assert_close(compiled(x), function(x))
+    for _ in range(calls):
+        mode = "works"
+        torch.testing.assert_close(compiled(x), function(x))
+        mode = "writes"
+        with pytest.raises(ZeroDivisionError):
+            compiled(x)
+    # New tensors each time, which may lie where the old ones did.
+    for _ in range(calls):
+        mode = "works"
+        weights[:] = [weight.clone() for weight in weights]
+        torch.testing.assert_close(compiled(x), function(x))
+        mode = "fails"
+        torch.testing.assert_close(compiled(x), function(x))
+    mode = "works"
+    for _ in range(calls):
+        compiled(x)
+    # The program's own write looks like one of the backend's, where the tensors
+    # are many: then it is the backend's error that the caller gets, once.
+    weights[-1].mul_(2)
+    mode = "fails"
+    try:
+        result = compiled(x)
+    except ZeroDivisionError:
+        assert count > 16
+        result = compiled(x)
+    torch.testing.assert_close(result, function(x))
+
+
 def test_backend_registered_with_torch_compile():
     x = torch.randn(5)
     f = framejit.compile(lambda x: (x * 2).sin(), backend="aot_eager_decomp_partition")
