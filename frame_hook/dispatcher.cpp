@@ -33,7 +33,7 @@ class CallArray {
   T inline_[kInline];
   std::unique_ptr<T[]> heap_;
 };
-using ObjectArray = CallArray<PyObject*, 48>;
+using ObjectArray = CallArray<PyObject*, 192>;
 using SymbolArray = CallArray<int64_t, 24>;
 
 // The pending Python error as text; clears it.
@@ -101,7 +101,8 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
 struct HeldObjects {
   HeldObjects(PyObject** objects, uint32_t count)
       : objects(objects), count(count) {
-    for (uint32_t i = 0; i < count; ++i) Py_XINCREF(objects[i]);
+    // Backwards: the guards have just read the last ones.
+    for (uint32_t i = count; i > 0; --i) Py_XINCREF(objects[i - 1]);
   }
   ~HeldObjects() {
     if (!PyErr_Occurred()) {

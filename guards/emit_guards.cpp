@@ -196,8 +196,7 @@ void Emitter::emit_key_guard(const Source* source, const Guard& guard) {
     return slot_value(dict, entry, stored, false);
   }
   if (PyDict_GET_SIZE(dict) == 0) {
-    a_.cmp(field(source, kDictUsedOffset), 0);
-    fail_when(x86::CondCode::kNE);
+    fail_unless_zero(field(source, kDictUsedOffset));
     return;
   }
   bring(source);
@@ -323,8 +322,7 @@ void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
     if (n.dict_version) return;
     if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
     n.is_dict = true;
-    a_.cmp(field(source, kDictUsedOffset), 0);
-    fail_when(x86::CondCode::kNE);
+    fail_unless_zero(field(source, kDictUsedOffset));
     return;
   }
   // An OrderedDict keeps its order elsewhere, a split table in its values.
@@ -381,6 +379,7 @@ void Emitter::emit_length(const Source* source, const Guard& guard) {
   } else {
     return emit_call_guard(source, guard);
   }
+  if (guard.number == 0) return fail_unless_zero(field(source, offset));
   fail_unless_equal(field(source, offset), static_cast<uint64_t>(guard.number));
 }
 

@@ -86,9 +86,11 @@ void Emitter::emit_tensor_fields(const TensorSpec& spec) {
   if (spec.requires_grad) {
     fail_when(x86::CondCode::kZ);
     no_forward_grad();
-    a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
-    a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
-    fail_when(x86::CondCode::kZ);
+    // A leaf, usually: its grad_fn, in another cache line, need not be read.
+    a_.cmp(x86::byte_ptr(x86::r8, layout->requires_grad), 0);
+    a_.jne(grad_done);
+    a_.cmp(x86::qword_ptr(x86::r8, layout->grad_fn), 0);
+    fail_when(x86::CondCode::kE);
   } else {
     a_.jz(grad_done);
     no_forward_grad();

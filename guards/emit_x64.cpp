@@ -324,6 +324,10 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   plan();
   for (const Source* root : roots_) visit(root, 0);
   emit_tensor_groups();
+  if (uses_r14_) {
+    a_.test(x86::r14, x86::r14);
+    fail_when(x86::CondCode::kNZ);
+  }
   emit_shared_guards();
   emit_root_calls();
 
@@ -331,6 +335,7 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   std::vector<x86::Gp> pushed;
   const bool based = uses_base_;
   if (based) pushed.push_back(x86::rbx);
+  if (uses_r14_) pushed.push_back(x86::r14);
   if (!tensor_groups_.empty()) {
     pushed.push_back(x86::r12);
     pushed.push_back(x86::r13);
@@ -366,6 +371,7 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   }
   FJ_CHECK(based == uses_base_);
   if (based) a_.mov(x86::rbx, reinterpret_cast<uint64_t>(base_));
+  if (uses_r14_) a_.xor_(x86::r14d, x86::r14d);
   if (saves_) {
     const x86::Gp kArguments[] = {x86::rdi, x86::rsi, x86::rdx, x86::rcx};
     for (int i = 0; i < 4; ++i) a_.mov(saved(i), kArguments[i]);
@@ -540,6 +546,18 @@ void Emitter::fail_unless_equal(const x86::Gp& reg, const void* pointer) {
 void Emitter::fail_if_null(const x86::Gp& reg) {
   a_.test(reg, reg);
   fail_when(x86::CondCode::kZ);
+}
+
+void Emitter::fail_unless_zero(const x86::Mem& memory) {
+  x86::Mem number = memory;
+  number.setSize(8);
+  if (base_) {
+    uses_r14_ = true;
+    a_.or_(x86::r14, number);
+    return;
+  }
+  a_.cmp(number, 0);
+  fail_when(x86::CondCode::kNE);
 }
 
 void Emitter::call(const void* function) {

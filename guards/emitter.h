@@ -84,6 +84,9 @@ class Emitter {
   void fail_unless_equal(asmjit::x86::Mem memory, uint64_t value);
   void fail_unless_equal(const asmjit::x86::Gp& reg, const void* pointer);
   void fail_if_null(const asmjit::x86::Gp& reg);
+  // A fact no later step needs: in a large predicate collected in r14, for one
+  // branch at the end.
+  void fail_unless_zero(const asmjit::x86::Mem& memory);
   void set_r11(uint64_t value);
   void forget_r11() { r11_known_ = false; }
   void call(const void* function);  // arguments are set; restores nothing
@@ -194,6 +197,7 @@ class Emitter {
   // rbx, where it is used: an address in the middle of the program's objects.
   const char* base_ = nullptr;
   bool uses_base_ = false;
+  bool uses_r14_ = false;  // not zero: some fact does not hold
   uint64_t in_r11_ = 0;
   bool r11_known_ = false;
   std::vector<std::function<void()>> late_;
