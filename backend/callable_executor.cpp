@@ -11,6 +11,7 @@
 #include "graph/fx_bridge.h"
 #include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
+#include "graph/without_torch_function.h"
 
 namespace framejit::backend {
 
@@ -327,6 +328,13 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     if (!callable) return RunStatus::kFailedBeforeCommit;
     if (graph_->uses_random) rng.save({});
     called = true;
+    // What classes of tensors do is in the graph.
+    std::optional<graph::WithoutTorchFunction> unasked;
+    for (PyObject* arg : args) {
+      if (unasked || !graph::is_tensor_object(arg)) continue;
+      PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(arg));
+      if (type != THPVariableClass && type != ParameterClass) unasked.emplace();
+    }
     Ref result = Ref::steal(
         PyObject_Vectorcall(callable.get(), args.data(), args.size(), nullptr));
     state.restore(result && graph_->interrupts_autocast);

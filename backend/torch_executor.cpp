@@ -11,6 +11,7 @@
 #include "graph/ambient_state.h"
 #include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
+#include "graph/without_torch_function.h"
 
 namespace framejit::backend {
 
@@ -283,6 +284,9 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   }
   for (const auto& [reg, constant] : constants_) registers[reg] = constant;
 
+  // The graph is what classes of tensors made of the program's calls: they are
+  // not asked again.
+  const graph::WithoutTorchFunction unasked;
   const auto ambient = c10::AutogradState::get_tls_state();
   std::optional<graph::AmbientState> state;
   if (graph_->writes_state) state = graph::AmbientState::now();

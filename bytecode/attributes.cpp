@@ -10,6 +10,7 @@
 #include "bytecode/capture_tables.h"
 #include "bytecode/generators.h"
 #include "bytecode/opaque_value.h"
+#include "bytecode/torch_functions.h"
 #include "guards/evaluate.h"
 
 namespace framejit::bytecode {
@@ -242,7 +243,14 @@ Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
   if (!is_heap_type(type) || as_model_iterator(object)) return Ref();
   ObjectClass kind = tracer.classify(object);
-  if (kind != ObjectClass::kPlain) return Ref();
+  if (kind == ObjectClass::kStandIn) {
+    if (!tracer.is_subclass(object) ||
+        is_torchs_attribute(type, interned(name))) {
+      return Ref();
+    }
+  } else if (kind != ObjectClass::kPlain) {
+    return Ref();
+  }
   FJ_TRY(Ref raw, type_lookup(type, interned(name)));
   if (!raw || raw.get() == Py_None) return Ref();
   if (PyFunction_Check(raw.get())) return raw;
@@ -337,10 +345,65 @@ Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name) {
 
 namespace {
 
+// An attribute of a class that the program derived from Tensor. Empty and not
+// `absent`: torch's own.
+Result<Ref> subclass_attr(CaptureState& state, PyObject* stand_in,
+                          PyObject* name, PyObject* raw, bool* absent) {
+  PyTypeObject* type = Py_TYPE(stand_in);
+  if (!is_torchs_attribute(type, interned("__getattribute__"))) {
+    return state.make_break(BreakReason::kUnsupportedAttribute,
+                            "__getattribute__ of a tensor's class");
+  }
+  bool own = raw && !is_torchs_attribute(type, name);
+  if (own && is_data_descriptor(raw)) {
+    return bind_descriptor(state, raw, stand_in, type, name);
+  }
+  if (raw && is_data_descriptor(raw)) {
+    PyObject* getter = library_object("builtins", "getattr");
+    return call_torch_function(state, getter, {stand_in, name});
+  }
+  PyObject* real = state.tracer.real_of(stand_in);
+  PyObject** dict = _PyObject_GetDictPtr(real ? real : stand_in);
+  bool has = dict && *dict && PyDict_GET_SIZE(*dict) > 0;
+  if (has && real) {
+    state.register_input(
+        *dict, state.guards.sources().make(SourceKind::kInstanceDict,
+                                           state.tracer.source_of(stand_in)));
+    FJ_TRY(Ref value, state.dict_get(*dict, name));
+    if (value) return value;
+  } else if (has) {
+    PyObject* value = PyDict_GetItemWithError(*dict, name);
+    if (value) return Ref::borrow(value);
+    if (PyErr_Occurred()) return Result<Ref>::raised();
+  } else if (real && dict) {
+    state.guard(GuardKind::kNoTensorAttrs, state.tracer.source_of(stand_in));
+  }
+  if (own) return bind_descriptor(state, raw, stand_in, type, name);
+  if (raw) return Ref();
+  *absent = true;
+  FJ_TRY(Ref hook, state.type_lookup(type, interned("__getattr__")));
+  if (!hook) return Ref();
+  if (!PyFunction_Check(hook.get())) {
+    return state.make_break(BreakReason::kUnsupportedAttribute,
+                            "__getattr__ of a tensor's class");
+  }
+  return state.caller.call(hook.get(), {stand_in, name});
+}
+
 Result<Ref> tensor_attr(CaptureState& state, PyObject* stand_in,
                         PyObject* name) {
   if (name_is(name, "__class__")) return state.type_of(stand_in);
   FJ_TRY(Ref raw, state.type_lookup(Py_TYPE(stand_in), name));
+  if (state.tracer.is_subclass(stand_in)) {
+    bool absent = false;
+    FJ_TRY(Ref found, subclass_attr(state, stand_in, name, raw.get(), &absent));
+    if (found || absent) return found;
+  } else if (raw && is_data_descriptor(raw.get()) &&
+             is_function_mode_active(state)) {
+    PyObject* getter = library_object("builtins", "getattr");
+    FJ_TRY(Ref answer, call_torch_function(state, getter, {stand_in, name}));
+    if (answer) return answer;
+  }
   PyObject* real = state.tracer.real_of(stand_in);
   if (real && !(raw && is_data_descriptor(raw.get()))) {
     PyObject** dict = _PyObject_GetDictPtr(real);

@@ -5,6 +5,7 @@
 // property to its setter in Python; anything else is a break.
 #include "bytecode/capture_tables.h"
 #include "bytecode/opaque_value.h"
+#include "bytecode/torch_functions.h"
 
 #include <structmember.h>
 
@@ -141,7 +142,24 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
   PyTypeObject* type = Py_TYPE(stand_in);
   FJ_TRY(Ref raw, state.type_lookup(type, name));
   PyObject* real = state.tracer.real_of(stand_in);
+  if (state.tracer.is_subclass(stand_in)) {
+    for (const char* hook : {"__setattr__", "__delattr__"}) {
+      if (is_torchs_attribute(type, interned(hook))) continue;
+      return state.make_break(BreakReason::kUnsupportedWrite,
+                              std::string(hook) + " of a tensor's class");
+    }
+    if (raw && Py_TYPE(raw.get())->tp_descr_set &&
+        !is_torchs_attribute(type, name)) {
+      return set_through_descriptor(state, raw.get(), stand_in, name, value);
+    }
+  }
   if (raw && Py_TYPE(raw.get())->tp_descr_set) {
+    PyObject* setter =
+        library_object("builtins", value ? "setattr" : "delattr");
+    std::vector<PyObject*> args{stand_in, name};
+    if (value) args.push_back(value);
+    FJ_TRY(Ref answer, call_torch_function(state, setter, args));
+    if (answer) return ok_status();
     FJ_TRY(bool replay, state.tracer.set_attribute(stand_in, name, value));
     if (replay) {
       WriteLog::add(state, Write::Kind::kSetTensorAttr, real ? real : stand_in,

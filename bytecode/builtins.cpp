@@ -41,7 +41,14 @@ Ref resolve(const char* module, std::string_view path) {
     return Ref::borrow(
         _PyType_Lookup(&PyModule_Type, interned("__getattribute__")));
   }
-  Ref imported = Ref::steal(PyImport_ImportModule(module));
+  Ref imported;
+  if (std::string_view(module).starts_with("torch")) {
+    // Nobody calls into a library that is not there.
+    Ref name = Ref::steal(PyUnicode_FromString(module));
+    imported = Ref::steal(name ? PyImport_GetModule(name.get()) : nullptr);
+  } else {
+    imported = Ref::steal(PyImport_ImportModule(module));
+  }
   if (!imported) return Ref();
   Ref object =
       Ref::steal(PyObject_GetAttrString(imported.get(), first.c_str()));
@@ -49,8 +56,12 @@ Ref resolve(const char* module, std::string_view path) {
   Ref name = Ref::steal(
       PyUnicode_InternFromString(std::string(path.substr(dot + 1)).c_str()));
   if (!name || !PyType_Check(object.get())) return Ref();
-  return Ref::borrow(_PyType_Lookup(
-      reinterpret_cast<PyTypeObject*>(object.get()), name.get()));
+  PyObject* raw =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(object.get()), name.get());
+  // Handed out as what is in it.
+  if (raw && Py_IS_TYPE(raw, &PyStaticMethod_Type))
+    return Ref::steal(PyObject_GetAttrString(raw, "__func__"));
+  return Ref::borrow(raw);
 }
 
 using RowTable = std::unordered_map<PyObject*, Row>;

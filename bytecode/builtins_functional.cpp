@@ -3,6 +3,7 @@
 
 #include "bytecode/builtins.h"
 #include "bytecode/micro_op.h"
+#include "bytecode/torch_functions.h"
 
 namespace framejit::bytecode {
 
@@ -19,7 +20,7 @@ Result<Ref> number_function(BuiltinCall& call, const char* method,
     PyObject* function =
         operator_name ? library_object("operator", operator_name) : nullptr;
     if (function && call.args.size() == 1) {
-      return state.tracer.operate(function, {subject});
+      return operate(state, function, {subject});
     }
     if (is_stand_in(state, subject)) {
       FJ_TRY(Ref bound, state.tracer.get_attribute(subject, interned(method)));

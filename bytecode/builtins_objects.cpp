@@ -669,7 +669,10 @@ Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
     FJ_TRY(object, state.caller.call(
                        function, with_first(as_object(type), args), kwnames));
   } else {
-    FJ_TRY(object, native_new(state, function, type, args, kwnames));
+    FJ_TRY(object, state.tracer.make_instance(as_object(type), args, kwnames));
+    if (!object) {
+      FJ_TRY(object, native_new(state, function, type, args, kwnames));
+    }
   }
   if (!PyObject_TypeCheck(object.get(), type)) return object;
   FJ_TRY(Ref init,
@@ -686,9 +689,22 @@ Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
     }
     return object;
   }
-  if (PyType_Check(object.get())) return object;
+  if (PyType_Check(object.get()) || is_stand_in(state, object.get())) {
+    return object;
+  }
   FJ_CHECK_OK(native_init(state, object.get(), args, kwnames));
   return object;
+}
+
+// torch.return_types.max and the like.
+bool is_struct_sequence(PyTypeObject* type) {
+  if (type->tp_base != &PyTuple_Type || type->tp_new == PyTuple_Type.tp_new) {
+    return false;
+  }
+  PyObject* maker = raw_lookup(type, "__new__");
+  Ref dict = own_dict(type);
+  return maker && PyCFunction_Check(maker) && dict &&
+         PyDict_GetItemString(dict.get(), "n_sequence_fields");
 }
 
 }  // namespace
@@ -708,6 +724,16 @@ Result<Ref> call_type(CaptureState& state, PyTypeObject* type,
                              kwnames);
   }
   bool exception = PyType_IsSubtype(type, exception_root());
+  bool struct_sequence = is_struct_sequence(type);
+  if (struct_sequence && args.size() == 1 && !kwnames) {
+    FJ_TRY(std::vector<Ref> items, state.elements(args[0]));
+    Ref fields = Ref::steal(PyTuple_New(items.size()));
+    if (!fields) return Result<Ref>::raised();
+    for (size_t i = 0; i < items.size(); ++i) {
+      PyTuple_SET_ITEM(fields.get(), i, items[i].release());
+    }
+    return from_api(PyObject_CallOneArg(as_object(type), fields.get()));
+  }
   if (!is_heap_type(type) && !exception) return Ref();
   if (type == &PyType_Type) {
     return make_class(state, as_object(type), args, kwnames);

@@ -1,6 +1,7 @@
 // What a call does, by the kind of callable. Python functions are inlined,
 // torch's callables are the tracer's, C callables are rows of the object model.
 #include "bytecode/calls.h"
+#include "bytecode/torch_functions.h"
 
 #include "bytecode/builtins.h"
 #include "bytecode/generators.h"
@@ -369,6 +370,33 @@ Result<Ref> Interpreter::call_object(PyObject* callable, const Arguments& args,
   return call(special.get(), std::move(all), kwnames);
 }
 
+namespace {
+
+// __torch_function__ of the arguments, before the tracer hears of the call.
+Result<Ref> ask_torch(Interpreter& interpreter, CalleeClass kind,
+                      PyObject* callable, const Arguments& args,
+                      PyObject* kwnames) {
+  CaptureState& state = interpreter.state;
+  bool method = PyCFunction_Check(callable) ||
+                Py_IS_TYPE(callable, &PyMethodDescr_Type) ||
+                Py_IS_TYPE(callable, &PyWrapperDescr_Type);
+  bool may_ask =
+      kind == CalleeClass::kLeaf || (kind == CalleeClass::kUnknown && method) ||
+      (kind == CalleeClass::kStateWrite && is_function_mode_active(state)) ||
+      kind == CalleeClass::kSubBlock;
+  if (!may_ask || PyType_Check(callable)) return Ref();
+  if (kind != CalleeClass::kLeaf) {
+    FJ_TRY(bool asks, asks_torch_function(state, args));
+    if (asks && kind == CalleeClass::kSubBlock) {
+      return state.make_break(BreakReason::kTensorSubclass,
+                              callable_name(callable));
+    }
+  }
+  return call_torch_function(state, callable, args, kwnames);
+}
+
+}  // namespace
+
 Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
                                       const Arguments& args,
                                       PyObject* kwnames) {
@@ -386,6 +414,8 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
     default:
       break;  // kUnknown, too: the tracer says why
   }
+  FJ_TRY(Ref answer, ask_torch(*this, kind, callable, args, kwnames));
+  if (answer) return answer;
   // The tracer sees contents: input containers go as their guarded copies.
   std::vector<Ref> prepared;
   Arguments values;
@@ -566,6 +596,7 @@ Result<Ref> Interpreter::call_function(PyObject* function,
   if (!is_fresh_function(function)) {
     CalleeClass kind = state.tracer.classify_callee(function);
     if (kind == CalleeClass::kSubBlock) {
+      FJ_CHECK_OK(ask_torch(*this, kind, function, args, kwnames));
       HiddenFrames hidden(*this);
       PyObject* own = replacement_of(function);
       if (own) return inline_function(own, args, kwnames);

@@ -93,6 +93,14 @@ struct CaptureState::Tables {
   std::vector<EffectList> effect_lists;
   std::vector<MissedKey> missed_keys;
   Ref cached_calls;  // dict: results of lru_cache functions in this capture
+  // torch's __torch_function__ as the capture has it (torch_functions.h): 1:
+  // classes of tensors are not asked, 2: modes neither; modes entered here.
+  int functions_disabled = 0;
+  std::vector<Ref> function_modes;
+  // Where the capture left the state of the call; 0: it did not.
+  size_t functions_changed_at = 0;
+  // DisableTorchFunctionSubclass objects entered -> what was before.
+  std::unordered_map<PyObject*, int> functions_before;
   std::vector<Ref> trampolines;
   std::optional<Break> native_break;
 };

@@ -5,6 +5,7 @@
 // code may work; `originals` maps it back to the program's object.
 #include "bytecode/capture_tables.h"
 #include "bytecode/opaque_value.h"
+#include "bytecode/torch_functions.h"
 #include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
@@ -315,11 +316,13 @@ Result<Ref> class_item(CaptureState& state, PyObject* type, PyObject* key) {
 Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
   if (PyObject* inner = proxied(*this, object)) return get_item(inner, key);
   if (is_foreign(*this, object)) {
+    FJ_TRY(Ref own, python_special(object, "__getitem__"));
+    if (own) return caller.call(own.get(), {object, key});
     FJ_TRY(Ref plain, prepare(*this, key, Reads::kElements));
     // Symbolic indices stay symbolic for a tensor.
     if (is_symbolic(*this, key)) plain = Ref::borrow(key);
     PyObject* function = library_object("operator", "getitem");
-    return tracer.operate(function, {object, plain.get()});
+    return operate(*this, function, {object, plain.get()});
   }
   FJ_TRY(Ref special, python_special(object, "__getitem__"));
   if (special) return caller.call(special.get(), {object, key});
@@ -359,12 +362,17 @@ Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
 Status CaptureState::set_item(PyObject* object, PyObject* key,
                               PyObject* value) {
   if (is_foreign(*this, object)) {
+    FJ_TRY(Ref own, python_special(object, "__setitem__"));
+    if (own) {
+      FJ_CHECK_OK(caller.call(own.get(), {object, key, value}));
+      return ok_status();
+    }
     FJ_TRY(Ref plain, prepare(*this, key, Reads::kElements));
     if (is_symbolic(*this, key)) plain = Ref::borrow(key);
     FJ_TRY(Ref content, prepare(*this, value, Reads::kElements));
     if (is_symbolic(*this, value)) content = Ref::borrow(value);
     PyObject* function = library_object("operator", "setitem");
-    FJ_CHECK_OK(tracer.operate(function, {object, plain.get(), content.get()}));
+    FJ_CHECK_OK(operate(*this, function, {object, plain.get(), content.get()}));
     return ok_status();
   }
   FJ_TRY(Ref special, python_special(object, "__setitem__"));
@@ -535,6 +543,8 @@ Result<Ref> CaptureState::length(PyObject* object) {
   if (is_foreign(*this, object)) {
     // len() itself answers with a plain int: it would guard the size.
     if (is_stand_in(*this, object)) {
+      FJ_TRY(Ref answer, call_tensor_special(*this, object, "__len__"));
+      if (answer) return answer;
       Ref name = Ref::steal(PyUnicode_InternFromString("shape"));
       if (!name) return Result<Ref>::raised();
       FJ_TRY(Ref shape, get_attr(object, name.get()));
@@ -543,7 +553,7 @@ Result<Ref> CaptureState::length(PyObject* object) {
       }
     }
     PyObject* function = library_object("builtins", "len");
-    return tracer.operate(function, {object});
+    return operate(*this, function, {object});
   }
   FJ_TRY(Ref special, python_special(object, "__len__"));
   if (special) return caller.call(special.get(), {object});
@@ -578,6 +588,8 @@ Result<bool> CaptureState::truth(PyObject* object) {
     return PyObject_IsTrue(value.get()) == 1;
   }
   if (is_stand_in(*this, object)) {
+    FJ_TRY(Ref answer, call_tensor_special(*this, object, "__bool__"));
+    if (answer && PyBool_Check(answer.get())) return answer.get() == Py_True;
     return make_break(BreakReason::kDataDependentBranch);
   }
   FJ_TRY(Ref special, python_special(object, "__bool__"));

@@ -11,6 +11,7 @@
 #include "bytecode/capture_tables.h"
 #include "bytecode/opaque_value.h"
 #include "bytecode/private_type.h"
+#include "bytecode/torch_functions.h"
 
 namespace framejit::bytecode {
 
@@ -341,6 +342,8 @@ Result<Ref> CaptureState::iter(PyObject* object) {
     return Result<Ref>::raised();
   }
   if (is_stand_in(*this, object)) {
+    FJ_TRY(Ref answer, call_tensor_special(*this, object, "__iter__"));
+    if (answer) return answer;
     FJ_TRY(Ref rows, tensor_rows(*this, object));
     return from_api(PyObject_GetIter(rows.get()));
   }
@@ -517,7 +520,7 @@ Result<Ref> prepare_fresh(CaptureState& state, PyObject* object) {
   static PyTypeObject* const kPlain[] = {
       &PyRange_Type,       &PySlice_Type,       &PyMemoryView_Type,
       &PyByteArray_Type,   &PyMethodDescr_Type, &PyWrapperDescr_Type,
-      &PyGetSetDescr_Type, &PyMemberDescr_Type};
+      &PyGetSetDescr_Type, &PyMemberDescr_Type, &_PyMethodWrapper_Type};
   for (PyTypeObject* type : kPlain) {
     if (Py_IS_TYPE(object, type)) return Ref::borrow(object);
   }

@@ -6,6 +6,7 @@
 #include "bytecode/capture_tables.h"
 #include "bytecode/micro_op.h"
 #include "bytecode/opaque_value.h"
+#include "bytecode/torch_functions.h"
 
 namespace framejit::bytecode {
 
@@ -120,6 +121,9 @@ Result<Specials> find_specials(CaptureState& state, const BinaryRow& row,
   return found;
 }
 
+Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
+                           bool in_place, PyObject* a, PyObject* b);
+
 // At least one operand's class implements the operator in Python.
 Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
                           bool in_place, PyObject* a, PyObject* b,
@@ -141,6 +145,13 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
   if (special.left) {
     FJ_TRY(Ref result, attempt(state, special.left.get(), a, b));
     if (result) return result;
+  } else if (is_stand_in(state, a)) {
+    // Tensor's own method knows what to do with tensors, and with what has a
+    // __torch_function__.
+    FJ_TRY(bool asks, asks_torch_function(state, {b}));
+    if (asks || is_stand_in(state, b)) {
+      return foreign_binary(state, row, in_place, a, b);
+    }
   } else if (!is_builtin_constant(a) && !is_foreign(state, a)) {
     // C code of a's type may look into b.
     PyObject* slot = raw_lookup(Py_TYPE(a), row.method);
@@ -171,6 +182,10 @@ Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
     // `int += int` makes a new object.
     const char* name =
         in_place && is_stand_in(state, a) ? row.in_place : row.name;
+    PyObject* function = library_object("operator", name);
+    if (!function) return Result<Ref>::raised();
+    FJ_TRY(bool asks, asks_torch_function(state, {a, b}));
+    if (asks) return operate(state, function, {a, b});
     // prepare() would ask for the value of a symbolic number, and guard it.
     Ref left = Ref::borrow(a), right = Ref::borrow(b);
     if (!is_symbolic(state, a)) {
@@ -181,9 +196,7 @@ Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
       FJ_TRY(right, prepare(state, b, Reads::kElements));
       FJ_TRY(right, plain_scalar(right.get()));
     }
-    PyObject* function = library_object("operator", name);
-    if (!function) return Result<Ref>::raised();
-    return state.tracer.operate(function, {left.get(), right.get()});
+    return operate(state, function, {left.get(), right.get()});
   }
   Ref left = Ref::borrow(a), right = Ref::borrow(b);
   if (is_symbolic(state, a)) {
@@ -300,7 +313,9 @@ Result<Ref> CaptureState::unary(int op, PyObject* a) {
 #endif
   if (is_foreign(*this, a)) {
     PyObject* function = library_object("operator", row.name);
-    return tracer.operate(function, {a});
+    FJ_TRY(Ref special, python_special(a, row.method));
+    if (special) return caller.call(special.get(), {a});
+    return operate(*this, function, {a});
   }
   FJ_TRY(Ref special, python_special(a, row.method));
   if (special) return caller.call(special.get(), {a});
@@ -451,7 +466,7 @@ Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
                    (is_number(b) || is_symbolic(*this, b));
     if (tensor || numbers) {
       PyObject* function = library_object("operator", kCompare[op].name);
-      return tracer.operate(function, {a, b});
+      return operate(*this, function, {a, b});
     }
     if (op == Py_EQ || op == Py_NE) {
       return Ref::borrow(op == Py_NE ? Py_True : Py_False);

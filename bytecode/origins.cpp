@@ -236,7 +236,7 @@ bool is_identity_key(CaptureState& state, PyObject* key) {
 }
 
 bool note_tensor_key(CaptureState& state, PyObject* key) {
-  if (!is_stand_in(state, key)) return false;
+  if (!is_stand_in(state, key) || state.tracer.is_subclass(key)) return false;
   auto& keys = state.tables().tensor_keys;
   if (std::find(keys.begin(), keys.end(), key) == keys.end())
     keys.push_back(key);
@@ -446,6 +446,10 @@ Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
   DimMarks marks = read_dim_marks(tensor);
   if (!marks.empty()) dims = marks.apply(dims);
   FJ_TRY(Ref stand_in, state.tracer.stand_in(tensor, source, dims));
+  if (state.tracer.is_subclass(stand_in.get())) {
+    FJ_CHECK_OK(state.type_lookup(Py_TYPE(stand_in.get()),
+                                  interned("__torch_function__")));
+  }
   for (const DimMarks::Range& range : marks.ranges) {
     guard_range(state.guards, source, range);
   }

@@ -115,7 +115,10 @@ Result<int> Planner::foreign(PyObject* object, ObjectClass kind) {
       Step step;
       step.kind = Step::Kind::kOutput;
       step.index = entry->second;
-      return add(std::move(step));
+      int made = add(std::move(step));
+      if (!state_.tracer.is_subclass(object)) return made;
+      FJ_TRY(int type, value(reinterpret_cast<PyObject*>(Py_TYPE(object))));
+      return call(set_class_function(), {made, type});
     }
     case ObjectClass::kSymbolic: {
       std::optional<Expr> expr = state_.tracer.expr_of(object);
@@ -571,6 +574,12 @@ Result<CaptureState::Plan> CaptureState::plan(
   if (!unchanged) {
     return make_break(BreakReason::kUnsupportedWrite,
                       "the result of an lru_cache function");
+  }
+  if (size_t place = tables_->functions_changed_at) {
+    size_t& first = tables_->escaped_at;
+    if (first == 0 || place < first) first = place;
+    return make_break(BreakReason::kThreadState,
+                      "a torch function mode, or switching them off");
   }
   return Planner(*this).run(values, passed);
 }

@@ -83,6 +83,7 @@ class Planner {
 // C callables that steps name.
 PyObject* set_instance_attribute_function();     // (object, name, value)
 PyObject* delete_instance_attribute_function();  // (object, name)
+PyObject* set_class_function();                  // (object, class)
 PyObject* set_cell_function();                   // (cell, value)
 PyObject* clear_cell_function();                 // (cell)
 PyObject* replace_content_function();            // (container, content)

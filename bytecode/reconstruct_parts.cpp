@@ -78,6 +78,15 @@ PyObject* add_traceback(PyObject*, PyObject* const* args, Py_ssize_t) {
   Py_RETURN_NONE;
 }
 
+// What the graph returns is a plain tensor, and nobody else's.
+PyObject* set_class(PyObject*, PyObject* const* args, Py_ssize_t) {
+  if (reinterpret_cast<PyObject*>(Py_TYPE(args[0])) != args[1] &&
+      PyObject_SetAttr(args[0], interned("__class__"), args[1]) < 0) {
+    return nullptr;
+  }
+  return Py_NewRef(args[0]);
+}
+
 PyMethodDef kMethods[] = {
     {"set_instance_attribute",
      reinterpret_cast<PyCFunction>(set_instance_attribute), METH_FASTCALL,
@@ -93,6 +102,8 @@ PyMethodDef kMethods[] = {
      METH_FASTCALL, nullptr},
     {"set_handled_exception",
      reinterpret_cast<PyCFunction>(set_handled_exception), METH_FASTCALL,
+     nullptr},
+    {"set_class", reinterpret_cast<PyCFunction>(set_class), METH_FASTCALL,
      nullptr},
     {"add_traceback", reinterpret_cast<PyCFunction>(add_traceback),
      METH_FASTCALL, nullptr}};
@@ -113,7 +124,8 @@ PyObject* set_cell_function() { return function_at(2); }
 PyObject* clear_cell_function() { return function_at(3); }
 PyObject* replace_content_function() { return function_at(4); }
 PyObject* set_handled_exception_function() { return function_at(5); }
-PyObject* add_traceback_function() { return function_at(6); }
+PyObject* set_class_function() { return function_at(6); }
+PyObject* add_traceback_function() { return function_at(7); }
 
 // ---- functions, cells, methods
 Result<int> Planner::cell(PyObject* object) {

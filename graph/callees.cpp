@@ -191,6 +191,8 @@ CalleeRow find_type(PyObject* type) {
     if (row->kind == CalleeClass::kInline) return {CalleeClass::kNotForeign};
     return from(*row);
   }
+  // The tuples that max() and sort() return.
+  if (module == "torch.return_types") return {CalleeClass::kNotForeign};
   // A class written in C++ has no Python body to interpret.
   bool native = !(reinterpret_cast<PyTypeObject*>(type)->tp_flags &
                   Py_TPFLAGS_HEAPTYPE) ||

@@ -7,6 +7,7 @@
 #include <optional>
 
 #include "graph/python_tensor.h"
+#include "graph/tensor_classes.h"
 
 namespace framejit::graph {
 
@@ -86,9 +87,8 @@ std::optional<Expr> symbol_of_equal_size(const GuardSet& guards, int64_t size) {
 }  // namespace
 
 std::string unsupported_input(PyObject* tensor) {
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
-  if (type != THPVariableClass && type != ParameterClass)
-    return std::string("a tensor of class ") + Py_TYPE(tensor)->tp_name;
+  std::string reason = unsupported_class(Py_TYPE(tensor));
+  if (!reason.empty()) return reason;
   const at::Tensor& value = unpack_tensor(tensor);
   const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
   if (impl->key_set().raw_repr() & ~ordinary_keys())

@@ -5,6 +5,7 @@
 #include "frame_hook/frame_eval.h"
 #include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
+#include "graph/tensor_classes.h"
 #include "graph/tensor_constructors.h"
 
 namespace framejit::graph {
@@ -329,6 +330,8 @@ Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
       method.args[1] != THPVariableClass && is_tensor_type(method.args[1])) {
     return call_type(recorder, method);
   }
+  if (method.name == "as_subclass" && method.args.size() == 2 && !kwnames)
+    return make_view_of_class(recorder, method.self.get(), method.args[1]);
   if (method.name == "new") return call_new(recorder, method.args, kwnames);
   if (method.name == "new_tensor")
     return call_new_tensor(recorder, method.args, kwnames);

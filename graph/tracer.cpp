@@ -1,7 +1,6 @@
 #include "graph/tracer.h"
 
 #include <ATen/Parallel.h>
-#include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/AutogradState.h>
@@ -25,14 +24,22 @@
 #include "graph/sym_objects.h"
 #include "graph/tensor_attributes.h"
 #include "graph/tensor_check.h"
+#include "graph/tensor_classes.h"
 #include "graph/tensor_constructors.h"
 #include "graph/tensor_scale.h"
 #include "graph/tensor_writes.h"
 #include "graph/thread_state.h"
+#include "graph/without_torch_function.h"
 
 namespace framejit::graph {
 
 namespace {
+
+std::string text_of(PyObject* name) {
+  const char* text = PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  if (!text) PyErr_Clear();
+  return text ? text : "";
+}
 
 // No C++ exception leaves the tracer except a broken invariant of FrameJIT
 // (InternalError, caught by the dispatcher).
@@ -45,19 +52,6 @@ auto guarded(const F& f) -> decltype(f()) {
     return Break{BreakReason::kInternal, error.what(), {}};
   }
 }
-
-class WithoutFunctionModes {
- public:
-  WithoutFunctionModes() {
-    Functions::set_disabled_state(at::impl::ALL_DISABLED);
-  }
-  ~WithoutFunctionModes() { Functions::set_disabled_state(before_); }
-
- private:
-  using Functions = at::impl::PythonTorchFunctionTLS;
-  at::impl::TorchFunctionDisabledState before_ =
-      Functions::get_disabled_state();
-};
 
 class LibTorchTracer final : public TensorTracer {
  public:
@@ -85,9 +79,25 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> operate(PyObject* function,
                       const std::vector<PyObject*>& operands) override;
 
+  Result<Ref> record_operator(PyObject* function,
+                              const std::vector<PyObject*>& operands);
   // Sizes and constants: an expression, or their values where there is none.
   Result<Ref> operate_on_numbers(PyObject* function,
                                  std::vector<PyObject*> operands);
+
+  bool is_subclass(PyObject* stand_in) override {
+    return is_tensor_object(stand_in) && is_of_subclass(stand_in);
+  }
+  bool is_overloaded(PyObject* object) override {
+    return has_torch_function(object);
+  }
+  Result<std::optional<FunctionOverride>> find_override(
+      PyObject* callable, const std::vector<PyObject*>& args,
+      PyObject* kwnames) override;
+  Result<Ref> make_instance(PyObject* type, const std::vector<PyObject*>& args,
+                            PyObject* kwnames) override;
+  Result<Ref> make_subclass(PyObject* type, PyObject* data,
+                            bool requires_grad) override;
 
   Result<Ref> make_symbolic(const Expr& expr) override;
   std::optional<Expr> expr_of(PyObject* symbolic) override;
@@ -117,7 +127,7 @@ class LibTorchTracer final : public TensorTracer {
 
   std::unique_ptr<Recorder> recorder_;
   std::unique_ptr<TracingScope> scope_;
-  std::optional<WithoutFunctionModes> without_modes_;
+  std::optional<WithoutTorchFunction> unasked_;
   std::shared_ptr<ThreadState> state_;
   AmbientState ambient_;  // when the capture began
   // While a capture runs torch caches no casts: they would be stand-ins.
@@ -149,9 +159,9 @@ Status LibTorchTracer::begin(GuardSet* guards) {
   // and other frames are none of the capture's business.
   c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
   guards->set_thread_state(state_);
-  // What a default device of "cpu" does to calls, they do without it.
-  if (state_->function_modes == FunctionModes::kDefaultDeviceCpu)
-    without_modes_.emplace();
+  // torch asks nobody: what a default device of "cpu" does to calls, they do
+  // without it, and the interpreter asks the classes of tensors.
+  unasked_.emplace(/*modes_too=*/true);
   ambient_ = AmbientState::now();
   autocast_cache_ = ambient_.autocast.cache;
   at::autocast::set_autocast_cache_enabled(false);
@@ -159,7 +169,7 @@ Status LibTorchTracer::begin(GuardSet* guards) {
 }
 
 void LibTorchTracer::leave() {
-  without_modes_.reset();
+  unasked_.reset();
   scope_.reset();
   recorder_.reset();
   first_code_.reset();
@@ -265,7 +275,8 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
   }
   std::string reason = unsupported_input(tensor);
   // Constructors would move its data.
-  if (without_modes_ && !unpack_tensor(tensor).device().is_cpu())
+  if (state_->function_modes == FunctionModes::kDefaultDeviceCpu &&
+      !unpack_tensor(tensor).device().is_cpu())
     reason = "a tensor that is not on the default device";
   if (!reason.empty()) return make_break(BreakReason::kTensorSubclass, reason);
   return guarded([&]() -> Result<Ref> {
@@ -279,11 +290,8 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
     if (real.requires_grad()) made.set_requires_grad(true);
     Ref object = wrap_tensor(made);
     if (!object) return Result<Ref>::raised();
-    if (Py_TYPE(tensor) != Py_TYPE(object.get()) &&
-        PyObject_SetAttrString(object.get(), "__class__",
-                               reinterpret_cast<PyObject*>(Py_TYPE(tensor))) <
-            0)
-      return Result<Ref>::raised();
+    FJ_CHECK_OK(set_tensor_class(*recorder_, object.get(),
+                                 reinterpret_cast<PyObject*>(Py_TYPE(tensor))));
     recorder_->add_input(object, Ref::borrow(tensor), source,
                          source_text(source, first_code_.get()));
     return object;
@@ -317,8 +325,24 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
         return make_break(BreakReason::kInternal, "keywords of a region call");
       return call_region(*recorder_, callable, args);
     }
+    if (callable == THPVariableClass && args.size() == 1 && !kwnames &&
+        is_tensor_object(args[0]))
+      return make_view_of_class(*recorder_, args[0], callable);
     if (is_tensor_type(callable))
       return call_tensor_type(*recorder_, callable, args, kwnames);
+    // Tensor.__getitem__ as such, which __torch_function__ is given.
+    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type) && !args.empty() &&
+        is_tensor_object(args[0]) && !(kwnames && PyTuple_GET_SIZE(kwnames))) {
+      for (const char* item : {"getitem", "setitem"}) {
+        if (text_of(PyDescr_NAME(callable)) != std::string("__") + item + "__")
+          continue;
+        Ref operators = Ref::steal(PyImport_ImportModule("operator"));
+        if (!operators) return Result<Ref>::raised();
+        FJ_TRY(Ref function,
+               from_api(PyObject_GetAttrString(operators.get(), item)));
+        return record_operator(function.get(), args);
+      }
+    }
     FJ_TRY(Ref special,
            call_special_method(*recorder_, callable, args, kwnames));
     if (special) return special;
@@ -488,6 +512,11 @@ Result<Ref> LibTorchTracer::operate(PyObject* function,
                                     const std::vector<PyObject*>& operands) {
   FJ_CHECK(recorder_, "operate outside a capture");
   FJ_CHECK_OK(guard_operator(function, operands));
+  return record_operator(function, operands);
+}
+
+Result<Ref> LibTorchTracer::record_operator(
+    PyObject* function, const std::vector<PyObject*>& operands) {
   // Arithmetic on sizes alone makes expressions, no node.
   bool numbers =
       std::none_of(operands.begin(), operands.end(), [](PyObject* operand) {
@@ -666,6 +695,40 @@ Result<bool> LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
 
 Result<bool> LibTorchTracer::is_instance(PyObject* stand_in, PyObject* type) {
   return guarded([&] { return is_instance_of_type(stand_in, type); });
+}
+
+// ---- classes of tensors
+
+Result<std::optional<FunctionOverride>> LibTorchTracer::find_override(
+    PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames) {
+  return guarded([&] {
+    return find_function_override(*recorder_, callable, args, kwnames);
+  });
+}
+
+Result<Ref> LibTorchTracer::make_instance(PyObject* type,
+                                          const std::vector<PyObject*>& args,
+                                          PyObject* kwnames) {
+  if (!recorder_ || type == THPVariableClass ||
+      !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type),
+                        reinterpret_cast<PyTypeObject*>(THPVariableClass)))
+    return Ref();
+  return guarded([&]() -> Result<Ref> {
+    bool one = args.size() == 1 && !(kwnames && PyTuple_GET_SIZE(kwnames));
+    if (one && is_tensor_object(args[0]))
+      return make_view_of_class(*recorder_, args[0], type);
+    FJ_TRY(Ref made,
+           call_tensor_type(*recorder_, THPVariableClass, args, kwnames));
+    FJ_CHECK_OK(set_tensor_class(*recorder_, made.get(), type));
+    return made;
+  });
+}
+
+Result<Ref> LibTorchTracer::make_subclass(PyObject* type, PyObject* data,
+                                          bool requires_grad) {
+  return guarded([&] {
+    return make_detached_of_class(*recorder_, type, data, requires_grad);
+  });
 }
 
 // ---- symbolic values

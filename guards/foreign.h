@@ -49,6 +49,14 @@ class ForeignGraph {
   virtual std::string str() const = 0;
 };
 
+// A call as torch hands it to __torch_function__.
+struct FunctionOverride {
+  Ref function;  // the public callable
+  Ref types;     // tuple: the classes to ask, in order
+  Ref args;      // tuple
+  Ref kwargs;    // dict; empty: called with three arguments
+};
+
 class TensorTracer {
  public:
   virtual ~TensorTracer() = default;
@@ -94,6 +102,29 @@ class TensorTracer {
   // callable of the operator module that a graph node names.
   virtual Result<Ref> operate(PyObject* function,
                               const std::vector<PyObject*>& operands) = 0;
+
+  // ---- classes of tensors and __torch_function__
+  // A stand-in of a class that the program derived from the tensor's.
+  virtual bool is_subclass(PyObject* stand_in) { return false; }
+  // Has the class of the object a __torch_function__ that torch would ask?
+  virtual bool is_overloaded(PyObject* object) { return false; }
+  // What torch would ask for this call; empty: it would not ask. Nothing runs.
+  virtual Result<std::optional<FunctionOverride>> find_override(
+      PyObject* callable, const std::vector<PyObject*>& args,
+      PyObject* kwnames) {
+    return std::optional<FunctionOverride>();
+  }
+  // Tensor.__new__(type, ...) and Tensor._make_subclass(type, data, ...). Empty:
+  // no such class.
+  virtual Result<Ref> make_instance(PyObject* type,
+                                    const std::vector<PyObject*>& args,
+                                    PyObject* kwnames) {
+    return Ref();
+  }
+  virtual Result<Ref> make_subclass(PyObject* type, PyObject* data,
+                                    bool requires_grad) {
+    return Ref();
+  }
 
   // ---- symbolic values
   virtual Result<Ref> make_symbolic(const Expr& expr) = 0;  // int-valued

@@ -21,6 +21,8 @@ bool has_native_compare(PyObject* object) {
          compare == PyFloat_Type.tp_richcompare ||
          compare == PyComplex_Type.tp_richcompare ||
          compare == PyBytes_Type.tp_richcompare ||
+         compare == PyCFunction_Type.tp_richcompare ||
+         compare == _PyMethodWrapper_Type.tp_richcompare ||
          compare == PyType_Type.tp_richcompare;
 }
 
@@ -96,13 +98,21 @@ int safe_equal(PyObject* a, PyObject* b) {
 
 namespace {
 
-// Tensors, too: Tensor.__hash__ is id(). (No capture takes a subclass.)
+// Tensors, too: Tensor.__hash__ is id().
 bool is_hashed_by_address(PyObject* key) {
   if (Py_TYPE(key)->tp_hash == PyBaseObject_Type.tp_hash) {
     return Py_TYPE(key)->tp_richcompare == PyBaseObject_Type.tp_richcompare;
   }
   const TensorLayout* layout = tensor_layout();
-  return layout && layout->is_tensor && layout->is_tensor(key);
+  if (!layout || !layout->is_tensor || !layout->is_tensor(key)) return false;
+  // A class derived from it may have another one.
+  static PyObject* name = PyUnicode_InternFromString("__hash__");
+  PyObject* hash = _PyType_Lookup(Py_TYPE(key), name);
+  if (!hash || !PyFunction_Check(hash)) return true;
+  PyObject* home =
+      PyDict_GetItemString(PyFunction_GET_GLOBALS(hash), "__name__");
+  return home && PyUnicode_Check(home) &&
+         PyUnicode_CompareWithASCIIString(home, "torch._tensor") == 0;
 }
 
 }  // namespace
