@@ -114,8 +114,8 @@ class TensorTracer {
       PyObject* kwnames) {
     return std::optional<FunctionOverride>();
   }
-  // Tensor.__new__(type, ...) and Tensor._make_subclass(type, data, ...). Empty:
-  // no such class.
+  // Tensor.__new__(type, ...) and Tensor._make_subclass(type, data, ...).
+  // Empty: no such class.
   virtual Result<Ref> make_instance(PyObject* type,
                                     const std::vector<PyObject*>& args,
                                     PyObject* kwnames) {
