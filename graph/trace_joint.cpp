@@ -342,7 +342,8 @@ class Replay {
   Status check_not_made_leaf(PyObject* object, const at::Tensor& tensor) {
     bool plain =
         reinterpret_cast<PyObject*>(Py_TYPE(object)) == THPVariableClass;
-    bool leaf = tensor.requires_grad() && !tensor.grad_fn();
+    bool leaf =
+        tensor.requires_grad() && !tensor.grad_fn() && !is_view_of_leaf(tensor);
     for (const at::Tensor& input : inputs_) {
       if (input.defined() && input.is_same(tensor)) leaf = false;
     }
@@ -352,6 +353,13 @@ class Replay {
         plain ? "the graph makes a leaf that requires grad"
               : std::string("the graph makes a ") + Py_TYPE(object)->tp_name,
         {}};
+  }
+
+  // Made without grad mode, it says that it requires grad, and a backward would
+  // fill its .grad; which matters only when it comes out of the graph.
+  static bool is_view_of_leaf(const at::Tensor& tensor) {
+    return tensor.requires_grad() && tensor.is_view() && !tensor.grad_fn() &&
+           tensor._base().requires_grad();
   }
 
   // Functionalization gives the result of an in-place operation the layout of
@@ -483,7 +491,10 @@ class Replay {
     for (size_t i = 0; i < tensors_.size(); ++i) describe_view(i);
     for (size_t i = 0; i < tensors_.size(); ++i) {
       bool computed = joint_.outputs[i].alias == OutputInfo::Alias::kNone;
-      if (computed && tensors_[i].defined() && refuses_writes(tensors_[i]))
+      if (!tensors_[i].defined()) continue;
+      if (is_view_of_leaf(tensors_[i]))
+        return torch_level_only("an output is a leaf that is a view");
+      if (computed && refuses_writes(tensors_[i]))
         return torch_level_only("an output is a view that refuses writes");
     }
     return ok_status();

@@ -260,3 +260,54 @@ def test_one_of_several_views_is_not_written_to(make, backend):
                 views[0].mul_(2)
             found.append(str(error.value))
         assert found[0].split(" ")[3:] == found[1].split(" ")[3:]
+
+
+WEIGHT = torch.nn.Parameter(torch.randn(4, 4))
+
+VIEWS_OF_WEIGHT = {
+    "slice": lambda w: w[2:],
+    "transpose": lambda w: w.T[1:3],
+    "row": lambda w: w[0],
+    "reshape": lambda w: w.view(-1, 4),
+    "expand": lambda w: w.expand(2, 4, 4),
+    "chunk": lambda w: w.chunk(2)[1],
+    "twice": lambda w: w.T.unsqueeze(1),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "native"])
+@pytest.mark.parametrize("view", VIEWS_OF_WEIGHT.values(), ids=VIEWS_OF_WEIGHT)
+@pytest.mark.parametrize("grad", [False, True])
+def test_views_of_parameters_without_grad_mode_are_lowered(view, backend, grad):
+    """They say that they require grad, and are no leaves a backward could miss."""
+
+    def fn(x):
+        with torch.no_grad():
+            kept = view(WEIGHT)
+        y = kept.sum(0) + x if grad else kept * x[:1]
+        return y * WEIGHT.sum()
+
+    compiled = framejit.compile(fn, backend=backend)
+    results = []
+    for function in (fn, compiled, compiled):
+        WEIGHT.grad = None
+        x = torch.ones(4, 4, requires_grad=True)
+        with torch.set_grad_enabled(grad):
+            result = function(x)
+        if grad:
+            result.sum().backward()
+        results.append((result, x.grad, WEIGHT.grad))
+    for result in results[1:]:
+        torch.testing.assert_close(result, results[0])
+    assert framejit.inspect(compiled)[0].fallback_reason == ""
+
+
+def test_a_view_of_a_parameter_made_without_grad_mode_is_no_computed_output():
+    def fn(x):
+        with torch.no_grad():
+            return WEIGHT[1:], x + 1
+
+    compiled = framejit.compile(fn, backend="native")
+    for function in (fn, compiled, compiled):
+        view, _ = function(torch.ones(2))
+        assert view.requires_grad and view.is_leaf and view._base is WEIGHT
