@@ -140,6 +140,19 @@ Result<int> Planner::cell(PyObject* object) {
   return step;
 }
 
+namespace {
+
+// The docstring that a new function of the code has.
+PyObject* implied_doc(PyObject* code) {
+  PyObject* constants = reinterpret_cast<PyCodeObject*>(code)->co_consts;
+  PyObject* first = PyTuple_GET_SIZE(constants) > 0
+                        ? PyTuple_GET_ITEM(constants, 0)
+                        : nullptr;
+  return first && PyUnicode_Check(first) ? first : Py_None;
+}
+
+}  // namespace
+
 Result<int> Planner::function(PyObject* object) {
   auto* made = reinterpret_cast<PyFunctionObject*>(object);
   FJ_TRY(int globals, value(made->func_globals));
@@ -165,6 +178,12 @@ Result<int> Planner::function(PyObject* object) {
   } parts[] = {{"__qualname__", made->func_qualname},
                {"__kwdefaults__", made->func_kwdefaults},
                {"__annotations__", made->func_annotations},
+#if PY_VERSION_HEX >= 0x030C0000
+               {"__type_params__", made->func_typeparams},
+#endif
+               {"__doc__", made->func_doc == implied_doc(made->func_code)
+                               ? nullptr
+                               : made->func_doc},
                {"__module__", made->func_module}};
   for (const Part& part : parts) {
     if (!part.value) continue;

@@ -5,6 +5,7 @@ program's own namespace, so that compiled and eager runs share no state."""
 import collections
 import contextlib
 import copy
+import dataclasses
 import functools
 import io
 import itertools
@@ -13,6 +14,7 @@ import operator
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 
 import framejit
 
@@ -206,6 +208,11 @@ class Net(torch.nn.Module):
         self.register_buffer("last", None)
         self.drop = torch.nn.Dropout(0.25)
         self.layers = torch.nn.ModuleList([torch.nn.ReLU(), torch.nn.Sigmoid()])
+        self.blocks = torch.nn.ModuleDict(
+            {"a": torch.nn.Sequential(torch.nn.Tanh(), torch.nn.Softmax(-1))}
+        )
+        self.register_buffer("mean", torch.zeros(1), persistent=False)
+        self.steps = 0
 
     def forward(self, x, skip=False):
         self.n += 1
@@ -218,6 +225,14 @@ class Net(torch.nn.Module):
         self.last = x.detach()
         return self.act(x)
 
+    def deep(self, x):
+        for name, block in self.blocks.items():
+            x = block(x) + len(name)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(x.mean() * 0.1)
+        self.steps = self.steps + 1
+        return x - self.mean
+
     @property
     def gain(self):
         return self.n + len(self.layers)
@@ -227,3 +242,41 @@ def hook(module, args, output):
     """A forward hook."""
     LOG.append(("hook", type(module).__name__, len(args)))
     return output * 2
+
+
+class Tagged(torch.Tensor):
+    """A class of tensors that notes what it is asked."""
+
+    asked = 0
+
+    @classmethod
+    def __torch_function__(cls, func, types, args=(), kwargs=None):
+        Tagged.asked += 1
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Scaling(torch.overrides.TorchFunctionMode):
+    """A mode that changes one function."""
+
+    def __init__(self, by):
+        self.by = by
+        self.names = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.names.append(getattr(func, "__name__", "?"))
+        out = func(*args, **(kwargs or {}))
+        return out * self.by if func is torch.ones_like else out
+
+
+class Square(torch.autograd.Function):
+    """With a gradient of its own."""
+
+    @staticmethod
+    def forward(ctx, x):
+        ctx.save_for_backward(x)
+        return x * x
+
+    @staticmethod
+    def backward(ctx, grad):
+        (x,) = ctx.saved_tensors
+        return grad * x * 3

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from fuzz.expressions import KEYS, TENSORS, Scope, Type
+import re
+
+from fuzz.expressions import KEYS, SHORT, TENSORS, Scope, Type
+from fuzz.idioms import IDIOMS
 
 EXCEPTIONS = ("ValueError", "KeyError", "UserError", "ChildError", "RuntimeError")
 
@@ -80,6 +83,8 @@ class Writer(Scope):
             ]
             if self.function < 2 and self.loops < 1:
                 table += [(4, self.closure), (2, self.generator)]
+            if self.depth < 2 and self.budget > 2:
+                table += [(11, self.idiom)]
         if self.loops:
             table += [(2, self.jump)]
         if self.depth and self.function < 2:
@@ -520,6 +525,58 @@ class Writer(Scope):
             self.line("case _:")
             self.block(1)
         self.indent -= 1
+
+    # -- templates (idioms.py)
+
+    def kinds_of(self, text: str, names: dict[str, str]) -> dict[str, Type]:
+        """``a:I b:LM`` as names of the program with their types."""
+        found = {}
+        for part in text.split():
+            name, kind = part.split(":")
+            found[names.get(name, name)] = SHORT.get(kind, kind)
+        return found
+
+    def idiom(self) -> None:
+        weights = [w for w, _ in IDIOMS]
+        text = self.rng.choices([t for _, t in IDIOMS], weights)[0]
+        self.budget -= 2
+        outer = self.indent
+        names: dict[str, str] = {}
+        for line in text.strip("\n").split("\n"):
+            body = line.strip()
+            self.indent = outer + (len(line) - len(line.lstrip())) // 4
+            for name in re.findall(r"%(\w+)%", body):
+                if name not in names:
+                    names[name] = self.fresh(name + "_")
+            if body.startswith("<"):
+                self.insert(body, names)
+                continue
+            if body.startswith("->"):
+                for name, kind in self.kinds_of(body[2:], names).items():
+                    self.declare(name, kind)
+                    self.own[-1].add(name)
+                continue
+            body = re.sub(r"%(\w+)%", lambda found: names[found[1]], body)
+            self.line(body)
+        self.indent = outer
+
+    def insert(self, body: str, names: dict[str, str]) -> None:
+        """A ``<block ...>`` or ``<body ...>`` line."""
+        what, _, kinds = body.strip("<>").partition(" ")
+        new = self.kinds_of(kinds, names)
+        self.indent -= 1
+        if what == "block":
+            self.block(1, new)
+        else:
+            loops, self.loops = self.loops, 0
+            result, own = self.result, self.own
+            # No return of another type, no assignment outside.
+            self.result, self.own = [None], [*own, set(new)]
+            self.function += 1
+            self.block(1, new)
+            self.function -= 1
+            self.result, self.own, self.loops = result, own, loops
+        self.indent += 1
 
     # -- functions
 

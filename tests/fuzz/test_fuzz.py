@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 import framejit
@@ -52,6 +54,16 @@ def test_most_programs_are_one_graph():
             captured += not report.breaks
     assert counted > 20
     assert captured >= 0.9 * counted
+
+
+KNOWN = sorted((Path(__file__).parent / "known").glob("*.py"))
+
+
+@pytest.mark.parametrize("path", KNOWN, ids=lambda path: path.stem)
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+def test_programs_that_failed_once(path, backend):
+    """Kept as text: the generator makes other programs of their seeds now."""
+    runner.run(path.read_text(), backend, name=path.stem)
 
 
 WRONG = """

@@ -5,6 +5,7 @@ import functools
 
 import torch
 
+import framejit
 from differential import leaf, one, program, two
 
 SCALE = 3.0
@@ -423,3 +424,31 @@ def test_locals_and_dunder_names(x):
 def test_operators_of_classes(x, b):
     c = b + 3
     return x * c.k, c == Base(5.0), c != b, not b
+
+
+def documented(p):
+    """Of the inner function."""
+    return p
+
+
+def test_a_returned_wrapper_has_everything_of_the_wrapped():
+    def decorate(fn, n):
+        @functools.wraps(fn)
+        def wrapper(*args, **kwargs):
+            "Replaced."
+            return fn(*args, **kwargs) + n
+
+        def other():
+            pass
+
+        other.__doc__ = "given"
+        wrapper.count = n
+        return wrapper, other
+
+    def looks(fn):
+        return fn.__doc__, fn.__name__, fn.__qualname__, fn.__module__, vars(fn)
+
+    compiled = framejit.compile(decorate, backend="eager")
+    for n in (1, 2):
+        for mine, theirs in zip(compiled(documented, n), decorate(documented, n)):
+            assert looks(mine) == looks(theirs)
