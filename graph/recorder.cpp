@@ -552,6 +552,18 @@ Status Recorder::guard_storage() {
   return ok_status();
 }
 
+namespace {
+
+// A view made before its base got a history in place: autograd gives it one
+// only when somebody looks at it, and until then it passes for a leaf.
+bool is_stale_view(PyObject* object) {
+  const at::Tensor& tensor = unpack_tensor(object);
+  return tensor.is_view() && tensor.requires_grad() && tensor.is_leaf() &&
+         !tensor._base().is_leaf();
+}
+
+}  // namespace
+
 Result<std::unique_ptr<TorchGraph>> Recorder::finish(
     const std::vector<PyObject*>& outputs) {
   FJ_CHECK(blocks_.empty(), "a capture ends inside a block");
@@ -564,6 +576,8 @@ Result<std::unique_ptr<TorchGraph>> Recorder::finish(
         is_tensor_object(output) && unpack_tensor(output).is_inference();
     if (is_tensor_object(output) && inference != inference_mode_)
       result_->torch_level_only = "an output is made in another inference mode";
+    if (is_tensor_object(output) && is_stale_view(output))
+      result_->torch_level_only = "an output is a view without its history";
   }
   graph.set_outputs(std::move(args));
   FJ_CHECK_OK(guard_storage());

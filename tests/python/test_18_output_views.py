@@ -184,3 +184,17 @@ def test_view_that_refuses_writes(backend, how):
         x = torch.randn(1, 3, requires_grad=True)
         with pytest.raises(RuntimeError, match="is being modified inplace"):
             run(x).mul_(2)
+
+
+def test_a_view_older_than_the_history_of_its_base():
+    """To autograd it passes for a leaf, until somebody looks at its grad_fn."""
+
+    def f(x, y):
+        base = y * 1
+        row = base[0]
+        base.copy_(x)
+        framejit.graph_break()
+        row += 1
+        return row, base
+
+    check(f, lambda: (torch.randn(2, 2, requires_grad=True), torch.ones(2, 2)))
