@@ -158,6 +158,9 @@ class CallableExecutor final : public Executor {
 
  private:
   using Key = std::vector<int64_t>;  // values of the symbolic inputs
+  // What run() does where it needs no arguments of its own, writes to no input
+  // and draws no random numbers.
+  RunStatus run_plain(PyObject* const* inputs, PyObject** outputs);
   // Borrowed from the variants.
   PyObject* callable_for(const Key& symbols, c10::ArrayRef<PyObject*> inputs);
   // The arguments of the callable, where they are not just the gathered
@@ -181,6 +184,7 @@ class CallableExecutor final : public Executor {
   std::vector<int> read_tensors_, written_tensors_;
   SettledTensors settled_;  // of read_tensors_, where they are many
   std::map<Key, Ref> variants_;
+  Ref plain_;  // the only variant, for run_plain()
 };
 
 Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
@@ -251,6 +255,9 @@ void CallableExecutor::remember(const std::vector<Ref>& inputs, Ref callable) {
     }
     key.push_back(value);
   }
+  if (as_gathered_ && key.empty() && written_tensors_.empty() &&
+      !graph_->uses_random && !graph_->writes_state)
+    plain_ = callable;
   variants_[key] = std::move(callable);
 }
 
@@ -306,8 +313,25 @@ bool CallableExecutor::undo(PyObject* const* inputs, InputSnapshot* snapshot) {
   return unchanged && snapshot->restore();
 }
 
+RunStatus CallableExecutor::run_plain(PyObject* const* inputs,
+                                      PyObject** outputs) {
+  c10::AutogradState& place = c10::AutogradState::get_tls_state();
+  const c10::AutogradState ambient = place;
+  InputSnapshot snapshot(inputs);
+  watch(inputs, &snapshot);
+  Ref callable = plain_;
+  Ref result = Ref::steal(PyObject_Vectorcall(
+      callable.get(), inputs, graph_->graph->inputs.size(), nullptr));
+  place = ambient;
+  if (result && unpack(result.get(), outputs)) return RunStatus::kOk;
+  ErrorGuard error;
+  return undo(inputs, &snapshot) ? RunStatus::kFailedBeforeCommit
+                                 : RunStatus::kFailedInCommit;
+}
+
 RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                 PyObject** outputs) {
+  if (plain_) return run_plain(inputs, outputs);
   const StateScope state(*graph_);
   InputSnapshot snapshot(inputs);
   RngState rng;

@@ -72,7 +72,7 @@ ThreadState ThreadState::now() {
 }
 
 bool ThreadState::same_as_now() const {
-  const Places& at = places();
+  const Places at = places();  // a copy: their address is asked for once
 #define X(name, type, read, text) \
   if (name != static_cast<type>(read)) return false;
   FJ_THREAD_STATE(X)
