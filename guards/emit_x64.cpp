@@ -223,10 +223,16 @@ void Emitter::plan() {
              guard_rank(set_.guards()[b].kind);
     });
   }
-  // Arguments fail likeliest.
-  std::stable_sort(
-      roots_.begin(), roots_.end(),
-      [](const Source* a, const Source* b) { return a->kind < b->kind; });
+  // Arguments fail likeliest, and a tensor or a number rather than a model.
+  for (size_t i = nodes_.size(); i > 0; --i) {
+    if (const Source* base = set_.sources().at(i - 1)->base)
+      node(base).below += nodes_[i - 1].below + 1;
+  }
+  std::stable_sort(roots_.begin(), roots_.end(),
+                   [&](const Source* a, const Source* b) {
+                     return std::make_pair(a->kind, node(a).below) <
+                            std::make_pair(b->kind, node(b).below);
+                   });
   choose_base();
 }
 
@@ -322,7 +328,18 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   Label body = a_.newLabel(), entry = a_.newLabel();
   a_.bind(body);
   plan();
-  for (const Source* root : roots_) visit(root, 0);
+  // A large predicate that fails should do so before it walks a model: what
+  // entries of one function differ in comes first.
+  bool state_first = base_ && set_.thread_state();
+  for (const Source* root : roots_) {
+    if (state_first && !is_small_argument(root)) {
+      emit_thread_state();
+      restore_arguments();
+      state_first = false;
+      state_checked_ = true;
+    }
+    visit(root, 0);
+  }
   emit_tensor_groups();
   if (uses_r14_) {
     a_.test(x86::r14, x86::r14);
@@ -445,7 +462,15 @@ void Emitter::emit_shared_guards() {
         break;
     }
   }
-  if (!thread_state) return;
+  if (thread_state && !state_checked_) emit_thread_state();
+}
+
+bool Emitter::is_small_argument(const Source* root) {
+  constexpr size_t kSmall = 16;
+  return root->kind == SourceKind::kArg && node(root).below < kSmall;
+}
+
+void Emitter::emit_thread_state() {
   const TensorLayout* layout = tensor_layout();
   FJ_CHECK(layout && layout->same_thread_state);
   a_.mov(x86::rdi, reinterpret_cast<uint64_t>(set_.thread_state()));
@@ -454,8 +479,8 @@ void Emitter::emit_shared_guards() {
   fail_when(x86::CondCode::kZ);
 }
 
-// The call of the thread state check took the arguments; from here on they are
-// read from the frame.
+// The call of the thread state check may have taken the arguments; from here on
+// they are read from the frame.
 void Emitter::emit_root_calls() {
   auto roots = [&](const x86::Gp& args, const x86::Gp& function) {
     saves_ = true;

@@ -35,7 +35,8 @@ class Emitter {
     bool in_group = false;   // checked with tensors alike, behind the walk
     bool storage_checked = false;
     std::vector<int> guards;
-    int gather = -1;  // index in the objects array
+    int gather = -1;   // index in the objects array
+    size_t below = 0;  // sources that lead through it
     std::vector<const Source*> children;
     int slot = -1;
     bool shared = false;  // used by guards about several sources: own slot
@@ -62,6 +63,8 @@ class Emitter {
   bool plan_tensor(const Guard& guard);
   static bool rereads(GuardKind kind);
   void visit(const Source* source, int depth);
+  bool is_small_argument(const Source* root);
+  void emit_thread_state();
   void emit_shared_guards();
   void emit_root_calls();
   int allocate_slot();
@@ -197,6 +200,7 @@ class Emitter {
   // rbx, where it is used: an address in the middle of the program's objects.
   const char* base_ = nullptr;
   bool uses_base_ = false;
+  bool state_checked_ = false;
   bool uses_r14_ = false;  // not zero: some fact does not hold
   uint64_t in_r11_ = 0;
   bool r11_known_ = false;

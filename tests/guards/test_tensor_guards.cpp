@@ -53,6 +53,42 @@ class TensorGuards : public testing::Test {
   }
 };
 
+// What entries of one function differ in is looked at before a model is walked.
+TEST_F(TensorGuards, LargeArgumentsComeLast) {
+  for (const char* change : {"args[1] = fake.tensor([3])", "args[1] = None",
+                             "fake.set_grad_enabled(False)"}) {
+    SCOPED_TRACE(change);
+    fake::g_grad_enabled = true;
+    PythonSource python;
+    python.run(
+        "import fake\ndef function(*a): pass\n"
+        "args = [{i: fake.tensor([2]) for i in range(40)}, fake.tensor([2])]");
+    auto set = std::make_unique<GuardSet>();
+    Call call(python);
+    FakeTracer tracer;
+    ASSERT_TRUE(tracer.begin(set.get()).ok());
+    const Source* model = set->sources().arg(0);
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(call.args[0], &position, &key, &value)) {
+      const Source* item =
+          set->sources().make(SourceKind::kDictItem, model, key);
+      ASSERT_TRUE(tracer.stand_in(value, item, 0).ok());
+    }
+    ASSERT_TRUE(tracer.stand_in(call.args[1], set->sources().arg(1), 0).ok());
+    ASSERT_TRUE(tracer.finish({}).ok());
+    ArmedGuards armed(std::move(set));
+    ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
+    PredicateFn predicate = armed.predicate_functions()[0];
+    EXPECT_TRUE(native_outcome(armed.guards(), predicate, call).holds);
+    python.run(change);
+    Call other(python);
+    Outcome outcome = native_outcome(armed.guards(), predicate, other);
+    EXPECT_FALSE(outcome.holds);
+    for (size_t i = 0; i < 40; ++i) EXPECT_EQ(outcome.objects[i], nullptr);
+  }
+}
+
 TEST_F(TensorGuards, StaticFields) {
   expect("args = [fake.tensor([2, 3])]", 0,
          {{"pass", true},
