@@ -320,7 +320,7 @@ class Replay {
       const at::Tensor& tensor = unpack_tensor(object.get());
       forbid_data_access(tensor);
       FJ_CHECK_OK(check_meta(tensor, *value));
-      FJ_CHECK_OK(check_not_made_leaf(object.get(), tensor));
+      FJ_CHECK_OK(check_plain(object.get()));
     }
     objects_[value] = std::move(object);
     return ok_status();
@@ -337,29 +337,24 @@ class Replay {
     return false;
   }
 
-  // A leaf of autograd has a .grad that a backward fills, and a Parameter is
-  // more than its data: neither comes out of an ATen graph.
-  Status check_not_made_leaf(PyObject* object, const at::Tensor& tensor) {
-    bool plain =
-        reinterpret_cast<PyObject*>(Py_TYPE(object)) == THPVariableClass;
-    bool leaf =
-        tensor.requires_grad() && !tensor.grad_fn() && !is_view_of_leaf(tensor);
-    for (const at::Tensor& input : inputs_) {
-      if (input.defined() && input.is_same(tensor)) leaf = false;
-    }
-    if (plain && !leaf) return ok_status();
-    return Break{
-        BackendFailed(),
-        plain ? "the graph makes a leaf that requires grad"
-              : std::string("the graph makes a ") + Py_TYPE(object)->tp_name,
-        {}};
+  // A Parameter is more than its data: it does not come out of an ATen graph.
+  Status check_plain(PyObject* object) {
+    if (reinterpret_cast<PyObject*>(Py_TYPE(object)) == THPVariableClass)
+      return ok_status();
+    return Break{BackendFailed(),
+                 std::string("the graph makes a ") + Py_TYPE(object)->tp_name,
+                 {}};
   }
 
-  // Made without grad mode, it says that it requires grad, and a backward would
-  // fill its .grad; which matters only when it comes out of the graph.
-  static bool is_view_of_leaf(const at::Tensor& tensor) {
-    return tensor.requires_grad() && tensor.is_view() && !tensor.grad_fn() &&
-           tensor._base().requires_grad();
+  // A backward fills its .grad, which nobody sees of one that stays inside: a
+  // tensor made with requires_grad, or a view of a parameter taken without grad
+  // mode (it says that it requires grad, too).
+  bool is_made_leaf(const at::Tensor& tensor) const {
+    return tensor.requires_grad() && !tensor.grad_fn() &&
+           std::none_of(inputs_.begin(), inputs_.end(),
+                        [&](const at::Tensor& input) {
+                          return input.defined() && input.is_same(tensor);
+                        });
   }
 
   // Functionalization gives the result of an in-place operation the layout of
@@ -491,10 +486,7 @@ class Replay {
     for (size_t i = 0; i < tensors_.size(); ++i) describe_view(i);
     for (size_t i = 0; i < tensors_.size(); ++i) {
       bool computed = joint_.outputs[i].alias == OutputInfo::Alias::kNone;
-      if (!tensors_[i].defined()) continue;
-      if (is_view_of_leaf(tensors_[i]))
-        return torch_level_only("an output is a leaf that is a view");
-      if (computed && refuses_writes(tensors_[i]))
+      if (computed && tensors_[i].defined() && refuses_writes(tensors_[i]))
         return torch_level_only("an output is a view that refuses writes");
     }
     return ok_status();
@@ -631,8 +623,7 @@ class Replay {
       return Break{
           BackendFailed(), "an output that is an input or constant", {}};
     }
-    if (info.requires_grad && info.alias == OutputInfo::Alias::kNone &&
-        !tensor.grad_fn()) {
+    if (is_made_leaf(tensor)) {
       return Break{
           BackendFailed(), "an output is a leaf that requires grad", {}};
     }

@@ -302,6 +302,38 @@ def test_views_of_parameters_without_grad_mode_are_lowered(view, backend, grad):
     assert framejit.inspect(compiled)[0].fallback_reason == ""
 
 
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_leaves_made_inside_are_lowered(requires_grad):
+    def fn(x):
+        basis = torch.eye(4, requires_grad=True)
+        kept = torch.zeros(4, 4, requires_grad=True)
+        with torch.no_grad():
+            kept.add_(x)
+        return x @ basis * WEIGHT, kept * x
+
+    check(
+        fn,
+        lambda: (torch.ones(4, 4, requires_grad=requires_grad),),
+        graphs=1,
+        breaks=0,
+    )
+    compiled = framejit.compile(fn, backend="native")
+    compiled(torch.ones(4, 4, requires_grad=requires_grad))
+    assert fallbacks(compiled) == []
+
+
+def test_a_leaf_made_inside_is_no_computed_output():
+    def fn(x):
+        basis = torch.eye(4, requires_grad=True)
+        return (x @ basis).sum(), basis
+
+    compiled = framejit.compile(fn, backend="native")
+    for function in (fn, compiled, compiled):
+        total, basis = function(torch.ones(4, 4))
+        total.backward()
+        assert basis.is_leaf and torch.equal(basis.grad, torch.full((4, 4), 4.0))
+
+
 def test_a_view_of_a_parameter_made_without_grad_mode_is_no_computed_output():
     def fn(x):
         with torch.no_grad():
