@@ -2,9 +2,12 @@
 
 ATen unrolls a recurrent layer over a length that it must know, and leaves its
 oneDNN kernel where sizes are symbols; ctc_loss looks into a tensor of lengths.
-A capture runs a function given here in the place of such a call: its results
+A capture runs a function of SUBSTITUTES in the place of such a call: its results
 have the same sizes, strides and history. The node of the graph is the call
 itself, and the graph is run as torch calls.
+
+The functions of DECOMPOSITIONS do what the call does, with the same operators in
+the same order (ATen's RNN.cpp), but never take a size for a number as it does.
 """
 
 from __future__ import annotations
@@ -65,10 +68,58 @@ def ctc_loss(
     return log_probs.sum()
 
 
+def _gates(input: Any, state: Any, weights: Any) -> tuple[Any, Any]:
+    from_input, from_state, *biases = weights
+    input_bias, state_bias = biases or (None, None)
+    linear = torch.nn.functional.linear
+    return linear(input, from_input, input_bias), linear(state, from_state, state_bias)
+
+
+def _parts(gates: Any, count: int) -> Any:
+    # unsafe_chunk() is this call, once it has taken all sizes for numbers.
+    return gates.unsafe_split(gates.shape[1] // count, 1)
+
+
+def lstm_cell(input: Any, state: Any, *weights: Any) -> Any:
+    hidden, cell = state
+    of_input, of_state = _gates(input, hidden, weights)
+    enter, forget, new, leave = _parts(of_state.add_(of_input), 4)
+    enter, forget, leave = enter.sigmoid_(), forget.sigmoid_(), leave.sigmoid_()
+    cell = (forget * cell).add_(enter * new.tanh_())
+    return leave * cell.tanh(), cell
+
+
+def gru_cell(input: Any, state: Any, *weights: Any) -> Any:
+    of_input, of_state = _gates(input, state, weights)
+    input_reset, input_update, input_new = _parts(of_input, 3)
+    reset, update, new = _parts(of_state, 3)
+    reset = reset.add_(input_reset).sigmoid_()
+    update = update.add_(input_update).sigmoid_()
+    new = input_new.add(new.mul_(reset)).tanh_()
+    return (state - new).mul_(update).add_(new)
+
+
+def rnn_tanh_cell(input: Any, state: Any, *weights: Any) -> Any:
+    of_input, of_state = _gates(input, state, weights)
+    return of_state.add_(of_input).tanh_()
+
+
+def rnn_relu_cell(input: Any, state: Any, *weights: Any) -> Any:
+    of_input, of_state = _gates(input, state, weights)
+    return of_state.add_(of_input).relu_()
+
+
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "lstm": lstm,
     "gru": one_state,
     "rnn_tanh": one_state,
     "rnn_relu": one_state,
     "ctc_loss": ctc_loss,
+}
+
+DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
+    "lstm_cell": lstm_cell,
+    "gru_cell": gru_cell,
+    "rnn_tanh_cell": rnn_tanh_cell,
+    "rnn_relu_cell": rnn_relu_cell,
 }

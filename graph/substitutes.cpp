@@ -37,6 +37,12 @@ bool is_symbolic_recurrence(const std::vector<PyObject*>& args) {
          (has_symbolic_sizes(args[0]) || has_symbolic_sizes(args[1]));
 }
 
+// torch.lstm_cell(input, (h, c), w_ih, w_hh, b_ih, b_hh); the others have h for
+// the pair.
+bool is_symbolic_cell(const std::vector<PyObject*>& args) {
+  return has_symbolic_sizes(args[0]) || has_symbolic_sizes(args[1]);
+}
+
 // torch.ctc_loss(log_probs, targets, input_lengths, target_lengths, ...)
 constexpr size_t kCtcArguments = 4;
 
@@ -52,21 +58,25 @@ const char* callable_name(PyObject* function) {
   return reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
 }
 
-const std::unordered_map<PyObject*, PyObject*>& substitutes() {
+const std::unordered_map<PyObject*, Substitute>& substitutes() {
   // Never destroyed: it may outlive the interpreter.
   static const auto* table = [] {
-    auto* made = new std::unordered_map<PyObject*, PyObject*>;
+    auto* made = new std::unordered_map<PyObject*, Substitute>;
     PauseHook pause;
     Ref module = Ref::steal(PyImport_ImportModule("framejit._substitutes"));
     Ref torch = Ref::steal(PyImport_ImportModule("torch"));
-    Ref layers = Ref::steal(
-        module ? PyObject_GetAttrString(module.get(), "SUBSTITUTES") : nullptr);
-    Py_ssize_t position = 0;
-    PyObject *name, *function;
-    while (layers && torch &&
-           PyDict_Next(layers.get(), &position, &name, &function)) {
-      PyObject* layer = PyObject_GetAttr(torch.get(), name);
-      if (layer) made->emplace(layer, Py_NewRef(function));
+    for (const char* table : {"SUBSTITUTES", "DECOMPOSITIONS"}) {
+      Ref rows = Ref::steal(module ? PyObject_GetAttrString(module.get(), table)
+                                   : nullptr);
+      bool exact = std::string_view(table) == "DECOMPOSITIONS";
+      Py_ssize_t position = 0;
+      PyObject *name, *function;
+      while (rows && torch &&
+             PyDict_Next(rows.get(), &position, &name, &function)) {
+        PyObject* callable = PyObject_GetAttr(torch.get(), name);
+        if (callable)
+          made->emplace(callable, Substitute{Py_NewRef(function), exact});
+      }
     }
     PyErr_Clear();
     return made;
@@ -76,20 +86,22 @@ const std::unordered_map<PyObject*, PyObject*>& substitutes() {
 
 }  // namespace
 
-PyObject* find_substitute(PyObject* callable,
-                          const std::vector<PyObject*>& args,
-                          PyObject* kwnames) {
+Substitute find_substitute(PyObject* callable,
+                           const std::vector<PyObject*>& args,
+                           PyObject* kwnames) {
   if (!PyCFunction_Check(callable) || args.size() < kCtcArguments ||
       (kwnames && PyTuple_GET_SIZE(kwnames)) || !is_tensor_object(args[0]))
-    return nullptr;
+    return {};
   auto found = substitutes().find(callable);
-  if (found == substitutes().end()) return nullptr;
+  if (found == substitutes().end()) return {};
+  if (found->second.exact)
+    return is_symbolic_cell(args) ? found->second : Substitute{};
   // Autocast would choose another type for the results.
-  if (AmbientState::now().any_autocast()) return nullptr;
+  if (AmbientState::now().any_autocast()) return {};
   bool needed = std::string_view(callable_name(callable)) == "ctc_loss"
                     ? reads_lengths(args)
                     : is_symbolic_recurrence(args);
-  return needed ? found->second : nullptr;
+  return needed ? found->second : Substitute{};
 }
 
 }  // namespace framejit::graph

@@ -1,6 +1,7 @@
 // Calls that ATen cannot run on stand-ins: its composite code unrolls over a
-// size (torch.lstm) or looks into memory (torch.ctc_loss). Such a call is one
-// node; its results are found by a function of framejit/_substitutes.py.
+// size (torch.lstm), takes a size for a number (torch.gru_cell) or looks into
+// memory (torch.ctc_loss). Such a call is one node; its results are found by a
+// function of framejit/_substitutes.py.
 #pragma once
 
 #include <vector>
@@ -9,10 +10,16 @@
 
 namespace framejit::graph {
 
-// What to run on the stand-ins in the place of `callable`; borrowed. Null: the
-// callable itself.
-PyObject* find_substitute(PyObject* callable,
-                          const std::vector<PyObject*>& args,
-                          PyObject* kwnames);
+struct Substitute {
+  PyObject* function = nullptr;  // borrowed; null: the callable itself
+  // It computes what the call does: the joint graph is made of it. Otherwise
+  // only sizes, strides and history are right.
+  bool exact = false;
+};
+
+// What to run on the stand-ins in the place of `callable`.
+Substitute find_substitute(PyObject* callable,
+                           const std::vector<PyObject*>& args,
+                           PyObject* kwnames);
 
 }  // namespace framejit::graph

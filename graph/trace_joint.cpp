@@ -21,6 +21,7 @@
 #include "graph/python_args.h"
 #include "graph/python_tensor.h"
 #include "graph/shape_rules.h"
+#include "graph/substitutes.h"
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
 #include "graph/tensor_check.h"
@@ -261,8 +262,11 @@ class Replay {
     }
     FJ_CHECK_OK(check_attribute_access(node));
     tracer_.set_calls_bernoulli(calls_bernoulli(node));
+    Substitute substitute =
+        find_substitute(node.callable.get(), args, names.get());
     Ref result = Ref::steal(PyObject_Vectorcall(
-        node.callable.get(), args.data(), node.args.size(), names.get()));
+        substitute.function ? substitute.function : node.callable.get(),
+        args.data(), node.args.size(), names.get()));
     if (!result) return call_failure(node);
     // Foreign code may have swallowed the exception that carried it.
     if (tracer_.has_break()) return failure("");

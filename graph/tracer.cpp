@@ -393,12 +393,12 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
     if (!name) return Result<Ref>::raised();
   }
   if (!self || !is_tensor_object(self.get())) {
-    PyObject* substitute = find_substitute(callable, args, kwnames);
-    if (substitute)
+    Substitute substitute = find_substitute(callable, args, kwnames);
+    if (substitute.function && !substitute.exact)
       recorder_->keep_torch_level("a call that ATen cannot trace: " +
                                   canonical_name(callable));
     return recorder_->record_call(callable, args, kwnames, nullptr, nullptr,
-                                  substitute);
+                                  substitute.function);
   }
   Ref descriptor = Ref::steal(PyObject_GetAttrString(
       reinterpret_cast<PyObject*>(Py_TYPE(self.get())), name));

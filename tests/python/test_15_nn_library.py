@@ -632,6 +632,45 @@ def test_recurrent_layers_at_many_sizes(backend, name):
     assert len(entries) == 2
 
 
+CELLS = {
+    "lstm": lambda: nn.LSTMCell(6, 5),
+    "gru": lambda: nn.GRUCell(6, 5),
+    "gru-no-bias": lambda: nn.GRUCell(6, 5, bias=False),
+    "rnn-tanh": lambda: nn.RNNCell(6, 5),
+    "rnn-relu": lambda: nn.RNNCell(6, 5, nonlinearity="relu"),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", CELLS)
+def test_cells_at_many_batch_sizes(backend, name):
+    """Two graphs for all of them, both lowered."""
+
+    def fn(m, x):
+        state = m(x[0].relu())
+        for step in x[1:]:
+            state = m(step, state)
+        return state
+
+    framejit.reset()
+    m = CELLS[name]()
+    compiled = framejit.compile(fn, backend=backend)
+    exact = {"rtol": 0, "atol": 0} if backend == "eager" else {}
+    for batch in (3, 4, 7, 2):
+        x = torch.randn(3, batch, 6, requires_grad=True)
+        outcomes = []
+        for run in (fn, compiled):
+            state = run(m, x)
+            flat = state if isinstance(state, tuple) else (state,)
+            total = sum(t.pow(2).sum() for t in flat)
+            grads = torch.autograd.grad(total, [x, *m.parameters()])
+            outcomes.append((flat, [t.stride() for t in flat], grads))
+        torch.testing.assert_close(outcomes[1][:2], outcomes[0][:2], **exact)
+        torch.testing.assert_close(outcomes[1][2], outcomes[0][2])
+    entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+    assert [e.fallback_reason for e in entries] == ["", ""]
+
+
 @pytest.mark.parametrize("backend", ("eager", "native"))
 def test_training_a_recurrent_layer_at_many_sizes(backend):
     def fn(m, x):
