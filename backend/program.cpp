@@ -269,7 +269,8 @@ void Program::check_result(const Instruction& instruction, size_t index,
   }
   if (same || tensor.numel() == 0) return;
   if (!repair_strides_) fail("a stride");
-  strides.assign(wanted_strides.begin(), wanted_strides.end());
+  if (wanted_strides.data() != strides.data())
+    strides.assign(wanted_strides.begin(), wanted_strides.end());
   for (size_t i = 0; i < strides.size(); ++i) {
     if (wanted_sizes[i] == 1) strides[i] = 1;
     if (strides[i] < 1) fail("a stride");  // overlapping: nothing to copy into

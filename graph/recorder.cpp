@@ -4,6 +4,7 @@
 #include <c10/core/AutogradState.h>
 
 #include <algorithm>
+#include <iterator>
 #include <set>
 
 #include "frame_hook/frame_eval.h"
@@ -122,6 +123,50 @@ void Recorder::add_input(Ref stand_in, Ref real, const Source* source,
 
 // ---- what reaches the Fake key
 
+namespace {
+
+// Where its elements are in the storage; empty: too many to say.
+std::optional<std::vector<int64_t>> places_of(const at::Tensor& meta) {
+  constexpr int64_t kMost = 1 << 16;
+  if (meta.numel() > kMost) return std::nullopt;
+  std::vector<int64_t> places{meta.storage_offset()};
+  for (int64_t dim = 0; dim < meta.dim(); ++dim) {
+    std::vector<int64_t> next;
+    for (int64_t place : places) {
+      for (int64_t i = 0; i < meta.size(dim); ++i)
+        next.push_back(place + i * meta.stride(dim));
+    }
+    places = std::move(next);
+  }
+  std::sort(places.begin(), places.end());
+  return places;
+}
+
+// Does an operation that writes to one read some of the elements through the
+// other? Then its result depends on the order in which eager goes through them.
+// (Where both are dense torch refuses, or they are the same elements.)
+bool reads_what_it_writes(const at::Tensor& written, const at::Tensor& read) {
+  TraceTensorImpl *a = as_trace(written), *b = as_trace(read);
+  if (!a || !b || companion_storage(written) != companion_storage(read))
+    return false;
+  const at::Tensor &x = a->meta(), &y = b->meta();
+  if (x.sizes() == y.sizes() && x.strides() == y.strides() &&
+      x.storage_offset() == y.storage_offset())
+    return false;
+  auto dense = [](const at::Tensor& tensor) {
+    return tensor.is_non_overlapping_and_dense();
+  };
+  if (dense(x) && dense(y)) return false;
+  auto of_x = places_of(x), of_y = places_of(y);
+  if (!of_x || !of_y) return true;
+  std::vector<int64_t> both;
+  std::set_intersection(of_x->begin(), of_x->end(), of_y->begin(), of_y->end(),
+                        std::back_inserter(both));
+  return !both.empty();
+}
+
+}  // namespace
+
 Status Recorder::before(const c10::OperatorHandle& op) {
   if (depth_ > 0) return ok_status();
   return Break{BreakReason::kUnknownCallee,
@@ -179,6 +224,11 @@ void Recorder::record(const c10::OperatorHandle& op,
     if (!alias || !alias->isWrite()) continue;
     if (arguments[i].isTensor()) {
       note(arguments[i].toTensor());
+      for (const c10::IValue& other : arguments) {
+        if (other.isTensor() && other.toTensor().defined() &&
+            reads_what_it_writes(arguments[i].toTensor(), other.toTensor()))
+          keep_torch_level("an operation reads what it writes");
+      }
     } else if (arguments[i].isTensorList()) {
       for (const at::Tensor& tensor : arguments[i].toTensorVector())
         note(tensor);

@@ -3,9 +3,10 @@ versions, failures after them, shared memory, identity, breaks in between."""
 
 import torch
 import torch.nn as nn
+import torch.nn.functional as F
 
 import framejit
-from differential import program
+from differential import BACKENDS, check, program
 
 
 def grads(*sizes):
@@ -291,3 +292,34 @@ def test_real_assigned(x, y):
 def test_grad_deleted(x, y):
     del x.grad
     return x.grad is None, x * 2
+
+
+def test_an_operation_that_reads_what_it_writes():
+    """The order of the elements decides: torch's own loop has to run."""
+
+    def f(x):
+        y = x * 1
+        y -= y[0].unsqueeze(1).expand(3, 3)
+        z = x * 2
+        z[:, 1:] += z[:, :1]  # other elements: fused as ever
+        return y, z
+
+    check(f, lambda: (torch.randn(3, 3),), breaks=0)
+
+
+def test_symbolic_strides_that_differ_from_the_meta_function():
+    def f(x, w):
+        return F.mse_loss(x, torch.einsum("ij,jk->ik", w, w)), x @ w.t()
+
+    for backend in BACKENDS:
+        framejit.reset()
+        compiled = framejit.compile(f, backend=backend)
+        for n in (3, 4, 5, 2):
+            x = torch.randn(n, n).t().requires_grad_()
+            w = torch.randn(n, n, requires_grad=True)
+            grads = [
+                torch.autograd.grad(sum(t.sum() for t in fn(x, w)), (x, w))
+                for fn in (f, compiled)
+            ]
+            for a, b in zip(*grads):
+                torch.testing.assert_close(a, b)
