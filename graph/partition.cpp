@@ -24,6 +24,9 @@ namespace {
 // A size at capture; what is not known counts as this.
 constexpr int64_t kUnknownSize = 64;
 
+// More than any tensor costs: where nothing else can be saved.
+constexpr int64_t kExposed = int64_t{1} << 53;
+
 class Partitioner {
  public:
   explicit Partitioner(JointGraph joint)
@@ -38,6 +41,7 @@ class Partitioner {
       find_backward_needs();
       find_forward_needs();
       find_clobbered();
+      find_exposed();
       if (!cut())
         return Break{BreakReason::kBackendFailed,
                      "the backward needs the old value of an input that the "
@@ -155,6 +159,36 @@ class Partitioner {
     }
   }
 
+  // What shares memory with it is written to with it.
+  const Value* root_of(const Value* value) const {
+    auto found = roots_.find(value);
+    return found == roots_.end() ? value : found->second;
+  }
+
+  // The program can write to an input or an output before the backward runs,
+  // which autograd then refuses, as in eager: but only where eager saves it,
+  // too (a backward reads it, and not something that is computed of it).
+  void find_exposed() {
+    for (auto& node : graph_.block().nodes) {
+      auto sources = aliased_arguments(*node);
+      if (sources.empty()) continue;
+      for (auto& result : node->outputs)
+        roots_[result.get()] = root_of(sources[0]);
+    }
+    for (size_t i = 0; i < joint_.num_primals; ++i)
+      exposed_.insert(graph_.inputs[i]);
+    for (size_t i = 0; i < joint_.num_user_outputs; ++i)
+      for_each_value(graph_.outputs[i],
+                     [&](Value* value) { exposed_.insert(root_of(value)); });
+    for (const Value* value : read_by_backward_) exposed_.erase(root_of(value));
+    // What autograd's formulas begin with.
+    for (auto& node : graph_.block().nodes) {
+      if (!node->is_backward) continue;
+      for_each_argument(*node,
+                        [&](Value* value) { exposed_.erase(root_of(value)); });
+    }
+  }
+
   int64_t evaluate(const Expr& expr) const {
     if (expr.is_const()) return expr.constant();
     std::vector<int> used;
@@ -179,7 +213,8 @@ class Partitioner {
     // value is alive only because it was saved. The constant makes one tensor
     // better than two of half the size.
     bool primal = value->node->op == Opcode::kPlaceholder;
-    return bytes * (primal ? 2 : 4) + (primal ? 1 : 64);
+    int64_t price = bytes * (primal ? 2 : 4) + (primal ? 1 : 64);
+    return exposed_.contains(root_of(value)) ? price + kExposed : price;
   }
 
   bool cut() {
@@ -417,6 +452,8 @@ class Partitioner {
   std::unordered_set<const Node*> forward_nodes_;
   std::unordered_set<Value*> read_by_backward_;
   std::unordered_set<const Value*> clobbered_;
+  std::unordered_map<const Value*, const Value*> roots_;
+  std::unordered_set<const Value*> exposed_;  // roots
   std::vector<Value*> saved_;
 };
 

@@ -343,3 +343,34 @@ def test_a_view_of_a_parameter_made_without_grad_mode_is_no_computed_output():
     for function in (fn, compiled, compiled):
         view, _ = function(torch.ones(2))
         assert view.requires_grad and view.is_leaf and view._base is WEIGHT
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+@pytest.mark.parametrize("write", ["input", "output"])
+def test_writes_between_forward_and_backward_are_refused_as_in_eager(backend, write):
+    """The forward may save what eager saves of a tensor others can write to, and
+    not that tensor in its place."""
+
+    def fn(x, w):
+        shown = x + 1
+        return (-x * w).sum() + (shown.abs() * w).sum(), shown
+
+    def refused(x, w):
+        return (x * w).sum(), x
+
+    compiled = framejit.compile(fn, backend=backend)
+    grads = []
+    for function in (fn, compiled, compiled):
+        x, w = torch.arange(4.0), torch.ones(4, requires_grad=True)
+        loss, shown = function(x, w)
+        (x if write == "input" else shown).add_(1)
+        loss.backward()
+        grads.append(w.grad)
+    assert torch.equal(grads[0], grads[1]) and torch.equal(grads[0], grads[2])
+    compiled = framejit.compile(refused, backend=backend)
+    for function in (refused, compiled, compiled):
+        x, w = torch.arange(4.0), torch.ones(4, requires_grad=True)
+        loss, shown = function(x, w)
+        shown.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            loss.backward()
