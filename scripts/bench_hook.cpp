@@ -63,9 +63,9 @@ double once(PyObject* function) {
   return now_ms() - start;
 }
 
-double median(std::vector<double> times) {
-  std::sort(times.begin(), times.end());
-  return times[times.size() / 2];
+// What other processes do to the core only adds.
+double best(const std::vector<double>& times) {
+  return *std::min_element(times.begin(), times.end());
 }
 
 void run() {
@@ -100,11 +100,11 @@ void run() {
       asleep.push_back(once(program));
       framejit::stop_script_mode();
     }
-    double base = median(off);
+    double base = best(off);
     std::printf(
         "%-10s off %7.2f ms   awake %7.2f ms %5.2fx   asleep %7.2f ms %5.2fx\n",
-        name, base, median(awake), median(awake) / base, median(asleep),
-        median(asleep) / base);
+        name, base, best(awake), best(awake) / base, best(asleep),
+        best(asleep) / base);
   }
 }
 
