@@ -180,6 +180,9 @@ class CallableExecutor final : public Executor {
   std::shared_ptr<const graph::TorchGraph> graph_;
   Ref backend_, options_;
   bool as_gathered_ = true;  // graph input i is gathered object i
+  // Inputs are of classes with a __torch_function__, which guards check. What
+  // those do is in the graph.
+  bool has_subclasses_ = false;
   // Gathered objects that are tensors, which the guards see to.
   std::vector<int> read_tensors_, written_tensors_;
   SettledTensors settled_;  // of read_tensors_, where they are many
@@ -196,6 +199,11 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
   if (!module.ok()) return Ref();
   Ref examples = Ref::steal(PyList_New(static_cast<Py_ssize_t>(inputs.size())));
   if (!examples) return Ref();
+  for (const Ref& input : inputs) {
+    if (!graph::is_tensor_object(input.get())) continue;
+    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(input.get()));
+    has_subclasses_ |= type != THPVariableClass && type != ParameterClass;
+  }
   for (size_t i = 0; i < inputs.size(); ++i) {
     PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i),
                     inputs[i].new_reference());
@@ -320,6 +328,8 @@ RunStatus CallableExecutor::run_plain(PyObject* const* inputs,
   InputSnapshot snapshot(inputs);
   watch(inputs, &snapshot);
   Ref callable = plain_;
+  std::optional<graph::WithoutTorchFunction> unasked;
+  if (has_subclasses_) unasked.emplace();
   Ref result = Ref::steal(PyObject_Vectorcall(
       callable.get(), inputs, graph_->graph->inputs.size(), nullptr));
   place = ambient;
@@ -352,13 +362,8 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     if (!callable) return RunStatus::kFailedBeforeCommit;
     if (graph_->uses_random) rng.save({});
     called = true;
-    // What classes of tensors do is in the graph.
     std::optional<graph::WithoutTorchFunction> unasked;
-    for (PyObject* arg : args) {
-      if (unasked || !graph::is_tensor_object(arg)) continue;
-      PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(arg));
-      if (type != THPVariableClass && type != ParameterClass) unasked.emplace();
-    }
+    if (has_subclasses_) unasked.emplace();
     Ref result = Ref::steal(
         PyObject_Vectorcall(callable.get(), args.data(), args.size(), nullptr));
     state.restore(result && graph_->interrupts_autocast);

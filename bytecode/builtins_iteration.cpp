@@ -307,28 +307,22 @@ namespace {
 Result<Ref> extreme(BuiltinCall& call, int op) {
   CaptureState& state = call.state;
   if (call.positional() == 0) return call.native(Reads::kDeep);
-  std::vector<Ref> items;
+  Ref iterator;  // item after item: see fold_constants_natively()
   if (call.positional() == 1) {
-    FJ_TRY(items, state.elements(call.args[0]));
-  } else {
-    for (size_t i = 0; i < call.positional(); ++i) {
-      items.push_back(Ref::borrow(call.args[i]));
-    }
+    FJ_TRY(iterator, state.iter(call.args[0]));
   }
+  size_t given = 0;
+  auto next = [&]() -> Result<Ref> {
+    if (iterator) return state.next(iterator.get());
+    if (given == call.positional()) return Ref();
+    return Ref::borrow(call.args[given++]);
+  };
   PyObject* key = call.argument(SIZE_MAX, "key");
   if (key == Py_None) key = nullptr;
-  if (items.empty()) {
-    PyObject* fallback = call.argument(SIZE_MAX, "default");
-    if (fallback) return Ref::borrow(fallback);
-    PyErr_Format(PyExc_ValueError,
-                 PY_VERSION_HEX >= 0x030c0000
-                     ? "%s() iterable argument is empty"
-                     : "%s() arg is an empty sequence",
-                 op == Py_GT ? "max" : "min");
-    return Result<Ref>::raised();
-  }
   Ref best, best_key;
-  for (const Ref& item : items) {
+  while (true) {
+    FJ_TRY(Ref item, next());
+    if (!item) break;
     Ref item_key = item;
     if (key) {
       FJ_TRY(item_key, state.caller.call(key, {item.get()}));
@@ -342,6 +336,16 @@ Result<Ref> extreme(BuiltinCall& call, int op) {
       best = item;
       best_key = item_key;
     }
+  }
+  if (!best) {
+    PyObject* fallback = call.argument(SIZE_MAX, "default");
+    if (fallback) return Ref::borrow(fallback);
+    PyErr_Format(PyExc_ValueError,
+                 PY_VERSION_HEX >= 0x030c0000
+                     ? "%s() iterable argument is empty"
+                     : "%s() arg is an empty sequence",
+                 op == Py_GT ? "max" : "min");
+    return Result<Ref>::raised();
   }
   return best;
 }
@@ -366,12 +370,41 @@ Result<Ref> model_all(BuiltinCall& call) { return quantifier(call, false); }
 
 namespace {
 
-// total = total <op> item over all items.
-Result<Ref> fold(CaptureState& state, PyObject* iterable, Ref total, int op) {
+// total = total <op> item, item after item: the program may make them as it
+// goes, and both it and the operator may have effects. As long as all are
+// constants it is C code that computes (3.12 adds floats with compensation).
+Result<Ref> fold_constants_natively(BuiltinCall& call, PyObject* iterable,
+                                    Ref total, int op) {
+  CaptureState& state = call.state;
   FJ_TRY(Ref iterator, state.iter(iterable));
+  Ref constants = Ref::steal(PyList_New(0));
+  if (!constants) return Result<Ref>::raised();
+  bool native = is_builtin_constant(total.get());
+  auto so_far = [&]() -> Result<Ref> {
+    Ref args = Ref::steal(PyTuple_Pack(1, constants.get()));
+    Ref names = Ref::steal(Py_BuildValue("{sO}", "start", total.get()));
+    if (!args || !names) return Result<Ref>::raised();
+    return state.after_native(
+        PyObject_Call(call.callable, args.get(), names.get()));
+  };
   while (true) {
     FJ_TRY(Ref item, state.next(iterator.get()));
+    if (!item && native) return so_far();
     if (!item) return total;
+    // (Anything else may raise: before the next item is made.)
+    bool number = PyLong_CheckExact(item.get()) ||
+                  PyFloat_CheckExact(item.get()) || PyBool_Check(item.get()) ||
+                  PyComplex_CheckExact(item.get());
+    if (native && number) {
+      if (PyList_Append(constants.get(), item.get()) < 0) {
+        return Result<Ref>::raised();
+      }
+      continue;
+    }
+    if (native) {
+      FJ_TRY(total, so_far());
+      native = false;
+    }
     FJ_TRY(total, state.binary(op, false, total.get(), item.get()));
   }
 }
@@ -386,34 +419,17 @@ Result<Ref> model_sum(BuiltinCall& call) {
   if (start && (PyUnicode_Check(start) || PyBytes_Check(start))) {
     return call.native(Reads::kDeep);  // TypeError
   }
-  // Floats are added with compensation by C code of 3.12: left to it.
-  FJ_TRY(Ref list, list_of(call.state, iterable));
-  bool constants = true;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
-    constants &= is_builtin_constant(PyList_GET_ITEM(list.get(), i));
-  }
-  if (constants && (!start || is_builtin_constant(start))) {
-    call.args[0] = list.get();
-    return call.native(Reads::kElements);
-  }
-  return fold(call.state, list.get(), start ? Ref::borrow(start) : zero, 0);
+  return fold_constants_natively(call, iterable,
+                                 start ? Ref::borrow(start) : zero, 0);
 }
 
 Result<Ref> model_prod(BuiltinCall& call) {
   PyObject* iterable = call.argument(0);
   if (!iterable || call.positional() != 1) return call.native(Reads::kDeep);
-  FJ_TRY(Ref list, list_of(call.state, iterable));
-  bool constants = true;
-  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
-    constants &= is_builtin_constant(PyList_GET_ITEM(list.get(), i));
-  }
-  if (constants) {
-    call.args[0] = list.get();
-    return call.native(Reads::kDeep);
-  }
   PyObject* start = call.argument(SIZE_MAX, "start");
   Ref one = Ref::steal(PyLong_FromLong(1));
-  return fold(call.state, list.get(), start ? Ref::borrow(start) : one, 5);
+  return fold_constants_natively(call, iterable,
+                                 start ? Ref::borrow(start) : one, 5);
 }
 
 Result<Ref> model_reduce(BuiltinCall& call) {

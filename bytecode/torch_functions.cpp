@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "bytecode/builtins.h"
+#include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
 
@@ -447,6 +448,18 @@ Result<Ref> model_getset_set(BuiltinCall& call) {
     FJ_CHECK_OK(call.state.set_attr(call.args[1], name, call.args[2]));
   }
   return none();
+}
+
+// class F(torch.autograd.Function) inside a frame: gives the class the class of
+// its backward nodes, and that one a number that no other has.
+Result<Ref> model_function_meta_init(BuiltinCall& call) {
+  if (!call.plain(4, 4) || !is_fresh_class(call.state, call.args[0])) {
+    return call.unknown();
+  }
+  PauseHook pause;  // the classes' own code does not run
+  std::vector<PyObject*> args = call.args;
+  return call.state.after_native(
+      PyObject_Vectorcall(call.callable, args.data(), args.size(), nullptr));
 }
 
 }  // namespace framejit::bytecode

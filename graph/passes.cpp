@@ -18,8 +18,10 @@ bool verify_after_passes() {
 
 const std::vector<PassRow>& pass_list() {
   static const std::vector<PassRow> rows = {
+      {"aliases", &remove_aliases,
+       "first: what reads an alias reads the value itself"},
       {"dead_code", &remove_dead_code,
-       "first: functionalization leaves views nobody reads, and later passes "
+       "early: functionalization leaves views nobody reads, and later passes "
        "then look at less"},
       {"common_subexpressions", &merge_common_subexpressions,
        "after dead code, so that only values in use are compared"},

@@ -19,7 +19,8 @@ struct PassRow {
 const std::vector<PassRow>& pass_list();
 void run_passes(Graph& graph);
 
-// pass_dead_code.cpp, pass_common_subexpressions.cpp
+// pass_aliases.cpp, pass_dead_code.cpp, pass_common_subexpressions.cpp
+bool remove_aliases(Graph& graph);
 bool remove_dead_code(Graph& graph);
 bool merge_common_subexpressions(Graph& graph);
 

@@ -209,6 +209,18 @@ Status set_tensor_class(Recorder& recorder, PyObject* stand_in,
     return ok_status();
   std::string reason = unsupported_class(reinterpret_cast<PyTypeObject*>(type));
   if (!reason.empty()) return subclass_break(recorder, reason);
+  // What the default __torch_function__ asks first, so that the first capture
+  // finds its cache filled.
+  static bool asked = false;
+  if (!asked) {
+    asked = true;
+    PauseHook pause;
+    Ref functions = Ref::steal(
+        torch_object("torch.overrides", "get_default_nowrap_functions"));
+    Ref result =
+        Ref::steal(functions ? PyObject_CallNoArgs(functions.get()) : nullptr);
+    PyErr_Clear();
+  }
   if (PyObject_SetAttrString(stand_in, "__class__", type) < 0) {
     PyErr_Clear();
     return subclass_break(recorder,

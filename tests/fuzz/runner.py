@@ -148,6 +148,15 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     return Outcome(_visible(result, names), error, _visible(state, names), grads, rng)
 
 
+def _change(names: dict[str, Any], call: int) -> str:
+    """What the caller does between two calls may fail, in both alike."""
+    try:
+        names["between"](call)
+    except Exception as error:
+        return repr(error)
+    return ""
+
+
 def _aliases(outcome: Outcome) -> list[tuple[str, str]]:
     """Each place, with the first that holds the same object or storage."""
     first: dict[Any, str] = {}
@@ -211,8 +220,9 @@ def run(source: str, backend: str = "eager", calls: int = CALLS, name: str = "")
         fn = framejit.compile(compiled["f"], backend=backend)
         raised = 0
         for call in range(calls):
-            for names in (eager, compiled):
-                names["between"](call)
+            changed = [_change(names, call) for names in (eager, compiled)]
+            if changed[0] != changed[1]:
+                raise Mismatch(f"{backend}, between: {changed}")
             expected = _outcome(eager, eager["f"], call)
             actual = _outcome(compiled, fn, call)
             raised += expected.error is not None

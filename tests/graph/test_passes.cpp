@@ -39,6 +39,24 @@ TEST(Passes, DeadCodeKeepsEffectsAndMutations) {
   EXPECT_EQ(verify(*graph), "");
 }
 
+TEST(Passes, Aliases) {
+  auto graph = parsed(R"(graph(%0 "x" : f32[10] cpu) {
+  %1 = aten.cos.default(%0) : f32[10] cpu
+  %2 = aten.alias.default(%1) : f32[10] cpu
+  %3 = aten.sin.default(%2) : f32[10] cpu
+  %4 = aten.alias.default(%3) : f32[10] cpu
+  %5 = aten.alias.default(%0) : f32[10] cpu
+  %6 = aten.exp.default(%0) : f32[10] cpu
+  %7 = aten.alias.default(%6) : f32[10] cpu
+  return (%4, %5, %6, %7)
+})");
+  EXPECT_TRUE(remove_aliases(*graph));
+  EXPECT_EQ(verify(*graph), "");
+  // Those stay that name an input, or a value that leaves by itself.
+  EXPECT_EQ(graph->num_calls(), 5u);
+  EXPECT_FALSE(remove_aliases(*graph));
+}
+
 TEST(Passes, CommonSubexpressions) {
   auto graph = parsed(R"(graph(%0 "x" : f32[10] cpu) {
   %1 = aten.cos.default(%0) : f32[10] cpu

@@ -20,9 +20,10 @@ import types
 import typing
 import warnings
 
+import pytest
 import torch
 
-from differential import leaf, one, program
+from differential import check, leaf, one, program
 
 # ---- functools
 
@@ -1085,3 +1086,23 @@ def test_fractions_and_statistics(x):
     from fractions import Fraction
 
     return x * float(Fraction(1, 2) + Fraction(1, 4)), statistics.mean([1, 2, 3])
+
+
+# ---- torch.masked: its helpers make a class at every call
+
+
+@pytest.mark.parametrize(
+    "name",
+    "sum prod mean median amax argmin norm var softmax logsumexp cumsum normalize".split(),
+)
+def test_masked(name):
+    function = getattr(torch.masked, name)
+    order = (2.0,) if name in ("norm", "normalize") else ()
+
+    def f(x, mask):
+        return function(x, *order, 1, mask=mask)
+
+    def make():
+        return torch.randn(3, 4), torch.tensor([True, False, True, True]).expand(3, 4)
+
+    check(f, make, breaks=0)

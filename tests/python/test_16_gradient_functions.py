@@ -649,3 +649,18 @@ def test_attribute_of_ctx_is_not_watched():
             base.add_(1)
         y.sum().backward()
         assert x.grad.tolist() == [4.0] * 3
+
+
+@program(lambda: (torch.randn(3, requires_grad=True),), breaks=0)
+def test_class_made_inside(x):
+    class Tripled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, a):
+            ctx.save_for_backward(a)
+            return a * a
+
+        @staticmethod
+        def backward(ctx, grad):
+            return grad * 3
+
+    return Tripled.apply(x)

@@ -7,6 +7,7 @@ from __future__ import annotations
 import functools
 import io
 import logging
+import math
 import random
 import sys
 import warnings
@@ -17,6 +18,7 @@ import pytest
 import torch
 
 import framejit
+from differential import one, program
 
 
 def entries_of(compiled: Any) -> list[Any]:
@@ -595,3 +597,53 @@ def test_random_is_a_break():
         results.append([str(run(torch.ones(2))) for _ in range(12)])
     assert results[0] == results[1]
     assert set(breaks_of(compiled)) == {"FJ306"}
+
+
+# ---- the order of what an iterator does and what is done with its items
+
+
+class Loud:
+    def __init__(self, n, log):
+        self.n, self.log = n, log
+
+    def __radd__(self, other):
+        self.log.append(("radd", self.n))
+        return other + self.n
+
+    def __lt__(self, other):
+        self.log.append(("lt", self.n))
+        return self.n < other.n
+
+    def __gt__(self, other):
+        self.log.append(("gt", self.n))
+        return self.n > other.n
+
+    def __rmul__(self, other):
+        self.log.append(("rmul", self.n))
+        return other * self.n
+
+
+@program(one, breaks=0)
+def test_items_are_used_as_they_come(x):
+    log = []
+
+    def numbers():
+        for i in (3, 1, 2):
+            log.append(("made", i))
+            yield i
+
+    def louds():
+        for i in numbers():
+            yield Loud(i, log)
+
+    def key(i):
+        log.append(("key", i))
+        return -i
+
+    total = sum(louds()), sum(numbers(), 2.5), math.prod(louds())
+    ends = max(numbers(), key=key), min(louds()).n, max(louds(), default=None).n
+    try:
+        sum(i if i != 1 else "1" for i in numbers())
+    except TypeError as error:
+        log.append(str(error))
+    return x * total[0], total, ends, log, sum([]), max([], default=3), sum([0.1] * 10)

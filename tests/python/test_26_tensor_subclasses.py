@@ -1000,3 +1000,26 @@ Pair = collections.namedtuple("Pair", "left right")
 )
 def test_namedtuple(p):
     return Pair(p.left + 1, p.right), functools.reduce(torch.add, p)
+
+
+def test_one_kernel():
+    """Giving results their class costs the graph nothing."""
+
+    def f(x):
+        y = (x + 1).relu() * 2
+        return (y.sigmoid() + x).tanh()
+
+    framejit.reset()
+    compiled = framejit.compile(f, backend="native")
+    x = torch.randn(8).as_subclass(Inherits)
+    for _ in range(2):
+        assert_same(compiled(x), f(x), exact={"rtol": 1e-5, "atol": 1e-6})
+    [entry] = framejit.inspect(compiled)
+    assert "alias" not in entry.forward_graph and len(entry.kernels) == 1
+
+
+@program(lambda: (torch.randn(3),), breaks=0)
+def test_one_value_under_several_names(x):
+    y = x * 2
+    a, b = y.as_subclass(Inherits), y.as_subclass(Sub)
+    return y, a, b, x.as_subclass(Inherits), a.as_subclass(torch.Tensor)
