@@ -12,6 +12,7 @@
 #include "backend/rng_state.h"
 #include "backend/torch_executor.h"
 #include "graph/python_tensor.h"
+#include "guards/number_expr.h"
 
 namespace framejit::backend {
 
@@ -436,7 +437,7 @@ bool AotExecutor::wrap_outputs(const Inputs& tensors, const Tensors& results,
         outputs[i] = THPVariable_Wrap(results[i]);
         break;
       case UserOutput::Kind::kInt:
-        outputs[i] = PyLong_FromLongLong(output.expr.evaluate(symbols));
+        outputs[i] = number_object(output.expr, symbols);
         break;
       case UserOutput::Kind::kInputObject:
         outputs[i] = Py_NewRef(inputs[output.object]);

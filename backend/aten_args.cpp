@@ -86,8 +86,13 @@ class Converter {
       return tensor ? constant(wrapped_number(expr.constant()))
                     : constant(expr.constant());
     }
-    if (type->kind() == c10::TypeKind::FloatType) {
+    bool wants_float = type->kind() == c10::TypeKind::FloatType;
+    if (wants_float && !expr.is_float()) {
       return mismatch(argument_, "symbolic int where a float is expected");
+    }
+    if (expr.is_float() && !wants_float && !tensor &&
+        type->kind() != c10::TypeKind::NumberType) {
+      return mismatch(argument_, "symbolic float where an int is expected");
     }
     AtenArg result;
     result.kind = tensor ? AtenArg::Kind::kExprAsTensor : AtenArg::Kind::kExpr;
@@ -208,9 +213,12 @@ c10::IValue build_aten_arg(const AtenArg& arg, c10::IValue* registers,
     case AtenArg::Kind::kMoveRegister:
       return std::move(registers[arg.reg]);
     case AtenArg::Kind::kExpr:
+      if (arg.expr.is_float()) return arg.expr.evaluate_float(symbols);
       return arg.expr.evaluate(symbols);
     case AtenArg::Kind::kExprAsTensor:
-      return wrapped_number(arg.expr.evaluate(symbols));
+      return arg.expr.is_float()
+                 ? wrapped_number(arg.expr.evaluate_float(symbols))
+                 : wrapped_number(arg.expr.evaluate(symbols));
     case AtenArg::Kind::kList: {
       c10::impl::GenericList list(arg.element_type);
       list.reserve(arg.items.size());

@@ -24,8 +24,8 @@ struct AtenArg {
     kConstant,
     kRegister,      // copy of a register
     kMoveRegister,  // its last use: the register is emptied
-    kExpr,          // int
-    kExprAsTensor,  // int as a wrapped number tensor
+    kExpr,          // int or float
+    kExprAsTensor,  // as a wrapped number tensor
     kList,
   };
   Kind kind = Kind::kConstant;

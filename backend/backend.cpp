@@ -60,10 +60,14 @@ Result<Ref> find_registered_backend(const std::string& name) {
 
 }  // namespace
 
+bool is_own_backend(const std::string& name) {
+  return name == "eager" || name == "aot_eager" || name == "native";
+}
+
 Result<CompiledGraph> compile(const BackendRequest& request) {
   if (request.callable) return compile_callable(request);
   if (request.backend == "eager") return compile_torch_level(request, "");
-  if (request.backend == "aot_eager" || request.backend == "native") {
+  if (is_own_backend(request.backend)) {
     auto compiled = compile_aot(request);
     if (compiled.ok() || compiled.is_raised()) return compiled;
     // The torch level runs whatever the AOT stage cannot take.

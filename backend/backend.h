@@ -47,6 +47,8 @@ struct CompiledGraph {
   CompiledInfo info;
 };
 
+// Ours: takes symbolic floats. Others get a graph with their values.
+bool is_own_backend(const std::string& name);
 Result<CompiledGraph> compile(const BackendRequest& request);
 
 }  // namespace framejit::backend

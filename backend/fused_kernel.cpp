@@ -85,6 +85,8 @@ void FusedKernel::run(const at::Tensor* const* operands, const int64_t* symbols,
   const int64_t numel = args.rows * args.columns;
   c10::SmallVector<at::Tensor, 2> copies;  // of operands with other strides
   copies.reserve(kernel_.num_inputs);
+  float parameters[kMaxKernelOperands];
+  size_t next_parameter = 0;
   for (size_t i = 0; i < kernel_.operands.size(); ++i) {
     const KernelOperand& operand = kernel_.operands[i];
     const int64_t item = static_cast<int64_t>(item_size(operand.type));
@@ -113,7 +115,15 @@ void FusedKernel::run(const at::Tensor* const* operands, const int64_t* symbols,
           static_cast<char*>(result.unsafeGetTensorImpl()->mutable_data());
       continue;
     }
-    const at::Tensor* tensor = operands[i];
+    if (next_parameter < shape_.parameters.size() &&
+        shape_.parameters[next_parameter].first == static_cast<int>(i)) {
+      float& value = parameters[next_parameter];
+      value = static_cast<float>(
+          shape_.parameters[next_parameter++].second.evaluate_float(symbols));
+      args.pointers[i] = reinterpret_cast<char*>(&value);
+      continue;
+    }
+    const at::Tensor* tensor = operands[i - next_parameter];
     TORCH_CHECK(tensor->numel() == expected &&
                     tensor->scalar_type() == dtype_of(operand.type) &&
                     tensor->device().is_cpu() && !tensor->is_neg(),

@@ -19,13 +19,17 @@ class FusedKernel {
   struct Shape {
     std::vector<Expr> sizes;
     int split = 0;  // dims [0, split) are the rows
+    // Operands that are floats of the call, computed in double and rounded to
+    // float32 as ATen does with a Python number: operand, expression.
+    std::vector<std::pair<int, Expr>> parameters;
   };
 
   // Emits code for this CPU; without AVX-512 the interpreter runs the kernel.
   FusedKernel(Kernel kernel, Shape shape);
 
-  // Allocates the results and computes them. Throws c10::Error when an operand
-  // does not have the size the capture promised.
+  // operands: the inputs that are no parameters, in order. Allocates the
+  // results and computes them. Throws c10::Error when an operand does not have
+  // the size the capture promised.
   void run(const at::Tensor* const* operands, const int64_t* symbols,
            at::Tensor* results) const;
 

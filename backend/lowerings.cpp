@@ -25,22 +25,58 @@ double number_of(const Arg& arg) {
   return arg.get<double>();
 }
 
+// A number argument: known, or an expression over the floats of the call.
+class Number {
+ public:
+  Number(double value) : expr_(Expr::real(value)) {}
+  explicit Number(Expr expr) : expr_(std::move(expr)) {}
+  bool known() const { return expr_.is_float_const(); }
+  double value() const { return expr_.real(); }
+  const Expr& expr() const { return expr_; }
+  // Is it known to be?
+  bool operator==(double value) const {
+    return known() && expr_.real() == value;
+  }
+
+ private:
+  Expr expr_;
+};
+
+Number operator*(const Number& a, const Number& b) {
+  return Number(Expr::make(ExprOp::kFloatMul, {a.expr(), b.expr()}));
+}
+
 }  // namespace
+
+bool is_float_parameter(const Arg& arg) {
+  return arg.is<Expr>() && arg.get<Expr>().is_float();
+}
 
 // The arguments of one node as a row sees them.
 class LoweringArgs {
  public:
   LoweringArgs(const Node& node, KernelBody& body, const char* pattern,
-               const std::function<Lane(const Value*)>& lane_of)
-      : node_(node), body_(body), pattern_(pattern), lane_of_(lane_of) {}
+               const std::function<Lane(const Value*)>& lane_of,
+               const std::function<Lane(const Expr&)>& param_of)
+      : node_(node),
+        body_(body),
+        pattern_(pattern),
+        lane_of_(lane_of),
+        param_of_(param_of) {}
 
   bool has(size_t i) const {
     return i < node_.args.size() && !node_.args[i].is<Arg::None>();
   }
-  double number(size_t i) const {
+  Number number(size_t i) const {
+    if (has(i) && is_float_parameter(node_.args[i]))
+      return Number(node_.args[i].get<Expr>());
     if (has(i)) return number_of(node_.args[i]);
     const auto& value = node_.aten->schema().arguments()[i].default_value();
     return value && value->isScalar() ? value->toScalar().toDouble() : 0;
+  }
+  Lane scalar(const Number& number) const {
+    return number.known() ? body_.constant(static_cast<float>(number.value()))
+                          : param_of_(number.expr());
   }
   std::string text(size_t i) const {
     if (has(i)) return node_.args[i].get<std::string>();
@@ -48,9 +84,8 @@ class LoweringArgs {
     return value && value->isString() ? value->toStringRef() : "";
   }
   Lane lane(size_t i) const {
-    if (is_number(node_.args[i])) {
-      return body_.constant(static_cast<float>(number_of(node_.args[i])));
-    }
+    bool number = is_number(node_.args[i]) || is_float_parameter(node_.args[i]);
+    if (number) return scalar(this->number(i));
     Lane lane = lane_of_(node_.args[i].get<Value*>());
     // Promotion of a bool tensor in arithmetic.
     if (pattern_[i] == 'f' && body_.type(lane) == LaneType::kMask) {
@@ -64,14 +99,17 @@ class LoweringArgs {
   KernelBody& body_;
   const char* pattern_;
   const std::function<Lane(const Value*)>& lane_of_;
+  const std::function<Lane(const Expr&)>& param_of_;
 };
 
 namespace {
 
 // The bounds come first: NaN in x passes through. ATen gives NaN for a NaN
 // bound, which nobody writes on purpose: not lowered.
-Lane clamp(KernelBody& b, Lane x, bool has_low, double low, bool has_high,
-           double high) {
+Lane clamp(KernelBody& b, Lane x, bool has_low, const Number& low_bound,
+           bool has_high, const Number& high_bound) {
+  double low = has_low ? low_bound.value() : 0;
+  double high = has_high ? high_bound.value() : 0;
   if ((has_low && std::isnan(low)) || (has_high && std::isnan(high))) {
     return -1;
   }
@@ -88,8 +126,8 @@ const LoweringRow kRows[] = {
      [[maybe_unused]] auto n = [&](size_t i) { return args.number(i); };  \
      [[maybe_unused]] auto has = [&](size_t i) { return args.has(i); };   \
      [[maybe_unused]] auto text = [&](size_t i) { return args.text(i); }; \
-     [[maybe_unused]] auto c = [&](double value) {                        \
-       return b.constant(static_cast<float>(value));                      \
+     [[maybe_unused]] auto c = [&](const Number& value) {                 \
+       return args.scalar(value);                                         \
      };                                                                   \
      return expression;                                                   \
    }},
@@ -117,12 +155,14 @@ bool is_kernel_tensor(const Value& value) {
 bool matches(const Arg& arg, char kind) {
   switch (kind) {
     case 'f':
-      return is_number(arg) ||
+      return is_number(arg) || is_float_parameter(arg) ||
              (arg.is<Value*>() && is_kernel_tensor(*arg.get<Value*>()));
     case 'm':
       return arg.is<Value*>() && is_kernel_tensor(*arg.get<Value*>()) &&
              arg.get<Value*>()->meta.dtype == c10::ScalarType::Bool;
     case 's':
+      return is_number(arg) || is_float_parameter(arg);
+    case 'k':
       return is_number(arg);
     case 'n':
       return is_number(arg) || arg.is<Arg::None>();
@@ -168,9 +208,10 @@ const LoweringRow* find_lowering(const Node& node) {
 std::span<const LoweringRow> lowering_rows() { return kRows; }
 
 Lane lower(const LoweringRow& row, const Node& node, KernelBody& body,
-           const std::function<Lane(const Value*)>& lane_of) {
-  Lane lane =
-      row.function(body, LoweringArgs(node, body, row.pattern, lane_of));
+           const std::function<Lane(const Value*)>& lane_of,
+           const std::function<Lane(const Expr&)>& param_of) {
+  Lane lane = row.function(
+      body, LoweringArgs(node, body, row.pattern, lane_of, param_of));
   if (lane < 0) return -1;
   bool is_mask = body.type(lane) == LaneType::kMask;
   bool wants_mask = node.outputs[0]->meta.dtype == c10::ScalarType::Bool;

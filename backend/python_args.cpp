@@ -6,6 +6,8 @@
 #include <torch/csrc/Layout.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
+#include "guards/number_expr.h"
+
 namespace framejit::backend {
 
 using graph::Arg;
@@ -57,7 +59,7 @@ Result<std::vector<PyArg>> convert(const std::vector<Arg>& args,
 }
 
 Result<PyArg> expr_arg(const Expr& expr) {
-  if (expr.is_const()) return constant(PyLong_FromLongLong(expr.constant()));
+  if (!expr.uses_symbols()) return constant(number_object(expr, nullptr));
   PyArg arg;
   arg.kind = PyArg::Kind::kExpr;
   arg.expr = expr;
@@ -146,7 +148,7 @@ PyObject* build_py_arg(const PyArg& arg, PyObject* const* registers,
     case PyArg::Kind::kRegister:
       return Py_NewRef(registers[arg.reg]);
     case PyArg::Kind::kExpr:
-      return PyLong_FromLongLong(arg.expr.evaluate(symbols));
+      return number_object(arg.expr, symbols);
     case PyArg::Kind::kList:
     case PyArg::Kind::kTuple: {
       bool list = arg.kind == PyArg::Kind::kList;

@@ -200,7 +200,16 @@ size_t Scheduler::count_inputs(const Unit& unit) const {
       }
     }
   }
-  return inputs.size();
+  std::vector<Expr> parameters;
+  for (int member : unit.members) {
+    for (const Arg& arg : nodes_[member]->args) {
+      if (!is_float_parameter(arg)) continue;
+      const Expr& expr = arg.get<Expr>();
+      if (!std::count(parameters.begin(), parameters.end(), expr))
+        parameters.push_back(expr);
+    }
+  }
+  return inputs.size() + parameters.size();
 }
 
 bool Scheduler::joinable(int unit, const Unit& other) const {
@@ -282,9 +291,22 @@ std::unique_ptr<FusedKernel> Scheduler::build_kernel(const Unit& unit,
     lanes[value] = lane;
     return lane;
   };
+  FusedKernel::Shape shape;
+  auto param_of = [&](const Expr& expr) -> Lane {
+    int operand = -1;
+    for (const auto& [known, value] : shape.parameters) {
+      if (value == expr) operand = known;
+    }
+    if (operand < 0) {
+      operand = static_cast<int>(kernel.operands.size());
+      kernel.operands.push_back({OperandType::kF32, Walk::kScalar});
+      shape.parameters.emplace_back(operand, expr);
+    }
+    return kernel.body.emit(KernelOp::kLoadF, {-1, -1, -1}, operand);
+  };
   for (int member : unit.members) {
     const Node& node = *nodes_[member];
-    Lane lane = lower(*rows_[member], node, kernel.body, lane_of);
+    Lane lane = lower(*rows_[member], node, kernel.body, lane_of, param_of);
     if (lane < 0) return nullptr;
     lanes[node.outputs[0].get()] = lane;
   }
@@ -310,7 +332,6 @@ std::unique_ptr<FusedKernel> Scheduler::build_kernel(const Unit& unit,
       kernel.body.nodes().size() > kMaxKernelNodes || kernel.stores.empty()) {
     return nullptr;
   }
-  FusedKernel::Shape shape;
   shape.sizes = unit.sizes;
   shape.split = std::max(unit.split, 0);
   return std::make_unique<FusedKernel>(std::move(kernel), std::move(shape));

@@ -103,11 +103,13 @@ const Source* class_source(CaptureState& state, PyTypeObject* type,
                       name);
 }
 
-bool is_dynamic_class_int(CaptureState& state, PyObject* value,
-                          PyTypeObject* type, PyObject* name) {
-  const auto* known = state.request.dynamic_ints;
-  if (!value || !PyLong_CheckExact(value) || !known || known->empty() ||
-      state.request.dynamic == 0 || !is_heap_type(type)) {
+bool is_dynamic_class_number(CaptureState& state, PyObject* value,
+                             PyTypeObject* type, PyObject* name) {
+  const auto* known = state.request.dynamic_numbers;
+  bool number =
+      value && (PyLong_CheckExact(value) || PyFloat_CheckExact(value));
+  if (!number || !known || known->empty() || state.request.dynamic == 0 ||
+      !is_heap_type(type)) {
     return false;
   }
   PyObject* code = PyFunction_GetCode(state.request.function);
@@ -186,9 +188,9 @@ Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
   }
   PyObject* raw = _PyType_Lookup(type, name);
   if (is_fresh_class(*this, type_object)) return fresh_lookup(type, name);
-  if (is_heap_type(type) && is_dynamic_class_int(*this, raw, type, name)) {
+  if (is_heap_type(type) && is_dynamic_class_number(*this, raw, type, name)) {
     guard(GuardKind::kTypeIs, class_source(*this, type, name),
-          reinterpret_cast<PyObject*>(&PyLong_Type));
+          reinterpret_cast<PyObject*>(Py_TYPE(raw)));
   } else if (is_heap_type(type)) {
     Guard fact{GuardKind::kTypeAttrIs};
     fact.source = guards.sources().constant(type_object);

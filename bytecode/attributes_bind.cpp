@@ -20,7 +20,7 @@ bool name_is(PyObject* name, const char* text) {
 Result<Ref> class_value(CaptureState& state, PyObject* value,
                         PyTypeObject* type, PyObject* name) {
   if (is_written_class_attr(state, type, name)) return Ref::borrow(value);
-  if (is_dynamic_class_int(state, value, type, name)) {
+  if (is_dynamic_class_number(state, value, type, name)) {
     return state.wrap(value, class_source(state, type, name));
   }
   if (state.is_constant(value)) return Ref::borrow(value);

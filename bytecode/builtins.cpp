@@ -284,6 +284,10 @@ Result<Ref> CaptureState::call_builtin(PyObject* callable,
           call, reinterpret_cast<PyCFunctionObject*>(raw.get())->m_ml->ml_name);
     }
     if (std::strcmp(module, "math") == 0 || std::strcmp(module, "cmath") == 0) {
+      bool symbolic = false;
+      for (PyObject* arg : call.args)
+        symbolic = symbolic || is_symbolic(*this, arg);
+      if (symbolic && !call.has_keywords()) return call_on_numbers(call);
       return call.native(Reads::kDeep);
     }
   }

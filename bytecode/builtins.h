@@ -54,6 +54,8 @@ Result<Ref> call_by_type(BuiltinCall& call);
 Result<Ref> call_numpy(BuiltinCall& call);
 // Functions of the operator module. Empty: none of ours.
 Result<Ref> call_operator(BuiltinCall& call, const char* name);
+// A function of the math module on symbolic numbers.
+Result<Ref> call_on_numbers(BuiltinCall& call);
 
 // What the cache of a functools.lru_cache function holds for the arguments
 // (cached_results.cpp); guarded. Empty Ref: nothing, or nobody can tell.

@@ -38,6 +38,16 @@ Result<Ref> number_function(BuiltinCall& call, const char* method,
 
 }  // namespace
 
+Result<Ref> call_on_numbers(BuiltinCall& call) {
+  CaptureState& state = call.state;
+  for (PyObject* arg : call.args) {
+    bool number = is_symbolic(state, arg) || PyFloat_CheckExact(arg) ||
+                  PyLong_CheckExact(arg);
+    if (!number) return call.native(Reads::kDeep);
+  }
+  return state.tracer.operate(call.callable, call.args);
+}
+
 Result<Ref> model_abs(BuiltinCall& call) {
   return number_function(call, "__abs__", "abs");
 }
@@ -128,7 +138,8 @@ Result<Ref> call_operator(BuiltinCall& call, const char* name) {
       return boolean(value == is("truth"));
     }
     if (is("index")) {
-      if (is_symbolic(state, args[0])) return Ref::borrow(args[0]);
+      if (is_symbolic(state, args[0]) && !is_symbolic_float(state, args[0]))
+        return Ref::borrow(args[0]);
       FJ_TRY(Ref special, state.python_special(args[0], "__index__"));
       if (special) return state.caller.call(special.get(), {args[0]});
     }

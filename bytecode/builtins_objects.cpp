@@ -814,10 +814,22 @@ Result<Ref> model_int(BuiltinCall& call) {
           as_object(&PyLong_Type)) {
     return Ref::borrow(call.args[0]);
   }
+  if (call.plain(1, 1) && is_symbolic_float(call.state, call.args[0])) {
+    return call.state.tracer.operate(library_object("math", "trunc"),
+                                     {call.args[0]});
+  }
   return convert(call, "__int__");
 }
 
 Result<Ref> model_float(BuiltinCall& call) {
+  if (call.plain(1, 1) && is_symbolic(call.state, call.args[0])) {
+    if (is_symbolic_float(call.state, call.args[0]))
+      return Ref::borrow(call.args[0]);
+    Ref one = Ref::steal(PyLong_FromLong(1));
+    if (!one) return Result<Ref>::raised();
+    return call.state.tracer.operate(library_object("operator", "truediv"),
+                                     {call.args[0], one.get()});
+  }
   return convert(call, "__float__");
 }
 

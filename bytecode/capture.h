@@ -27,7 +27,7 @@ struct Step {
     kOutput,    // graph output `index`
     kGathered,  // gathered object `index`
     kConst,     // `object`
-    kSymbolic,  // Python int of `expr` over the entry's symbols
+    kSymbolic,  // Python number of `expr` over the entry's symbols
     kFunction,  // the function called
     kTuple,
     kList,
@@ -74,10 +74,10 @@ struct CaptureRequest {
   bool is_resume = false;
   bool fullgraph = false;
   size_t max_instructions = 2'000'000;
-  // Dims and ints that changed between calls (automatic dynamic), by source
+  // Dims and numbers that changed between calls (automatic dynamic), by source
   // text; and whether everything starts dynamic.
   const std::unordered_map<std::string, uint64_t>* dynamic_dims = nullptr;
-  const std::unordered_map<std::string, bool>* dynamic_ints = nullptr;
+  const std::unordered_map<std::string, bool>* dynamic_numbers = nullptr;
   int dynamic = -1;  // -1 automatic, 0 never, 1 everything
 };
 

@@ -126,6 +126,7 @@ bool is_container(PyObject* object);
 // Is `object` a stand-in or a symbolic value?
 bool is_foreign(CaptureState& state, PyObject* object);
 bool is_symbolic(CaptureState& state, PyObject* object);
+bool is_symbolic_float(CaptureState& state, PyObject* object);
 bool is_stand_in(CaptureState& state, PyObject* object);
 // Hash and equality of this key never run Python code, and its value (or
 // identity) is a guarded fact.
@@ -235,9 +236,9 @@ class WriteLog {
 // Cls.name as a source.
 const Source* class_source(CaptureState& state, PyTypeObject* type,
                            PyObject* name);
-// An int attribute of a class that had another value in an earlier call.
-bool is_dynamic_class_int(CaptureState& state, PyObject* value,
-                          PyTypeObject* type, PyObject* name);
+// A number of a class that had another value in an earlier call.
+bool is_dynamic_class_number(CaptureState& state, PyObject* value,
+                             PyTypeObject* type, PyObject* name);
 // What the class finds after the writes of this capture; raw: before them.
 Ref written_class_attr(CaptureState& state, PyTypeObject* type, PyObject* name,
                        const Ref& raw);

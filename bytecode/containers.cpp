@@ -580,11 +580,29 @@ Result<Ref> CaptureState::length(PyObject* object) {
   return from_api(PyLong_FromSsize_t(size));
 }
 
+namespace {
+
+// Whether it is 0, rather than which number it is.
+Result<Ref> truth_of_number(CaptureState& state, PyObject* number) {
+  Ref answer = Ref::borrow(number);
+  if (state.tracer.symbolic_type(number) !=
+      reinterpret_cast<PyObject*>(&PyBool_Type)) {
+    Ref zero = Ref::steal(PyLong_FromLong(0));
+    if (!zero) return Result<Ref>::raised();
+    FJ_TRY(answer, state.tracer.operate(library_object("operator", "ne"),
+                                        {number, zero.get()}));
+  }
+  if (!is_symbolic(state, answer.get())) return answer;
+  return state.tracer.concretise(answer.get());
+}
+
+}  // namespace
+
 Result<bool> CaptureState::truth(PyObject* object) {
   if (object == Py_True) return true;
   if (object == Py_False || object == Py_None) return false;
   if (is_symbolic(*this, object)) {
-    FJ_TRY(Ref value, tracer.concretise(object));
+    FJ_TRY(Ref value, truth_of_number(*this, object));
     return PyObject_IsTrue(value.get()) == 1;
   }
   if (is_stand_in(*this, object)) {

@@ -1,5 +1,6 @@
 // Origins: where a value came from, and the guard that made reading it sound.
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <limits>
 
@@ -164,6 +165,12 @@ bool is_foreign(CaptureState& state, PyObject* object) {
 bool is_symbolic(CaptureState& state, PyObject* object) {
   if (is_singleton(object) || is_scalar_type(Py_TYPE(object))) return false;
   return state.tracer.classify(object) == ObjectClass::kSymbolic;
+}
+
+bool is_symbolic_float(CaptureState& state, PyObject* object) {
+  return is_symbolic(state, object) &&
+         state.tracer.symbolic_type(object) ==
+             reinterpret_cast<PyObject*>(&PyFloat_Type);
 }
 
 bool is_stand_in(CaptureState& state, PyObject* object) {
@@ -378,17 +385,22 @@ Break CaptureState::make_break(BreakReason reason, std::string detail) const {
 
 namespace {
 
-// An int that the caller asked to keep symbolic, as a symbol; else empty.
+// Did the caller ask to keep the number at this place symbolic?
+bool wants_symbol(CaptureState& state, const Source* source) {
+  const CaptureRequest& request = state.request;
+  if (request.dynamic == 0 || source->kind == SourceKind::kConst) return false;
+  bool wanted = request.dynamic == 1 && is_argument_path(source);
+  if (!wanted && request.dynamic_numbers && !request.dynamic_numbers->empty()) {
+    PyObject* code = PyFunction_GetCode(request.function);
+    wanted = request.dynamic_numbers->count(source_text(source, code)) != 0;
+  }
+  return wanted;
+}
+
+// An int or float that is to be symbolic, as a symbol; else empty.
 Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
                         const Source* source) {
-  const CaptureRequest& request = state.request;
-  if (request.dynamic == 0 || source->kind == SourceKind::kConst) return Ref();
-  bool wanted = request.dynamic == 1 && is_argument_path(source);
-  if (!wanted && request.dynamic_ints && !request.dynamic_ints->empty()) {
-    PyObject* code = PyFunction_GetCode(request.function);
-    wanted = request.dynamic_ints->count(source_text(source, code)) != 0;
-  }
-  if (!wanted) return Ref();
+  if (!wants_symbol(state, source)) return Ref();
   int overflow = 0;
   long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
   // 0 and 1 mean something of their own (empty, broadcast).
@@ -399,6 +411,18 @@ Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
       state.guards.sources().make(SourceKind::kIntValue, source);
   int symbol = state.guards.add_symbol(value_source, number);
   return state.tracer.make_symbolic(Expr::symbol(symbol));
+}
+
+Result<Ref> dynamic_float(CaptureState& state, PyObject* value,
+                          const Source* source) {
+  if (!wants_symbol(state, source)) return Ref();
+  state.guard(GuardKind::kTypeIs, source,
+              reinterpret_cast<PyObject*>(&PyFloat_Type));
+  const Source* bits =
+      state.guards.sources().make(SourceKind::kFloatBits, source);
+  int symbol = state.guards.add_symbol(
+      bits, std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value)));
+  return state.tracer.make_symbolic(Expr::real_symbol(symbol));
 }
 
 // mark_dynamic(x, dim, min=, max=): the symbol of the dim stays in the range. A
@@ -517,6 +541,8 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     return Ref::borrow(value);
   }
   if (type == &PyFloat_Type) {
+    FJ_TRY(Ref symbol, dynamic_float(*this, value, source));
+    if (symbol) return symbol;
     guard(GuardKind::kFloatIs, source, value);
     return Ref::borrow(value);
   }
@@ -634,9 +660,9 @@ Result<bool> CaptureState::is_same(PyObject* a, PyObject* b) {
   }
   if (constant_a != constant_b) return false;
   if (same) return true;
-  // Symbolic ints have no identity.
+  // Symbolic numbers have no identity.
   if (is_symbolic(*this, a) || is_symbolic(*this, b)) {
-    return make_break(BreakReason::kUnguardableInput, "identity of an int");
+    return make_break(BreakReason::kUnguardableInput, "identity of a number");
   }
   const Source* source_a = source_of(a);
   const Source* source_b = source_of(b);

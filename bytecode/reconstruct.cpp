@@ -122,9 +122,9 @@ Result<int> Planner::foreign(PyObject* object, ObjectClass kind) {
     }
     case ObjectClass::kSymbolic: {
       std::optional<Expr> expr = state_.tracer.expr_of(object);
-      bool is_int = state_.tracer.symbolic_type(object) ==
-                    reinterpret_cast<PyObject*>(&PyLong_Type);
-      if (expr && is_int) {
+      bool is_number = state_.tracer.symbolic_type(object) !=
+                       reinterpret_cast<PyObject*>(&PyBool_Type);
+      if (expr && is_number) {
         Step step;
         step.kind = Step::Kind::kSymbolic;
         step.expr = *expr;

@@ -6,6 +6,7 @@
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "graph/meta_inference.h"
 #include "graph/python_tensor.h"
@@ -86,6 +87,13 @@ void check_on_metas(OpFacts& facts, const TensorKinds& kinds, Stack* stack) {
     stack->resize(stack->size() - facts.num_arguments);
     for (c10::IValue& result : results) stack->push_back(std::move(result));
     return;
+  }
+  if (facts.ignores_floats) {
+    for (size_t i = stack->size() - facts.num_arguments; i < stack->size();
+         ++i) {
+      c10::IValue& value = (*stack)[i];
+      if (value.isSymFloat()) value = hint_of(value.toSymFloat());
+    }
   }
   infer_meta(facts, stack);
 }
@@ -175,14 +183,17 @@ class Operation {
   bool check_number(const at::Tensor& tensor) {
     if (!tensor.unsafeGetTensorImpl()->is_wrapped_number()) return false;
     if (as_trace(tensor)) return false;
-    // torch hides a SymInt in a number with this value; a copy of it has lost
-    // the symbol.
-    bool suspicious = tensor.scalar_type() == at::kLong &&
-                      *tensor.const_data_ptr<int64_t>() == 7777777 &&
-                      !symbolic_wrapped_number(tensor);
+    // torch hides a SymInt in a number with this value, a SymFloat in a NaN; a
+    // copy of it has lost the symbol.
+    bool suspicious = tensor.scalar_type() == at::kLong
+                          ? *tensor.const_data_ptr<int64_t>() == 7777777
+                          : session_.hides_floats() &&
+                                tensor.scalar_type() == at::kDouble &&
+                                std::isnan(*tensor.const_data_ptr<double>());
+    suspicious = suspicious && !symbolic_wrapped_number(tensor);
     if (suspicious) {
       stop(&session_, {BreakReason::kNoMetaKernel,
-                       "a symbolic size was copied into a tensor",
+                       "a symbolic number was copied into a tensor",
                        {}});
     }
     return true;
@@ -240,7 +251,9 @@ class Operation {
   c10::IValue concrete_value(const c10::IValue& value) {
     if (value.isSymInt()) return hint_of(value.toSymInt());
     if (value.isSymFloat()) {
-      return value.toSymFloat().guard_float(__FILE__, __LINE__);
+      c10::SymFloat number = value.toSymFloat();
+      return facts_.ignores_floats ? hint_of(number)
+                                   : number.guard_float(__FILE__, __LINE__);
     }
     if (value.isSymBool()) {
       return value.toSymBool().guard_bool(__FILE__, __LINE__);

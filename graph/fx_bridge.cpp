@@ -106,7 +106,9 @@ class ToFx {
     Ref node = checked(PyObject_CallMethod(fx_.get(), "placeholder", "(s)",
                                            identifier(input->name).c_str()));
     values_[input] = node;
-    if (input->kind == Value::Kind::kInt && input->expr.is_symbol())
+    bool is_float = input->expr.op() == ExprOp::kFloatSymbol;
+    if (input->kind == Value::Kind::kInt &&
+        (is_float || input->expr.is_symbol()))
       symbols_[input->expr.symbol_index()] = node;
   }
 
@@ -119,7 +121,8 @@ class ToFx {
   // sizes that depend on symbols are computed by nodes.
   Ref expression(const Expr& expr) {
     if (expr.is_const()) return checked(PyLong_FromLongLong(expr.constant()));
-    if (expr.is_symbol()) {
+    if (expr.is_float_const()) return checked(PyFloat_FromDouble(expr.real()));
+    if (expr.is_symbol() || expr.op() == ExprOp::kFloatSymbol) {
       auto found = symbols_.find(expr.symbol_index());
       if (found == symbols_.end()) throw cannot("a symbol without an input");
       return found->second;
@@ -144,6 +147,16 @@ class ToFx {
         {ExprOp::kLt, "operator", "lt"},
         {ExprOp::kLe, "operator", "le"},
         {ExprOp::kNot, "operator", "not_"},
+        {ExprOp::kFromInt, "builtins", "float"},
+        {ExprOp::kFloatAdd, "operator", "add"},
+        {ExprOp::kFloatSub, "operator", "sub"},
+        {ExprOp::kFloatMul, "operator", "mul"},
+        {ExprOp::kFloatDiv, "operator", "truediv"},
+        {ExprOp::kFloatFloorDiv, "operator", "floordiv"},
+        {ExprOp::kFloatMod, "operator", "mod"},
+        {ExprOp::kFloatNeg, "operator", "neg"},
+        {ExprOp::kFloatAbs, "operator", "abs"},
+        {ExprOp::kFloatPow, "operator", "pow"},
     };
     const Row* row = nullptr;
     for (const Row& candidate : kRows)

@@ -53,7 +53,7 @@ class Value {
   std::string name;      // optional, for placeholders: "inputs['x']"
   enum class Kind : uint8_t { kTensor, kInt, kOther } kind = Kind::kTensor;
   TensorMeta meta;           // kTensor
-  Expr expr;                 // kInt: symbolic value
+  Expr expr;                 // kInt: symbolic value, of an int or a float
   std::vector<Node*> users;  // one item per use
 };
 
@@ -137,7 +137,7 @@ class Graph {
 
   Block& block() { return block_; }
   const Block& block() const { return block_; }
-  // Placeholders in input order. Integer inputs (symbols) are kInt values.
+  // Placeholders in input order. Symbols (of ints and floats) are kInt values.
   std::vector<Value*> inputs;
   // What the graph returns, in order (also the args of the kOutput node).
   std::vector<Arg> outputs;

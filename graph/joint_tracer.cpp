@@ -4,12 +4,14 @@
 #include <ATen/core/jit_type.h>
 
 #include <algorithm>
+#include <cmath>
 #include <numeric>
 
 #include "graph/libtorch_private.h"
 #include "graph/meta_inference.h"
 #include "graph/python_tensor.h"
 #include "graph/sym_node.h"
+#include "guards/number_expr.h"
 
 namespace framejit::graph {
 namespace {
@@ -77,30 +79,6 @@ bool is_contiguous_at_all_sizes(const at::Tensor& tensor) {
   return true;
 }
 
-// A number in the place of a tensor.
-Arg number_arg(const at::Tensor& tensor) {
-  if (c10::SymNode node = symbolic_wrapped_number(tensor)) {
-    if (auto expr = to_expr(node); expr && node->is_int()) {
-      if (expr->is_const()) return Arg(expr->constant());
-      return Arg(*std::move(expr));
-    }
-    return Arg(node->guard_float(__FILE__, __LINE__));
-  }
-  switch (tensor.scalar_type()) {
-    case at::kBool:
-      return Arg(*tensor.const_data_ptr<bool>());
-    case at::kLong:
-      return Arg(*tensor.const_data_ptr<int64_t>());
-    case at::kDouble:
-      return Arg(*tensor.const_data_ptr<double>());
-    case at::kComplexDouble:
-      return Arg(*tensor.const_data_ptr<c10::complex<double>>());
-    default:
-      TORCH_CHECK_NOT_IMPLEMENTED(false, "a wrapped number of type ",
-                                  tensor.scalar_type());
-  }
-}
-
 }  // namespace
 
 JointTracer::JointTracer(GuardSet* guards) : TraceSession(guards) {}
@@ -140,7 +118,28 @@ Value* JointTracer::value_of(const at::Tensor& tensor) {
   return found == values_.end() ? nullptr : found->second;
 }
 
+void JointTracer::before_pin(const Expr& real) {
+  unsupported(*this, "needs the value of a float that changes: " + real.str());
+}
+
+namespace {
+
+// torch hides a symbolic float in a number with this value: the symbol is lost.
+bool may_hide_float(const at::Tensor& real) {
+  if (real.numel() != 1 || !real.is_floating_point() || real.is_meta())
+    return false;
+  BelowTracing below;
+  return std::isnan(real.item().toDouble());
+}
+
+}  // namespace
+
 Result<at::Tensor> JointTracer::lift(const at::Tensor& real, bool fresh) {
+  if (hides_floats() && may_hide_float(real)) {
+    return Break{BreakReason::kNoMetaKernel,
+                 "a symbolic float was copied into a tensor",
+                 {}};
+  }
   for (const auto& [constant, lifted] : constants_) {
     if (constant.is_same(real)) return lifted;
   }
@@ -177,6 +176,40 @@ void JointTracer::name_value(Value* value, const at::Tensor& tensor) {
   values_[trace->value_id()] = value;
 }
 
+// A constant where the guards leave one value.
+Arg JointTracer::float_arg(const c10::SymNode& node) {
+  auto expr = to_expr(node);
+  if (!expr || !expr->is_float()) {
+    return Arg(node->guard_float(__FILE__, __LINE__));
+  }
+  if (auto known = pinned_float(*expr, *guards())) return Arg(*known);
+  return Arg(*std::move(expr));
+}
+
+// A number in the place of a tensor.
+Arg JointTracer::number_arg(const at::Tensor& tensor) {
+  if (c10::SymNode node = symbolic_wrapped_number(tensor)) {
+    if (auto expr = to_expr(node); expr && node->is_int()) {
+      if (expr->is_const()) return Arg(expr->constant());
+      return Arg(*std::move(expr));
+    }
+    return float_arg(node);
+  }
+  switch (tensor.scalar_type()) {
+    case at::kBool:
+      return Arg(*tensor.const_data_ptr<bool>());
+    case at::kLong:
+      return Arg(*tensor.const_data_ptr<int64_t>());
+    case at::kDouble:
+      return Arg(*tensor.const_data_ptr<double>());
+    case at::kComplexDouble:
+      return Arg(*tensor.const_data_ptr<c10::complex<double>>());
+    default:
+      TORCH_CHECK_NOT_IMPLEMENTED(false, "a wrapped number of type ",
+                                  tensor.scalar_type());
+  }
+}
+
 Arg JointTracer::tensor_arg(const at::Tensor& tensor) {
   if (!tensor.defined()) return Arg();
   if (TraceTensorImpl* trace = as_trace(tensor)) {
@@ -199,7 +232,7 @@ Arg JointTracer::to_arg(const c10::IValue& value,
   }
   if (value.isDouble()) return Arg(value.toDouble());
   if (value.isSymFloat()) {
-    return Arg(value.toSymFloat().guard_float(__FILE__, __LINE__));
+    return float_arg(value.toSymFloat().toSymNodeImpl());
   }
   if (value.isComplexDouble()) return Arg(value.toComplexDouble());
   if (value.isString()) return Arg(value.toStringRef());

@@ -32,7 +32,10 @@ class JointTracer final : public TraceSession {
   // The value a (functional) tensor holds now; null: not of this trace.
   Value* value_of(const at::Tensor& tensor);
   // Nodes recorded from now on belong to the backward.
-  void start_backward() { in_backward_ = true; }
+  void start_backward() {
+    in_backward_ = true;
+    set_hides_floats(makes_floats());
+  }
   // bernoulli.p stands for bernoulli_ unless the program calls bernoulli.
   void set_calls_bernoulli(bool calls) { calls_bernoulli_ = calls; }
   void set_span(const Span& span) { span_ = span; }
@@ -46,10 +49,14 @@ class JointTracer final : public TraceSession {
   bool rewrite(const c10::OperatorHandle& op,
                std::vector<c10::IValue>* stack) override;
   Result<at::Tensor> lift(const at::Tensor& real, bool fresh) override;
+  // The value is an argument of each call: the torch level knows it.
+  void before_pin(const Expr& real) override;
 
  private:
   Arg to_arg(const c10::IValue& value, const c10::Argument& argument);
   Arg tensor_arg(const at::Tensor& tensor);
+  Arg float_arg(const c10::SymNode& node);
+  Arg number_arg(const at::Tensor& tensor);
   void add_results(Node* node, const c10::IValue& result);
   void name_value(Value* value, const at::Tensor& tensor);
   bool rewrite_bernoulli(const c10::OperatorHandle& op,

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "graph/shape_families.h"
+
 namespace framejit::graph {
 namespace {
 
@@ -194,6 +196,9 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
   kernel = find_meta_kernel(op);
   meta_rule = find_meta_rule(name);
   shape_rule = find_shape_rule(name);
+  // A shape rule computes from sizes and integers.
+  ignores_floats =
+      keeps_sizes || (shape_rule && shape_rule->function != &shape_arange);
 }
 
 OpFacts& facts_of(const c10::OperatorHandle& op) {

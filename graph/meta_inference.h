@@ -40,6 +40,8 @@ struct OpFacts {
   bool only_in_place = false;     // every result is a written argument
   bool changes_metadata = false;  // tag inplace_view
   bool keeps_sizes = false;       // in place: add_, not add.out
+  bool ignores_floats = false;    // the metadata of the results does not
+                                  // depend on the value of a float argument
   bool is_custom = false;         // registered by a package
   enum class Special : uint8_t {
     kNone,

@@ -163,7 +163,7 @@ class Parser {
       return;
     }
     std::string name = word();
-    if (name == "int" && peek() == '(') {
+    if ((name == "int" || name == "float") && peek() == '(') {
       expect("(");
       value->kind = Value::Kind::kInt;
       value->expr = expression(")");

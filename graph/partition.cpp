@@ -314,9 +314,8 @@ class Partitioner {
                                                  : saved_[i]->name;
       map[saved_[i]] = backward->add_input(name, saved_[i]->meta);
     }
-    for (int symbol : symbols_of_backward())
-      backward->add_symbol_input("s" + std::to_string(symbol),
-                                 Expr::symbol(symbol));
+    for (const auto& [index, symbol] : symbols_of_backward())
+      backward->add_symbol_input(symbol.str(), symbol);
     for (size_t i = joint_.num_primals; i < graph_.inputs.size(); ++i) {
       Value* tangent = graph_.inputs[i];
       map[tangent] = backward->add_input(
@@ -406,13 +405,9 @@ class Partitioner {
     }
   }
 
-  std::set<int> symbols_of_backward() {
-    std::set<int> symbols;
-    auto collect = [&](const Expr& expr) {
-      std::vector<int> found;
-      expr.collect_symbols(&found);
-      symbols.insert(found.begin(), found.end());
-    };
+  std::map<int, Expr> symbols_of_backward() {
+    std::map<int, Expr> symbols;
+    auto collect = [&](const Expr& expr) { expr.collect_symbols(&symbols); };
     auto collect_meta = [&](const Value& value) {
       collect(value.expr);
       for (const Expr& size : value.meta.sizes) collect(size);

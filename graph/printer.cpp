@@ -168,7 +168,9 @@ class Printer {
   }
 
   std::string meta(const Value& value) {
-    if (value.kind == Value::Kind::kInt) return "int(" + value.expr.str() + ")";
+    if (value.kind == Value::Kind::kInt)
+      return (value.expr.is_float() ? "float(" : "int(") + value.expr.str() +
+             ")";
     if (value.kind == Value::Kind::kOther) return "other";
     const TensorMeta& m = value.meta;
     auto exprs = [](const std::vector<Expr>& list) {

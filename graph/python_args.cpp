@@ -14,6 +14,7 @@
 #include "graph/sym_node.h"
 #include "graph/sym_objects.h"
 #include "graph/tensor_check.h"
+#include "guards/number_expr.h"
 
 namespace framejit::graph {
 
@@ -131,6 +132,13 @@ class ToArg {
       }
       return not_an_argument(object);
     }
+    if (is_sym_float(object)) {
+      c10::SymNode node = node_of(object);
+      auto expr = node ? to_expr(node) : std::nullopt;
+      if (!expr) return not_an_argument(object);
+      if (expr->is_float_const()) return Arg(expr->real());
+      return Arg(*expr);
+    }
     if (torch::utils::is_numpy_bool(object))
       return Arg(PyObject_IsTrue(object) == 1);
     if (torch::utils::is_numpy_int(object)) {
@@ -247,10 +255,9 @@ Ref to_python(const Arg& arg, const ValueToPython& value,
 
 Ref to_python(const Arg& arg, const ValueToPython& value,
               const int64_t* symbols) {
-  return to_python(
-      arg, value, ExprToPython([&](const Expr& expr) {
-        return Ref::steal(PyLong_FromLongLong(expr.evaluate(symbols)));
-      }));
+  return to_python(arg, value, ExprToPython([&](const Expr& expr) {
+                     return Ref::steal(number_object(expr, symbols));
+                   }));
 }
 
 }  // namespace framejit::graph

@@ -5,10 +5,11 @@
 
 #include <algorithm>
 #include <iterator>
-#include <set>
+#include <map>
 
 #include "frame_hook/frame_eval.h"
 #include "graph/ambient_state.h"
+#include "graph/float_args.h"
 #include "graph/libtorch_private.h"
 #include "graph/python_args.h"
 #include "graph/python_tensor.h"
@@ -320,6 +321,13 @@ Result<Ref> Recorder::run_unrecorded(PyObject* callable,
 }
 
 Result<Arg> Recorder::argument(PyObject* object) {
+  FJ_TRY(Arg arg, any_argument(object));
+  // A block is called with tensors and sizes only.
+  if (!blocks_.empty()) pin_floats(&arg, guards());
+  return arg;
+}
+
+Result<Arg> Recorder::any_argument(PyObject* object) {
   return to_arg(object, [&](PyObject* tensor) -> Result<Value*> {
     if (Entry* entry = find(tensor))
       return value_at(tensor, *entry, blocks_.size());
@@ -407,11 +415,12 @@ Result<Ref> Recorder::record_call(PyObject* callable,
                                   PyObject* run_instead) {
   // A callback of C code beneath a leaf: the leaf's node covers it.
   if (depth_ > 0) return call_natively(callable, given, kwnames);
-  // Only integers can be symbolic in a graph.
+  // Only numbers can be symbolic in a graph.
   std::vector<PyObject*> args = given;
   std::vector<Ref> concrete;
   for (PyObject*& arg : args) {
-    if (!is_symbolic_object(arg) || sym_int_of(arg)) continue;
+    bool number = sym_int_of(arg) || (is_sym_float(arg) && blocks_.empty());
+    if (!is_symbolic_object(arg) || number) continue;
     FJ_TRY(Ref value, concrete_value(arg));
     concrete.push_back(value);
     arg = value.get();
@@ -419,6 +428,7 @@ Result<Ref> Recorder::record_call(PyObject* callable,
   // Arguments are copied before the call: it may change lists.
   FJ_TRY(std::unique_ptr<Node> node,
          make_node(callable, args, kwnames, method));
+  set_hides_floats(uses_floats(*node));
   FJ_TRY(Ref result, call_natively(run_instead ? run_instead : callable,
                                    run_with ? *run_with : args, kwnames));
   // x.size(0), x.to(its own dtype): nothing happened.
@@ -534,12 +544,8 @@ void Recorder::drop_unused_inputs() {
 
 void Recorder::add_symbol_inputs() {
   Graph& graph = *result_->graph;
-  std::set<int> symbols;
-  auto collect = [&](const Expr& expr) {
-    std::vector<int> found;
-    expr.collect_symbols(&found);
-    symbols.insert(found.begin(), found.end());
-  };
+  std::map<int, Expr> symbols;
+  auto collect = [&](const Expr& expr) { expr.collect_symbols(&symbols); };
   std::function<void(const Arg&)> visit = [&](const Arg& arg) {
     if (arg.is<Expr>()) collect(arg.get<Expr>());
     if (arg.is<Arg::List>())
@@ -568,8 +574,8 @@ void Recorder::add_symbol_inputs() {
       collect(value->meta.storage_offset);
     }
   }
-  for (int symbol : symbols) {
-    graph.add_symbol_input("s" + std::to_string(symbol), Expr::symbol(symbol));
+  for (const auto& [index, symbol] : symbols) {
+    graph.add_symbol_input(symbol.str(), symbol);
     result_->input_objects.push_back(-1);
   }
 }

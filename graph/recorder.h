@@ -147,6 +147,7 @@ class Recorder final : public TraceSession {
                             const std::vector<PyObject*>& args,
                             PyObject* kwnames);
   Result<Arg> argument(PyObject* object);
+  Result<Arg> any_argument(PyObject* object);
   Result<Value*> value_at(PyObject* tensor, const Entry& entry, size_t level);
   int block_id(size_t level) const;
   TorchGraph& graph_at(size_t level);

@@ -2,12 +2,16 @@
 
 #include <c10/core/SymBool.h>
 #include <c10/core/SymNodeImpl.h>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 
 #include "graph/trace_tensor.h"
+#include "guards/number_expr.h"
 
 namespace framejit::graph {
 namespace {
@@ -26,8 +30,20 @@ void add_guard(Expr condition) {
   guarding_session().guards()->add_expr(std::move(condition));
 }
 
+// A SymFloat or SymBool object that torch takes apart becomes a node around the
+// Python object of ours. Null: not ours. The Python object keeps it alive.
+ExprSymNode* find_ours(const c10::SymNode& node) {
+  if (auto* expr = dynamic_cast<ExprSymNode*>(node.get())) return expr;
+  auto* python = dynamic_cast<torch::impl::PythonSymNodeImpl*>(node.get());
+  if (!python) return nullptr;
+  py::gil_scoped_acquire gil;
+  py::handle inner = python->getPyObj();
+  if (!py::isinstance<c10::SymNodeImpl>(inner)) return nullptr;
+  return dynamic_cast<ExprSymNode*>(inner.cast<c10::SymNode>().get());
+}
+
 const ExprSymNode& ours(const c10::SymNode& node) {
-  auto* expr = dynamic_cast<ExprSymNode*>(node.get());
+  ExprSymNode* expr = find_ours(node);
   TORCH_CHECK(expr, "a symbolic value that is not FrameJIT's");
   return *expr;
 }
@@ -41,8 +57,9 @@ c10::SymNode make_node(Kind kind, Expr expr, uint64_t session) {
   return c10::make_intrusive<ExprSymNode>(kind, std::move(expr), hint, session);
 }
 
-c10::SymNode float_node(double value) {
-  return c10::make_intrusive<ExprSymNode>(value);
+c10::SymNode float_node(const Expr& expr, uint64_t session = 0) {
+  if (!expr.is_float_const()) guarding_session().note_float();
+  return make_node(Kind::kFloat, expr, session);
 }
 
 c10::SymNode bool_node(bool value) {
@@ -52,7 +69,7 @@ c10::SymNode bool_node(bool value) {
 
 // The concrete number, with the guard that keeps it.
 double to_float(const ExprSymNode& node) {
-  if (node.kind() == Kind::kFloat) return node.float_value();
+  if (node.kind() == Kind::kFloat) return pin(node.expr());
   return static_cast<double>(specialise(node.expr()));
 }
 
@@ -60,19 +77,53 @@ bool any_float(const ExprSymNode& a, const ExprSymNode& b) {
   return a.kind() == Kind::kFloat || b.kind() == Kind::kFloat;
 }
 
+// An operation of Python's on numbers one of which is a float or becomes one.
+// Null: it has no expression.
+c10::SymNode float_operation(const char* name,
+                             const std::vector<Expr>& operands,
+                             uint64_t session) {
+  PyTypeObject* type = nullptr;
+  auto expr = operate_on_floats(name, nullptr, operands,
+                                guarding_session().guards(), &type);
+  if (!expr) return {};
+  if (type == &PyFloat_Type) return float_node(*expr, session);
+  Kind kind = type == &PyBool_Type ? Kind::kBool : Kind::kInt;
+  return make_node(kind, *expr, session);
+}
+
+// on_float: where Python would raise, C++ gives inf or NaN.
+template <class OnFloat>
+c10::SymNode float_arithmetic(const char* name, const ExprSymNode& a,
+                              const ExprSymNode& b, OnFloat on_float) {
+  bool constant = !a.expr().uses_symbols() && !b.expr().uses_symbols();
+  if (!constant) {
+    if (auto node =
+            float_operation(name, {a.expr(), b.expr()}, session_of(a, b)))
+      return node;
+  }
+  return float_node(Expr::real(on_float(to_float(a), to_float(b))));
+}
+
 template <class OnExpr, class OnFloat>
-c10::SymNode arithmetic(const ExprSymNode& a, const c10::SymNode& other,
-                        OnExpr on_expr, OnFloat on_float) {
+c10::SymNode arithmetic(const char* name, const ExprSymNode& a,
+                        const c10::SymNode& other, OnExpr on_expr,
+                        OnFloat on_float) {
   const ExprSymNode& b = ours(other);
-  if (any_float(a, b)) return float_node(on_float(to_float(a), to_float(b)));
+  if (any_float(a, b)) return float_arithmetic(name, a, b, on_float);
   return make_node(Kind::kInt, on_expr(a.expr(), b.expr()), session_of(a, b));
 }
 
 template <class OnExpr, class OnFloat>
-c10::SymNode comparison(const ExprSymNode& a, const c10::SymNode& other,
-                        OnExpr on_expr, OnFloat on_float) {
+c10::SymNode comparison(const char* name, const ExprSymNode& a,
+                        const c10::SymNode& other, OnExpr on_expr,
+                        OnFloat on_float) {
   const ExprSymNode& b = ours(other);
-  if (any_float(a, b)) return bool_node(on_float(to_float(a), to_float(b)));
+  if (any_float(a, b)) {
+    if (auto node =
+            float_operation(name, {a.expr(), b.expr()}, session_of(a, b)))
+      return node;
+    return bool_node(on_float(to_float(a), to_float(b)));
+  }
   return make_node(Kind::kBool, on_expr(a.expr(), b.expr()), session_of(a, b));
 }
 
@@ -149,24 +200,30 @@ bool decide_dense(const std::vector<Expr>& sizes,
 // ---- arithmetic
 
 c10::SymNode ExprSymNode::add(const c10::SymNode& other) {
-  return arithmetic(*this, other, std::plus<>(), std::plus<>());
+  return arithmetic("add", *this, other, std::plus<>(), std::plus<>());
 }
 c10::SymNode ExprSymNode::sub(const c10::SymNode& other) {
-  return arithmetic(*this, other, std::minus<>(), std::minus<>());
+  return arithmetic("sub", *this, other, std::minus<>(), std::minus<>());
 }
 c10::SymNode ExprSymNode::mul(const c10::SymNode& other) {
-  return arithmetic(*this, other, std::multiplies<>(), std::multiplies<>());
+  return arithmetic("mul", *this, other, std::multiplies<>(),
+                    std::multiplies<>());
 }
 c10::SymNode ExprSymNode::truediv(const c10::SymNode& other) {
-  return float_node(to_float(*this) / to_float(ours(other)));
+  return float_arithmetic("truediv", *this, ours(other), std::divides<>());
 }
 c10::SymNode ExprSymNode::pow(const c10::SymNode& other) {
+  auto power = [](double a, double b) { return std::pow(a, b); };
   const ExprSymNode& exponent = ours(other);
   if (any_float(*this, exponent)) {
-    return float_node(std::pow(to_float(*this), to_float(exponent)));
+    return float_arithmetic("pow", *this, exponent, power);
   }
   int64_t count = specialise(exponent.expr());
-  if (count < 0) return float_node(std::pow(to_float(*this), double(count)));
+  if (count < 0) {
+    ExprSymNode base(Kind::kFloat, as_float(expr_), 0, session_);
+    ExprSymNode inverse(Kind::kFloat, Expr::real(double(count)), 0, session_);
+    return float_arithmetic("pow", base, inverse, power);
+  }
   TORCH_CHECK(count <= 64, "symbolic power with a large exponent");
   Expr result(1);
   for (int64_t i = 0; i < count; ++i) result = result * expr_;
@@ -177,7 +234,7 @@ c10::SymNode ExprSymNode::floordiv(const c10::SymNode& other) {
   if (!any_float(*this, divisor)) {
     TORCH_CHECK(!decide(expr_eq(divisor.expr(), 0)), "division by zero");
   }
-  return arithmetic(*this, other, floor_div,
+  return arithmetic("floordiv", *this, other, floor_div,
                     [](double a, double b) { return std::floor(a / b); });
 }
 c10::SymNode ExprSymNode::mod(const c10::SymNode& other) {
@@ -186,13 +243,13 @@ c10::SymNode ExprSymNode::mod(const c10::SymNode& other) {
     TORCH_CHECK(!decide(expr_eq(divisor.expr(), 0)), "modulo by zero");
   }
   return arithmetic(
-      *this, other,
+      "mod", *this, other,
       [](const Expr& a, const Expr& b) { return framejit::mod(a, b); },
       python_mod);
 }
 c10::SymNode ExprSymNode::sym_min(const c10::SymNode& other) {
   return arithmetic(
-      *this, other,
+      "min", *this, other,
       [](const Expr& a, const Expr& b) {
         return Expr::make(ExprOp::kMin, {a, b});
       },
@@ -200,50 +257,55 @@ c10::SymNode ExprSymNode::sym_min(const c10::SymNode& other) {
 }
 c10::SymNode ExprSymNode::sym_max(const c10::SymNode& other) {
   return arithmetic(
-      *this, other,
+      "max", *this, other,
       [](const Expr& a, const Expr& b) {
         return Expr::make(ExprOp::kMax, {a, b});
       },
       [](double a, double b) { return std::max(a, b); });
 }
 c10::SymNode ExprSymNode::neg() {
-  if (kind_ == Kind::kFloat) return float_node(-float_);
+  if (kind_ == Kind::kFloat)
+    return float_node(Expr::make(ExprOp::kFloatNeg, {expr_}), session_);
   return make_node(Kind::kInt, Expr(0) - expr_, session_);
 }
 c10::SymNode ExprSymNode::ceil() {
-  if (kind_ == Kind::kFloat) return wrap_int(int64_t(std::ceil(float_)));
-  return clone();
+  if (kind_ != Kind::kFloat) return clone();
+  if (auto node = float_operation("ceil", {expr_}, session_)) return node;
+  return wrap_int(int64_t(std::ceil(pin(expr_))));
 }
 c10::SymNode ExprSymNode::floor() {
-  if (kind_ == Kind::kFloat) return wrap_int(int64_t(std::floor(float_)));
-  return clone();
+  if (kind_ != Kind::kFloat) return clone();
+  if (auto node = float_operation("floor", {expr_}, session_)) return node;
+  return wrap_int(int64_t(std::floor(pin(expr_))));
 }
 
 // ---- comparison
 
 c10::SymNode ExprSymNode::eq(const c10::SymNode& other) {
-  return comparison(*this, other, expr_eq, std::equal_to<>());
+  return comparison("eq", *this, other, expr_eq, std::equal_to<>());
 }
 c10::SymNode ExprSymNode::ne(const c10::SymNode& other) {
   return comparison(
-      *this, other,
+      "ne", *this, other,
       [](const Expr& a, const Expr& b) { return expr_not(expr_eq(a, b)); },
       std::not_equal_to<>());
 }
 c10::SymNode ExprSymNode::lt(const c10::SymNode& other) {
-  return comparison(*this, other, expr_lt, std::less<>());
+  return comparison("lt", *this, other, expr_lt, std::less<>());
 }
 c10::SymNode ExprSymNode::le(const c10::SymNode& other) {
-  return comparison(*this, other, expr_le, std::less_equal<>());
+  return comparison("le", *this, other, expr_le, std::less_equal<>());
 }
 c10::SymNode ExprSymNode::gt(const c10::SymNode& other) {
   return comparison(
-      *this, other, [](const Expr& a, const Expr& b) { return expr_lt(b, a); },
+      "gt", *this, other,
+      [](const Expr& a, const Expr& b) { return expr_lt(b, a); },
       std::greater<>());
 }
 c10::SymNode ExprSymNode::ge(const c10::SymNode& other) {
   return comparison(
-      *this, other, [](const Expr& a, const Expr& b) { return expr_le(b, a); },
+      "ge", *this, other,
+      [](const Expr& a, const Expr& b) { return expr_le(b, a); },
       std::greater_equal<>());
 }
 c10::SymNode ExprSymNode::sym_or(const c10::SymNode& other) {
@@ -300,22 +362,29 @@ c10::SymNode ExprSymNode::is_non_overlapping_and_dense(
 // ---- conversion
 
 c10::SymNode ExprSymNode::clone() {
-  if (kind_ == Kind::kFloat) return float_node(float_);
   return c10::make_intrusive<ExprSymNode>(kind_, expr_, hint_, session_);
 }
-c10::SymNode ExprSymNode::sym_float() { return float_node(to_float(*this)); }
+c10::SymNode ExprSymNode::sym_float() {
+  if (kind_ == Kind::kFloat) return clone();
+  if (kind_ == Kind::kBool) return float_node(Expr::real(decide(expr_)));
+  return float_node(as_float(expr_), session_);
+}
 c10::SymNode ExprSymNode::wrap_int(int64_t value) {
   return c10::make_intrusive<ExprSymNode>(Kind::kInt, Expr(value), value, 0);
 }
-c10::SymNode ExprSymNode::wrap_float(double value) { return float_node(value); }
+c10::SymNode ExprSymNode::wrap_float(double value) {
+  return c10::make_intrusive<ExprSymNode>(Kind::kFloat, Expr::real(value),
+                                          std::bit_cast<int64_t>(value), 0);
+}
 c10::SymNode ExprSymNode::wrap_bool(bool value) { return bool_node(value); }
 
 int64_t ExprSymNode::guard_int(const char*, int64_t) {
-  if (kind_ == Kind::kFloat) return static_cast<int64_t>(float_);
+  if (kind_ == Kind::kFloat) return static_cast<int64_t>(pin(expr_));
   return specialise(expr_);
 }
 bool ExprSymNode::guard_bool(const char*, int64_t) {
-  if (kind_ == Kind::kFloat) return float_ != 0;
+  if (kind_ == Kind::kFloat)
+    return !decide(Expr::make(ExprOp::kFloatEq, {expr_, Expr::real(0)}));
   return kind_ == Kind::kInt ? !decide(expr_eq(expr_, 0)) : decide(expr_);
 }
 double ExprSymNode::guard_float(const char*, int64_t) {
@@ -327,9 +396,7 @@ bool ExprSymNode::statically_known_true(const char*, int64_t) {
 int64_t ExprSymNode::int_() { return guard_int(nullptr, 0); }
 bool ExprSymNode::bool_() { return guard_bool(nullptr, 0); }
 
-std::string ExprSymNode::str() {
-  return kind_ == Kind::kFloat ? std::to_string(float_) : expr_.str();
-}
+std::string ExprSymNode::str() { return expr_.str(); }
 std::optional<int64_t> ExprSymNode::constant_int() {
   if (kind_ != Kind::kInt || !expr_.is_const()) return std::nullopt;
   return expr_.constant();
@@ -352,8 +419,8 @@ c10::SymInt to_sym_int(const Expr& expr) {
 }
 
 std::optional<Expr> to_expr(const c10::SymNode& node) {
-  auto* ours = dynamic_cast<ExprSymNode*>(node.get());
-  if (!ours || ours->kind() == Kind::kFloat) return std::nullopt;
+  ExprSymNode* ours = find_ours(node);
+  if (!ours) return std::nullopt;
   TraceSession* session = TraceSession::active();
   bool stale =
       ours->session() && (!session || session->id() != ours->session());
@@ -365,6 +432,18 @@ std::optional<Expr> to_expr(const c10::SymInt& value) {
   if (!value.is_heap_allocated()) return Expr(value.as_int_unchecked());
   if (auto constant = value.maybe_as_int()) return Expr(*constant);
   return to_expr(value.toSymNode());
+}
+
+c10::SymFloat to_sym_float(const Expr& expr) {
+  if (expr.is_float_const()) return c10::SymFloat(expr.real());
+  return c10::SymFloat(float_node(expr, guarding_session().id()));
+}
+
+double hint_of(const c10::SymFloat& value) {
+  if (!value.is_symbolic()) return value.as_float_unchecked();
+  const ExprSymNode& node = ours(value.toSymNodeImpl());
+  return node.kind() == Kind::kFloat ? std::bit_cast<double>(node.hint())
+                                     : static_cast<double>(node.hint());
 }
 
 int64_t hint_of(const c10::SymInt& value) {
@@ -389,6 +468,14 @@ int64_t specialise(const Expr& integer) {
   int64_t value = hint_of(integer);
   if (!integer.is_const()) add_guard(expr_eq(integer, value));
   return value;
+}
+
+double pin(const Expr& real) {
+  if (real.is_float_const()) return real.real();
+  TraceSession& session = guarding_session();
+  if (auto known = pinned_float(real, *session.guards())) return *known;
+  session.before_pin(real);
+  return pin_float(real, session.guards());
 }
 
 std::vector<Expr> contiguous_strides(c10::ArrayRef<Expr> sizes) {

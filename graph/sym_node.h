@@ -1,13 +1,14 @@
-// ExprSymNode: guards::Expr as torch's symbolic integer.
+// ExprSymNode: guards::Expr as torch's symbolic number.
 //
-// torch.SymInt and c10::SymInt both end in a c10::SymNodeImpl. Ours holds an
-// expression over the guard set's symbols and its value at capture (the hint).
-// Arithmetic builds expressions; asking for a concrete answer (bool_ and int_
-// from Python, guard_bool and guard_int from C++) records the guard that makes
-// the answer hold for every later call. Floats have no expression: a symbolic
-// float specialises its integers.
+// torch.SymInt and c10::SymInt (SymFloat, SymBool) both end in a
+// c10::SymNodeImpl. Ours holds an expression over the guard set's symbols and
+// its value at capture (the hint; of a float, its bits). Arithmetic builds
+// expressions; asking for a concrete answer (bool_ and int_ from Python,
+// guard_bool, guard_int and guard_float from C++) records the guard that makes
+// the answer hold for every later call.
 #pragma once
 
+#include <c10/core/SymFloat.h>
 #include <c10/core/SymInt.h>
 #include <c10/core/SymNodeImpl.h>
 
@@ -24,14 +25,11 @@ class ExprSymNode final : public c10::SymNodeImpl {
   enum class Kind : uint8_t { kInt, kBool, kFloat };
   ExprSymNode(Kind kind, Expr expr, int64_t hint, uint64_t session)
       : kind_(kind), expr_(std::move(expr)), hint_(hint), session_(session) {}
-  explicit ExprSymNode(double constant)
-      : kind_(Kind::kFloat), float_(constant) {}
 
   const Expr& expr() const { return expr_; }
   int64_t hint() const { return hint_; }
   Kind kind() const { return kind_; }
   uint64_t session() const { return session_; }
-  double float_value() const { return float_; }
 
   bool is_int() override { return kind_ == Kind::kInt; }
   bool is_bool() override { return kind_ == Kind::kBool; }
@@ -99,7 +97,6 @@ class ExprSymNode final : public c10::SymNodeImpl {
   Kind kind_;
   Expr expr_;
   int64_t hint_ = 0;
-  double float_ = 0;
   uint64_t session_ = 0;
 };
 
@@ -108,15 +105,21 @@ class ExprSymNode final : public c10::SymNodeImpl {
 c10::SymInt to_sym_int(const Expr& expr);
 // Null for symbolic integers that are not ours.
 std::optional<Expr> to_expr(const c10::SymInt& value);
-// Of a node (int or bool); null when it is not ours or a float.
+// Null when it is not ours.
 std::optional<Expr> to_expr(const c10::SymNode& node);
 int64_t hint_of(const c10::SymInt& value);
+// A constant expression gives a plain SymFloat.
+c10::SymFloat to_sym_float(const Expr& expr);
+double hint_of(const c10::SymFloat& value);
 int64_t hint_of(const Expr& expr);  // in the active session
 
 // ---- decisions on expressions, each recorded as a guard of the active
 // session. Constants record nothing.
 bool decide(const Expr& condition);       // the truth at the hints
 int64_t specialise(const Expr& integer);  // every symbol in it: == its hint
+// A float: the hint. Where the session cannot take a float as a constant of the
+// graph (TraceSession::before_pin), this throws.
+double pin(const Expr& real);
 // Layout queries as path conditions over sizes and strides.
 bool decide_contiguous(c10::ArrayRef<Expr> sizes, c10::ArrayRef<Expr> strides);
 std::vector<Expr> contiguous_strides(c10::ArrayRef<Expr> sizes);

@@ -6,6 +6,8 @@
 #include <torch/csrc/utils/pybind.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include "graph/sym_node.h"
+
 namespace framejit::graph {
 
 bool is_symbolic_object(PyObject* object) {
@@ -24,6 +26,18 @@ PyTypeObject* plain_type_of(PyObject* symbolic) {
 
 Ref sym_int_object(const c10::SymInt& value) {
   return Ref::steal(py::cast(value).release().ptr());
+}
+
+Ref sym_number_object(const Expr& expr) {
+  if (!expr.is_float()) return sym_int_object(to_sym_int(expr));
+  if (expr.is_float_const()) return Ref::steal(PyFloat_FromDouble(expr.real()));
+  // (torch's own conversion knows only nodes written in Python.)
+  py::object node = py::cast(to_sym_float(expr).toSymNodeImpl());
+  return Ref::steal(torch::get_symfloat_class()(node).release().ptr());
+}
+
+bool is_sym_float(PyObject* object) {
+  return torch::is_symfloat(py::handle(object));
 }
 
 std::optional<c10::SymInt> sym_int_of(PyObject* object) {

@@ -6,6 +6,7 @@
 
 #include <optional>
 
+#include "guards/expr.h"
 #include "guards/result.h"
 
 namespace framejit::graph {
@@ -15,6 +16,10 @@ bool is_symbolic_object(PyObject* object);
 PyTypeObject* plain_type_of(PyObject* symbolic);
 // A torch.SymInt, or an int where the value is constant. May throw.
 Ref sym_int_object(const c10::SymInt& value);
+// A torch.SymInt or SymFloat, or the int or float where it is constant. May
+// throw.
+Ref sym_number_object(const Expr& expr);
+bool is_sym_float(PyObject* object);
 // The value of a torch.SymInt object; none for other objects.
 std::optional<c10::SymInt> sym_int_of(PyObject* object);
 // Null: a constant in symbolic clothes.

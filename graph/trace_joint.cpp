@@ -16,6 +16,7 @@
 
 #include "frame_hook/frame_eval.h"
 #include "graph/ambient_state.h"
+#include "graph/float_args.h"
 #include "graph/joint.h"
 #include "graph/joint_tracer.h"
 #include "graph/python_args.h"
@@ -137,7 +138,7 @@ class Replay {
       if (input->kind == Value::Kind::kInt) {
         Value* symbol = tracer_.add_symbol_input(input->name, input->expr);
         symbols_[input] = symbol;
-        object = sym_int_object(input->expr);
+        object = sym_number_object(input->expr);
         inputs_.emplace_back();
       } else {
         at::Tensor tensor = tracer_.add_tensor_input(input->name, input->meta,
@@ -152,40 +153,37 @@ class Replay {
     joint_.num_primals = source_.graph->inputs.size();
   }
 
-  Ref sym_int_object(const Expr& expr) {
-    return graph::sym_int_object(to_sym_int(expr));
-  }
-
-  // Expressions become SymInts, so that sizes stay symbolic in the replay.
-  Arg with_sym_ints(const Arg& arg) {
-    if (arg.is<Expr>()) return Arg(sym_int_object(arg.get<Expr>()));
+  // Expressions become SymInts and SymFloats, so that they stay symbolic in the
+  // replay.
+  Arg with_symbols(const Arg& arg) {
+    if (arg.is<Expr>()) return Arg(sym_number_object(arg.get<Expr>()));
     if (arg.is<Arg::List>()) {
       Arg::List list;
       for (const Arg& item : arg.get<Arg::List>().items) {
-        list.items.push_back(with_sym_ints(item));
+        list.items.push_back(with_symbols(item));
       }
       return Arg(std::move(list));
     }
     if (arg.is<Arg::Tuple>()) {
       Arg::Tuple tuple;
       for (const Arg& item : arg.get<Arg::Tuple>().items) {
-        tuple.items.push_back(with_sym_ints(item));
+        tuple.items.push_back(with_symbols(item));
       }
       return Arg(std::move(tuple));
     }
     if (arg.is<Arg::Dict>()) {
       Arg::Dict dict;
       for (const auto& [key, item] : arg.get<Arg::Dict>().items) {
-        dict.items.emplace_back(with_sym_ints(key), with_sym_ints(item));
+        dict.items.emplace_back(with_symbols(key), with_symbols(item));
       }
       return Arg(std::move(dict));
     }
     if (arg.is<std::shared_ptr<Arg::Slice>>()) {
       const auto& slice = arg.get<std::shared_ptr<Arg::Slice>>();
       auto copy = std::make_shared<Arg::Slice>();
-      copy->start = with_sym_ints(slice->start);
-      copy->stop = with_sym_ints(slice->stop);
-      copy->step = with_sym_ints(slice->step);
+      copy->start = with_symbols(slice->start);
+      copy->stop = with_symbols(slice->stop);
+      copy->step = with_symbols(slice->step);
       return Arg(std::move(copy));
     }
     return arg;
@@ -193,7 +191,7 @@ class Replay {
 
   Ref to_object(const Arg& arg) {
     return to_python(
-        with_sym_ints(arg),
+        with_symbols(arg),
         [&](Value* value) -> PyObject* {
           auto found = objects_.find(value);
           FJ_CHECK(found != objects_.end(), "a value used before its node");
@@ -262,6 +260,7 @@ class Replay {
     }
     FJ_CHECK_OK(check_attribute_access(node));
     tracer_.set_calls_bernoulli(calls_bernoulli(node));
+    tracer_.set_hides_floats(uses_floats(node));
     Substitute substitute =
         find_substitute(node.callable.get(), args, names.get());
     Ref result = Ref::steal(PyObject_Vectorcall(

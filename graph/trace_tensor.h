@@ -123,6 +123,17 @@ class TraceSession {
   // the former and a new stand-in for the latter.
   virtual Result<at::Tensor> lift(const at::Tensor& real, bool fresh);
 
+  // A symbolic float is about to be replaced by its value, with a guard. Throws
+  // where that must not be.
+  virtual void before_pin(const Expr& real) {}
+  // torch hides a symbolic float in a number that is NaN. Can there be copies
+  // of such a number, which lost the symbol, in what runs now?
+  void set_hides_floats(bool hides) { hides_floats_ = hides; }
+  bool hides_floats() const { return hides_floats_; }
+  // The session has made a symbolic float.
+  void note_float() { makes_floats_ = hides_floats_ = true; }
+  bool makes_floats() const { return makes_floats_; }
+
   // The first break is kept: foreign code may swallow the exception.
   void set_break(Break brk);
   bool has_break() const { return break_.has_value(); }
@@ -135,6 +146,8 @@ class TraceSession {
   GuardSet* guards_;
   int next_value_id_ = 0;
   int suspended_ = 0;
+  bool makes_floats_ = false;
+  bool hides_floats_ = false;
   std::optional<Break> break_;
 };
 

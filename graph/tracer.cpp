@@ -16,6 +16,7 @@
 #include "graph/ambient_state.h"
 #include "graph/callees.h"
 #include "graph/input_guards.h"
+#include "graph/number_operations.h"
 #include "graph/python_tensor.h"
 #include "graph/recorder.h"
 #include "graph/region_calls.h"
@@ -81,10 +82,6 @@ class LibTorchTracer final : public TensorTracer {
 
   Result<Ref> record_operator(PyObject* function,
                               const std::vector<PyObject*>& operands);
-  // Sizes and constants: an expression, or their values where there is none.
-  Result<Ref> operate_on_numbers(PyObject* function,
-                                 std::vector<PyObject*> operands);
-
   bool is_subclass(PyObject* stand_in) override {
     return is_tensor_object(stand_in) && is_of_subclass(stand_in);
   }
@@ -477,37 +474,6 @@ bool is_item_operator(PyObject* function) {
   return name == "getitem" || name == "setitem";
 }
 
-Result<Ref> LibTorchTracer::operate_on_numbers(
-    PyObject* function, std::vector<PyObject*> operands) {
-  const char* name =
-      PyCFunction_Check(function)
-          ? reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name
-          : "";
-  auto is = [&](const char* row) { return !std::strcmp(name, row); };
-  if (is("abs") && operands.size() == 1 && sym_int_of(operands[0])) {
-    // The sign is a guard, the size stays symbolic.
-    c10::SymInt value = *sym_int_of(operands[0]);
-    if (value.sym_ge(0).guard_bool(__FILE__, __LINE__)) {
-      return Ref::borrow(operands[0]);
-    }
-    return sym_int_object(-value);
-  }
-  static const char* const kNoExpression[] = {
-      "and_",   "iand",    "or_", "ior",    "xor",
-      "ixor",   "invert",  "inv", "lshift", "ilshift",
-      "rshift", "irshift", "abs", "matmul", "imatmul"};
-  std::vector<Ref> concrete;
-  if (std::any_of(std::begin(kNoExpression), std::end(kNoExpression), is)) {
-    for (PyObject*& operand : operands) {
-      if (!is_symbolic_object(operand)) continue;
-      FJ_TRY(Ref value, concrete_value(operand));
-      operand = value.get();
-      concrete.push_back(std::move(value));
-    }
-  }
-  return recorder_->run_unrecorded(function, operands, nullptr);
-}
-
 Result<Ref> LibTorchTracer::operate(PyObject* function,
                                     const std::vector<PyObject*>& operands) {
   FJ_CHECK(recorder_, "operate outside a capture");
@@ -524,7 +490,7 @@ Result<Ref> LibTorchTracer::record_operator(
                PyTuple_Check(operand);
       });
   return guarded([&]() -> Result<Ref> {
-    if (numbers) return operate_on_numbers(function, operands);
+    if (numbers) return operate_on_numbers(*recorder_, function, operands);
     bool item = operands.size() > 1 && is_tensor_object(operands[0]) &&
                 is_item_operator(function);
     if (item) {
@@ -734,10 +700,7 @@ Result<Ref> LibTorchTracer::make_subclass(PyObject* type, PyObject* data,
 // ---- symbolic values
 
 Result<Ref> LibTorchTracer::make_symbolic(const Expr& expr) {
-  return guarded([&]() -> Result<Ref> {
-    if (expr.is_const()) return from_api(PyLong_FromLongLong(expr.constant()));
-    return sym_int_object(to_sym_int(expr));
-  });
+  return guarded([&]() -> Result<Ref> { return sym_number_object(expr); });
 }
 
 std::optional<Expr> LibTorchTracer::expr_of(PyObject* symbolic) {

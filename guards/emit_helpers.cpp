@@ -75,6 +75,11 @@ int predicate_int(const Source* source, PyObject* base, int64_t* out) noexcept {
   return guarded([&]() -> int { return evaluate_int_step(source, base, out); });
 }
 
+int predicate_expression(const Expr* expr, const int64_t* symbols) noexcept {
+  int64_t value;
+  return expr->try_evaluate(symbols, &value) && value != 0;
+}
+
 int predicate_storages(const GuardSet::StorageGroup* group,
                        const void* const* storages) noexcept {
   return guarded([&]() -> int {

@@ -20,6 +20,9 @@ int predicate_symbol(const Source* source, PyObject* const* args,
                      PyObject* function, int64_t* out) noexcept;
 int predicate_int(const Source* source, PyObject* base, int64_t* out) noexcept;
 
+// An expression that has no native form is true.
+int predicate_expression(const Expr* expr, const int64_t* symbols) noexcept;
+
 // Storage sharing of tensors: `storages[i]` of group.groups[i].
 int predicate_storages(const GuardSet::StorageGroup* group,
                        const void* const* storages) noexcept;

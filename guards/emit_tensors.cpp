@@ -385,6 +385,7 @@ void Emitter::emit_expression(const Expr& expr) {
     case ExprOp::kOr:
       return emit_logic(expr);
     default:
+      FJ_CHECK(!expr.is_float(), "floats are evaluated by a helper");
       break;
   }
   const std::vector<Expr>& operands = expr.operands();

@@ -407,6 +407,7 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
 
 void Emitter::emit_shared_guards() {
   const Guard* thread_state = nullptr;
+  std::vector<const Guard*> called;  // expressions over floats
   for (const LateNumber& late : late_numbers_) {
     emit_expression(late.expr);
     in_rax_ = nullptr;
@@ -451,6 +452,10 @@ void Emitter::emit_shared_guards() {
           root_guards_.push_back(index);
           break;
         }
+        if (guard.expr.uses_floats()) {
+          called.push_back(&guard);
+          break;
+        }
         emit_expression(guard.expr);
         in_rax_ = nullptr;
         a_.test(x86::rax, x86::rax);
@@ -461,6 +466,13 @@ void Emitter::emit_shared_guards() {
         thread_state = &guard;
         break;
     }
+  }
+  for (const Guard* guard : called) {
+    saves_ = true;
+    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(&guard->expr));
+    a_.mov(x86::rsi, saved(3));
+    call(reinterpret_cast<const void*>(predicate_expression));
+    check_result();
   }
   if (thread_state && !state_checked_) emit_thread_state();
 }

@@ -19,13 +19,15 @@ constexpr KindRow kKindRows[] = {
 #undef X
 };
 
-// s0 -> the place it is read from.
+// s0, f1 -> the place it is read from.
 std::string expression_text(const GuardSet& set, const Expr& expr,
                             PyObject* code) {
   std::string text = expr.str(), out;
   for (size_t i = 0; i < text.size();) {
     size_t end = i + 1;
-    if (text[i] == 's' && end < text.size() && isdigit(text[end])) {
+    bool symbol = text[i] == 's' || text[i] == 'f';
+    if (symbol && (i == 0 || !isalnum(text[i - 1])) && end < text.size() &&
+        isdigit(text[end])) {
       while (end < text.size() && isdigit(text[end])) ++end;
       size_t index = std::stoul(text.substr(i + 1, end - i - 1));
       if (index < set.symbols().size()) {
@@ -54,6 +56,33 @@ std::string bits_text(uint64_t bits) {
   snprintf(buffer, sizeof buffer, "%#llx",
            static_cast<unsigned long long>(bits));
   return buffer;
+}
+
+std::string expression_failure(const GuardSet& set, const Expr& expr,
+                               const SymbolValues& symbols, PyObject* code) {
+  auto value_text = [&](const Expr& of) -> std::string {
+    std::vector<int> used;
+    of.collect_symbols(&used);
+    for (int index : used) {
+      if (!symbols.available[index]) return "no number";
+    }
+    int64_t value;
+    if (!of.try_evaluate(symbols.values.data(), &value)) return "no number";
+    return of.is_float() ? Expr::real(std::bit_cast<double>(value)).str()
+                         : std::to_string(value);
+  };
+  if (expr.op() == ExprOp::kFloatSame) {
+    const std::vector<Expr>& sides = expr.operands();
+    return failed(expression_text(set, sides[0], code), sides[1].str(),
+                  value_text(sides[0]));
+  }
+  std::string text = "no longer true: " + expression_text(set, expr, code);
+  std::map<int, Expr> used;
+  expr.collect_symbols(&used);
+  for (const auto& [index, symbol] : used)
+    text += ", " + source_text(set.symbols()[index].source, code) + " = " +
+            value_text(symbol);
+  return text;
 }
 
 class TensorFailure {
@@ -277,12 +306,7 @@ std::string explain_failure(const GuardSet& set, size_t index,
       text = layout->explain_thread_state(set.thread_state());
     if (text.empty()) text = "torch thread state changed";
   } else if (guard.kind == GuardKind::kShapeExpr) {
-    text = "no longer true: " + expression_text(set, guard.expr, code);
-    std::vector<int> used;
-    guard.expr.collect_symbols(&used);
-    for (int i : used)
-      text += ", " + source_text(set.symbols()[i].source, code) + " = " +
-              std::to_string(symbols.values[i]);
+    text = expression_failure(set, guard.expr, symbols, code);
   } else if (guard.kind == GuardKind::kStorageRelation) {
     text = "inputs share storage in another way than at capture";
   } else {

@@ -1,6 +1,7 @@
 #include "guards/expr.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <set>
 
@@ -10,7 +11,7 @@ namespace framejit {
 
 struct Expr::Node {
   ExprOp op;
-  int64_t value = 0;  // the constant, or the symbol's index
+  int64_t value = 0;  // the constant (bits of a float), or the symbol's index
   std::vector<Expr> operands;
   size_t hash = 0;
 };
@@ -40,6 +41,9 @@ int order(const Expr& a, const Expr& b) {
                : a.symbol_index() > b.symbol_index();
   }
   if (a.op() != b.op()) return a.op() < b.op() ? -1 : 1;
+  if (a.operands().empty() && a.constant() != b.constant()) {
+    return a.constant() < b.constant() ? -1 : 1;  // leaves of floats
+  }
   const Operands &x = a.operands(), &y = b.operands();
   if (x.size() != y.size()) return x.size() < y.size() ? -1 : 1;
   for (size_t i = 0; i < x.size(); ++i) {
@@ -292,7 +296,7 @@ Expr make_comparison(ExprOp op, const Expr& a, const Expr& b) {
 }
 
 bool is_boolean(const Expr& e) {
-  return e.op() >= ExprOp::kEq || e.is_const(0) || e.is_const(1);
+  return e.is_boolean() || e.is_const(0) || e.is_const(1);
 }
 
 Expr make_not(const Expr& a) {
@@ -343,6 +347,124 @@ Expr make_logic(ExprOp op, const Operands& operands) {
   return raw(op, std::move(terms));
 }
 
+// ---- floats, as CPython's floatobject.c computes them
+
+double float_mod(double a, double b) {
+  double mod = std::fmod(a, b);
+  if (mod == 0) return std::copysign(0.0, b);
+  return (b < 0) != (mod < 0) ? mod + b : mod;
+}
+
+double float_floor_div(double a, double b) {
+  double mod = std::fmod(a, b);
+  double div = (a - mod) / b;
+  if (mod != 0 && (b < 0) != (mod < 0)) div -= 1.0;
+  if (div == 0) return std::copysign(0.0, a / b);
+  double floor = std::floor(div);
+  return div - floor > 0.5 ? floor + 1.0 : floor;
+}
+
+// No special case of float_pow() in CPython.
+bool is_plain_power(double a, double b) {
+  if (!std::isfinite(a) || !std::isfinite(b)) return false;
+  return a > 0 || (a == 0 && b > 0) || (a < 0 && b == std::floor(b));
+}
+
+struct FloatRow {
+  int operands;
+  bool total;
+  bool (*compute)(double a, double b, double* r);
+};
+const FloatRow kFloatRows[] = {
+#define FJ_FLOAT_OP(name, text, operands, total, defined, value) \
+  {operands, total,                                              \
+   []([[maybe_unused]] double a, [[maybe_unused]] double b,      \
+      double* out) -> bool {                                     \
+     double r = value;                                           \
+     *out = r;                                                   \
+     return defined;                                             \
+   }},
+#include "guards/float_ops.def"
+#undef FJ_FLOAT_OP
+};
+
+const FloatRow* float_row(ExprOp op) {
+  if (op <= ExprOp::kFromInt || op >= ExprOp::kEq) return nullptr;
+  return &kFloatRows[static_cast<int>(op) - static_cast<int>(ExprOp::kFromInt) -
+                     1];
+}
+
+int64_t bits(double value) { return std::bit_cast<int64_t>(value); }
+double from_bits(int64_t value) { return std::bit_cast<double>(value); }
+
+// The value of a float operation or comparison on values; false: none.
+bool compute_float(ExprOp op, int64_t left, int64_t right, int64_t* out) {
+  double a = from_bits(left), b = from_bits(right), r;
+  switch (op) {
+    case ExprOp::kFromInt:
+      *out = bits(static_cast<double>(left));
+      return true;
+    case ExprOp::kFloatEq:
+      *out = a == b;
+      return true;
+    case ExprOp::kFloatLt:
+      *out = a < b;
+      return true;
+    case ExprOp::kFloatLe:
+      *out = a <= b;
+      return true;
+    case ExprOp::kFloatSame:
+      *out = left == right;
+      return true;
+    case ExprOp::kDefined:
+      *out = 1;
+      return true;
+    default:
+      if (!float_row(op)->compute(a, b, &r)) return false;
+      *out = bits(r);
+      return true;
+  }
+}
+
+bool is_float_op(ExprOp op) {
+  return (op >= ExprOp::kFloat && op < ExprOp::kEq) || op >= ExprOp::kFloatEq;
+}
+
+bool is_constant(const Expr& e) { return e.is_const() || e.is_float_const(); }
+
+Expr make_float(ExprOp op, Operands operands) {
+  const FloatRow* row = float_row(op);
+  bool unary = row ? row->operands == 1
+                   : op == ExprOp::kFromInt || op == ExprOp::kDefined;
+  FJ_CHECK(operands.size() == (unary ? 1 : 2));
+  if (op == ExprOp::kFromInt) {
+    if (operands[0].is_float()) return operands[0];
+  } else {
+    for (Expr& e : operands) e = as_float(e);
+  }
+  // Defined wherever all of it is total.
+  if (op == ExprOp::kDefined) {
+    auto total = [](auto& self, const Expr& e) -> bool {
+      const FloatRow* inner = float_row(e.op());
+      if (!inner)
+        return e.op() != ExprOp::kFromInt || e.operands()[0].is_symbol();
+      if (!inner->total) return false;
+      for (const Expr& operand : e.operands()) {
+        if (!self(self, operand)) return false;
+      }
+      return true;
+    };
+    if (total(total, operands[0])) return Expr(1);
+  }
+  int64_t value;
+  bool constant = std::all_of(operands.begin(), operands.end(), is_constant);
+  if (constant && compute_float(op, operands[0].constant(),
+                                unary ? 0 : operands[1].constant(), &value)) {
+    return op >= ExprOp::kEq ? Expr(value) : Expr::real(from_bits(value));
+  }
+  return raw(op, std::move(operands));
+}
+
 }  // namespace
 
 // ---- construction
@@ -360,6 +482,22 @@ Expr Expr::symbol(int index) {
   node->op = ExprOp::kSymbol;
   node->value = index;
   node->hash = mix(2, static_cast<size_t>(index));
+  return Expr(std::shared_ptr<const Node>(std::move(node)));
+}
+
+Expr Expr::real(double constant) {
+  auto node = std::make_shared<Node>();
+  node->op = ExprOp::kFloat;
+  node->value = bits(constant);
+  node->hash = mix(4, static_cast<size_t>(node->value));
+  return Expr(std::shared_ptr<const Node>(std::move(node)));
+}
+
+Expr Expr::real_symbol(int index) {
+  auto node = std::make_shared<Node>();
+  node->op = ExprOp::kFloatSymbol;
+  node->value = index;
+  node->hash = mix(5, static_cast<size_t>(index));
   return Expr(std::shared_ptr<const Node>(std::move(node)));
 }
 
@@ -382,6 +520,8 @@ Expr Expr::make(ExprOp op, std::vector<Expr> operands) {
   switch (op) {
     case ExprOp::kConst:
     case ExprOp::kSymbol:
+    case ExprOp::kFloat:
+    case ExprOp::kFloatSymbol:
       FJ_CHECK(false, "leaves have their own constructors");
     case ExprOp::kAdd:
       return make_sum(std::move(operands));
@@ -401,6 +541,7 @@ Expr Expr::make(ExprOp op, std::vector<Expr> operands) {
       FJ_CHECK(operands.size() == 1);
       return make_not(operands[0]);
     default:
+      if (is_float_op(op)) return make_float(op, std::move(operands));
       break;
   }
   FJ_CHECK(operands.size() == 2);
@@ -435,11 +576,19 @@ Expr expr_le(const Expr& a, const Expr& b) {
 }
 Expr expr_not(const Expr& a) { return Expr::make(ExprOp::kNot, {a}); }
 
+Expr as_float(const Expr& a) {
+  return a.is_float() ? a : Expr::make(ExprOp::kFromInt, {a});
+}
+Expr float_same(const Expr& a, double value) {
+  return Expr::make(ExprOp::kFloatSame, {a, Expr::real(value)});
+}
+
 // ---- access
 
 ExprOp Expr::op() const { return node_->op; }
 int64_t Expr::constant() const { return node_->value; }
 int Expr::symbol_index() const { return static_cast<int>(node_->value); }
+double Expr::real() const { return from_bits(node_->value); }
 const std::vector<Expr>& Expr::operands() const { return node_->operands; }
 size_t Expr::hash() const { return node_->hash; }
 
@@ -451,10 +600,32 @@ bool Expr::operator==(const Expr& other) const {
   return node_->operands == other.node_->operands;
 }
 
+bool Expr::uses_symbols() const {
+  std::vector<int> found;
+  collect_symbols(&found);
+  return !found.empty();
+}
+
+bool Expr::uses_floats() const {
+  if (is_float() || is_float_op(op())) return true;
+  for (const Expr& operand : operands()) {
+    if (operand.uses_floats()) return true;
+  }
+  return false;
+}
+
+void Expr::collect_symbols(std::map<int, Expr>* out) const {
+  if (is_symbol() || op() == ExprOp::kFloatSymbol)
+    out->emplace(symbol_index(), *this);
+  for (const Expr& operand : operands()) operand.collect_symbols(out);
+}
+
 void Expr::collect_symbols(std::vector<int>* out) const {
+  if (is_const()) return;
   std::set<int> found(out->begin(), out->end());
   auto walk = [&](auto& self, const Expr& e) -> void {
-    if (e.is_symbol()) found.insert(e.symbol_index());
+    if (e.is_symbol() || e.op() == ExprOp::kFloatSymbol)
+      found.insert(e.symbol_index());
     for (const Expr& operand : e.operands()) self(self, operand);
   };
   walk(walk, *this);
@@ -468,9 +639,11 @@ bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
   int64_t left = 0, right = 0;
   switch (node_->op) {
     case ExprOp::kConst:
+    case ExprOp::kFloat:
       *out = node_->value;
       return true;
     case ExprOp::kSymbol:
+    case ExprOp::kFloatSymbol:
       *out = symbols[node_->value];
       return true;
     case ExprOp::kAnd:
@@ -495,6 +668,11 @@ bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
     return true;
   }
   if (node_->op == ExprOp::kNeg) return !__builtin_sub_overflow(0, left, out);
+  if (is_float_op(node_->op)) {
+    if (operands.size() > 1 && !operands[1].try_evaluate(symbols, &right))
+      return false;
+    return compute_float(node_->op, left, right, out);
+  }
   for (size_t i = 1; i < operands.size(); ++i) {
     if (!operands[i].try_evaluate(symbols, &right)) return false;
     bool ok = true;

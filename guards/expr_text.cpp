@@ -1,6 +1,9 @@
 // Printing and parsing of expressions: Python syntax, s<i> for symbol i.
 #include <cctype>
+#include <charconv>
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 
 #include "guards/expr.h"
 
@@ -10,8 +13,38 @@ namespace {
 // Binding strength, as in Python.
 enum Level { kOr, kAnd, kNot, kCompare, kSum, kTerm, kUnary, kAtom };
 
+const char* float_text(ExprOp op) {
+  switch (op) {
+#define FJ_FLOAT_OP(name, text, ...) \
+  case ExprOp::k##name:              \
+    return text;
+#include "guards/float_ops.def"
+#undef FJ_FLOAT_OP
+    case ExprOp::kFromInt:
+      return "float";
+    case ExprOp::kFloatSame:
+      return "same";
+    case ExprOp::kDefined:
+      return "defined";
+    default:
+      return nullptr;
+  }
+}
+
+// A call in the text; the rest of the floats' operators are infix.
+bool is_function(ExprOp op) {
+  const char* text = float_text(op);
+  return text && isalpha(static_cast<unsigned char>(text[0]));
+}
+
 const char* infix(ExprOp op) {
   switch (op) {
+    case ExprOp::kFloatEq:
+      return " == ";
+    case ExprOp::kFloatLt:
+      return " < ";
+    case ExprOp::kFloatLe:
+      return " <= ";
     case ExprOp::kAdd:
       return "+";
     case ExprOp::kMul:
@@ -33,7 +66,7 @@ const char* infix(ExprOp op) {
     case ExprOp::kOr:
       return " or ";
     default:
-      return nullptr;
+      return is_function(op) ? nullptr : float_text(op);
   }
 }
 
@@ -41,14 +74,26 @@ Level level_of(const Expr& e) {
   switch (e.op()) {
     case ExprOp::kConst:
       return e.constant() < 0 ? kUnary : kAtom;
+    case ExprOp::kFloat:
+      return std::signbit(e.real()) && !std::isnan(e.real()) ? kUnary : kAtom;
     case ExprOp::kAdd:
+    case ExprOp::kFloatAdd:
+    case ExprOp::kFloatSub:
       return kSum;
     case ExprOp::kMul:
     case ExprOp::kFloorDiv:
     case ExprOp::kMod:
+    case ExprOp::kFloatMul:
+    case ExprOp::kFloatDiv:
+    case ExprOp::kFloatFloorDiv:
+    case ExprOp::kFloatMod:
       return kTerm;
     case ExprOp::kNeg:
+    case ExprOp::kFloatNeg:
       return kUnary;
+    case ExprOp::kFloatEq:
+    case ExprOp::kFloatLt:
+    case ExprOp::kFloatLe:
     case ExprOp::kEq:
     case ExprOp::kNe:
     case ExprOp::kLt:
@@ -85,6 +130,24 @@ void print_operands(const Expr& e, std::string* out) {
   if (e.operands().size() == 1) *out += separator + *out;
 }
 
+// The shortest text that reads back as this double, like repr(). The bits of a
+// NaN that is not the usual one are kept, too.
+std::string real_text(double value) {
+  int64_t bits = std::bit_cast<int64_t>(value);
+  if (std::isnan(value)) {
+    double usual = std::numeric_limits<double>::quiet_NaN();
+    return bits == std::bit_cast<int64_t>(usual)
+               ? "nan"
+               : "nan(" + std::to_string(bits) + ")";
+  }
+  if (std::isinf(value)) return value < 0 ? "-inf" : "inf";
+  char buffer[40];
+  auto [end, error] = std::to_chars(buffer, buffer + sizeof buffer, value);
+  std::string text(buffer, end);
+  if (text.find_first_of(".e") == std::string::npos) text += ".0";
+  return text;
+}
+
 void print(const Expr& e, Level outer, std::string* out) {
   Level level = level_of(e);
   bool parenthesised = level < outer;
@@ -96,7 +159,14 @@ void print(const Expr& e, Level outer, std::string* out) {
     case ExprOp::kSymbol:
       *out += "s" + std::to_string(e.symbol_index());
       break;
+    case ExprOp::kFloat:
+      *out += real_text(e.real());
+      break;
+    case ExprOp::kFloatSymbol:
+      *out += "f" + std::to_string(e.symbol_index());
+      break;
     case ExprOp::kNeg:
+    case ExprOp::kFloatNeg:
       *out += "-";
       print(e.operands()[0], kAtom, out);
       break;
@@ -114,6 +184,15 @@ void print(const Expr& e, Level outer, std::string* out) {
       *out += ")";
       break;
     default: {
+      if (is_function(e.op())) {
+        *out += float_text(e.op());
+        for (size_t i = 0; i < e.operands().size(); ++i) {
+          *out += i ? ", " : "(";
+          print(e.operands()[i], kOr, out);
+        }
+        *out += ")";
+        break;
+      }
       std::string text;
       print_operands(e, &text);
       *out += text;
@@ -176,7 +255,7 @@ class Parser {
         if (*at_ == '-' && !isdigit(static_cast<unsigned char>(at_[1]))) {
           ++at_;
           if (!parse_level(kUnary, out)) return false;
-          *out = Expr::make(ExprOp::kNeg, {*out});
+          *out = typed(ExprOp::kNeg, ExprOp::kFloatNeg, {*out});
           return true;
         }
         return parse_atom(out);
@@ -184,6 +263,13 @@ class Parser {
         return parse_atom(out);
     }
     return false;
+  }
+
+  // The operation of ints, or of floats where there is one.
+  static Expr typed(ExprOp ints, ExprOp floats, std::vector<Expr> operands) {
+    bool any = false;
+    for (const Expr& e : operands) any = any || e.is_float();
+    return Expr::make(any ? floats : ints, std::move(operands));
   }
 
   bool parse_chain(ExprOp op, const char* word, Level next, Expr* out) {
@@ -202,17 +288,23 @@ class Parser {
     if (!parse_level(kSum, out)) return false;
     static constexpr struct {
       const char* token;
-      ExprOp op;
+      ExprOp op, floats;
       bool swap;
-    } kRows[] = {{"==", ExprOp::kEq, false}, {"!=", ExprOp::kNe, false},
-                 {"<=", ExprOp::kLe, false}, {">=", ExprOp::kLe, true},
-                 {"<", ExprOp::kLt, false},  {">", ExprOp::kLt, true}};
+    } kRows[] = {{"==", ExprOp::kEq, ExprOp::kFloatEq, false},
+                 {"!=", ExprOp::kNe, ExprOp::kFloatEq, false},
+                 {"<=", ExprOp::kLe, ExprOp::kFloatLe, false},
+                 {">=", ExprOp::kLe, ExprOp::kFloatLe, true},
+                 {"<", ExprOp::kLt, ExprOp::kFloatLt, false},
+                 {">", ExprOp::kLt, ExprOp::kFloatLt, true}};
     for (const auto& row : kRows) {
       if (!take(row.token)) continue;
       Expr right;
       if (!parse_level(kSum, &right)) return false;
-      *out = row.swap ? Expr::make(row.op, {right, *out})
-                      : Expr::make(row.op, {*out, right});
+      bool inverted =
+          row.op == ExprOp::kNe && (out->is_float() || right.is_float());
+      *out = row.swap ? typed(row.op, row.floats, {right, *out})
+                      : typed(row.op, row.floats, {*out, right});
+      if (inverted) *out = expr_not(*out);
       return true;
     }
     return true;
@@ -225,6 +317,11 @@ class Parser {
       if (!plus && !take("-")) return true;
       Expr right;
       if (!parse_level(kTerm, &right)) return false;
+      if (out->is_float() || right.is_float()) {
+        *out = Expr::make(plus ? ExprOp::kFloatAdd : ExprOp::kFloatSub,
+                          {*out, right});
+        continue;
+      }
       *out = plus ? *out + right : *out - right;
     }
   }
@@ -233,17 +330,20 @@ class Parser {
     if (!parse_level(kUnary, out)) return false;
     for (;;) {
       Expr right;
-      ExprOp op;
-      if (take("//"))
-        op = ExprOp::kFloorDiv;
-      else if (take("*"))
-        op = ExprOp::kMul;
-      else if (take("%"))
-        op = ExprOp::kMod;
-      else
+      ExprOp op, floats;
+      if (take("//")) {
+        op = ExprOp::kFloorDiv, floats = ExprOp::kFloatFloorDiv;
+      } else if (take("/")) {
+        op = floats = ExprOp::kFloatDiv;
+      } else if (take("*")) {
+        op = ExprOp::kMul, floats = ExprOp::kFloatMul;
+      } else if (take("%")) {
+        op = ExprOp::kMod, floats = ExprOp::kFloatMod;
+      } else {
         return true;
+      }
       if (!parse_level(kUnary, &right)) return false;
-      *out = Expr::make(op, {*out, right});
+      *out = typed(op, floats, {*out, right});
     }
   }
 
@@ -256,8 +356,67 @@ class Parser {
     return true;
   }
 
+  // "0.5", "1e-3", "inf", "nan"; false and nothing taken: no float.
+  bool parse_real(Expr* out) {
+    if (take("inf")) {
+      *out = Expr::real(std::numeric_limits<double>::infinity());
+      return true;
+    }
+    if (take("nan")) {
+      *out = Expr::real(std::numeric_limits<double>::quiet_NaN());
+      int64_t bits;
+      if (!take("(")) return true;
+      if (!parse_number(&bits) || !take(")")) return false;
+      *out = Expr::real(std::bit_cast<double>(bits));
+      return true;
+    }
+    const char* end = at_ + (*at_ == '-');
+    while (isdigit(static_cast<unsigned char>(*end))) ++end;
+    if (end == at_ || (*end != '.' && *end != 'e')) return false;
+    char* after;
+    double value = strtod(at_, &after);
+    if (after <= end) return false;
+    at_ = after;
+    *out = Expr::real(value);
+    return true;
+  }
+
+  // A function of floats by its name; nothing taken: none.
+  bool parse_function(Expr* out, bool* found) {
+    static constexpr struct {
+      const char* text;
+      ExprOp op;
+      size_t operands;
+    } kRows[] = {
+#define FJ_FLOAT_OP(name, text, operands, ...) \
+  {text, ExprOp::k##name, operands},
+#include "guards/float_ops.def"
+#undef FJ_FLOAT_OP
+        {"float", ExprOp::kFromInt, 1},
+        {"same", ExprOp::kFloatSame, 2},
+        {"defined", ExprOp::kDefined, 1}};
+    for (const auto& row : kRows) {
+      bool shared = row.op == ExprOp::kFloatMin || row.op == ExprOp::kFloatMax;
+      if (!is_function(row.op) || shared || !take(row.text)) continue;
+      *found = true;
+      std::vector<Expr> operands(row.operands);
+      for (size_t i = 0; i < row.operands; ++i) {
+        if (!take(i ? "," : "(") || !parse_level(kOr, &operands[i]))
+          return false;
+      }
+      if (!take(")")) return false;
+      *out = Expr::make(row.op, std::move(operands));
+      return true;
+    }
+    return false;
+  }
+
   bool parse_atom(Expr* out) {
     skip_space();
+    if (parse_real(out)) return true;
+    bool function = false;
+    if (parse_function(out, &function)) return true;
+    if (function) return false;
     for (bool is_min : {true, false}) {
       if (!take(is_min ? "min" : "max")) continue;
       if (!take("(")) return false;
@@ -267,15 +426,23 @@ class Parser {
         if (!parse_level(kOr, &e)) return false;
         operands.push_back(e);
       } while (take(","));
-      *out = Expr::make(is_min ? ExprOp::kMin : ExprOp::kMax, operands);
+      bool floats = false;
+      for (const Expr& e : operands) floats = floats || e.is_float();
+      if (floats && operands.size() != 2) return false;
+      *out = floats
+                 ? Expr::make(is_min ? ExprOp::kFloatMin : ExprOp::kFloatMax,
+                              operands)
+                 : Expr::make(is_min ? ExprOp::kMin : ExprOp::kMax, operands);
       return take(")");
     }
     if (take("(")) return parse_level(kOr, out) && take(")");
     int64_t number;
-    if (*at_ == 's' && isdigit(static_cast<unsigned char>(at_[1]))) {
-      ++at_;
+    if ((*at_ == 's' || *at_ == 'f') &&
+        isdigit(static_cast<unsigned char>(at_[1]))) {
+      bool is_float = *at_++ == 'f';
       if (!parse_number(&number) || number > INT32_MAX) return false;
-      *out = Expr::symbol(static_cast<int>(number));
+      int index = static_cast<int>(number);
+      *out = is_float ? Expr::real_symbol(index) : Expr::symbol(index);
       return true;
     }
     if (!isdigit(static_cast<unsigned char>(*at_)) && *at_ != '-') return false;

@@ -1,5 +1,6 @@
 #include "guards/shape_history.h"
 
+#include <bit>
 #include <optional>
 
 #include "guards/evaluate.h"
@@ -9,12 +10,28 @@
 namespace framejit {
 namespace {
 
-std::optional<int64_t> int_value(PyObject* object) {
+// An int, or the bits of a float.
+struct Number {
+  int64_t value;
+  bool is_float;
+};
+
+std::optional<Number> number_value(PyObject* object) {
+  if (object && PyFloat_CheckExact(object)) {
+    return Number{std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(object)), true};
+  }
   if (!object || !PyLong_CheckExact(object)) return {};
   int overflow = 0;
   int64_t value = PyLong_AsLongLongAndOverflow(object, &overflow);
   if (overflow) return {};
-  return value;
+  return Number{value, false};
+}
+
+// Two values of one type.
+bool has_changed(const std::optional<Number>& expected,
+                 const std::optional<Number>& actual) {
+  return expected && actual && expected->is_float == actual->is_float &&
+         expected->value != actual->value;
 }
 
 }  // namespace
@@ -27,8 +44,8 @@ bool ShapeHistory::mark_dim(const std::string& text, size_t dim) {
   return is_new;
 }
 
-bool ShapeHistory::mark_int(const std::string& text) {
-  return !std::exchange(dynamic_ints_[text], true);
+bool ShapeHistory::mark_number(const std::string& text) {
+  return !std::exchange(dynamic_numbers_[text], true);
 }
 
 bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
@@ -50,22 +67,23 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
           changed |= mark_dim(source_text(guard.source, code), d);
       }
     } else if (guard.kind == GuardKind::kTypeAttrIs) {
-      // An int of a class: a counter, say.
-      auto expected = int_value(guard.object2.get());
+      // A number of a class: a counter, say.
+      auto expected = number_value(guard.object2.get());
       PyObject* type = expected ? sources.get(guard.source) : nullptr;
       if (!type || !PyType_Check(type)) continue;
-      auto actual = int_value(_PyType_Lookup(
+      auto actual = number_value(_PyType_Lookup(
           reinterpret_cast<PyTypeObject*>(type), guard.object.get()));
-      if (actual && *actual != *expected) {
-        changed |= mark_int(source_text(guard.source, code) + "." +
-                            string_text(guard.object.get()));
+      if (has_changed(expected, actual)) {
+        changed |= mark_number(source_text(guard.source, code) + "." +
+                               string_text(guard.object.get()));
       }
-    } else if (guard.kind == GuardKind::kEquals) {
-      auto expected = int_value(guard.object.get());
+    } else if (guard.kind == GuardKind::kEquals ||
+               guard.kind == GuardKind::kFloatIs) {
+      auto expected = number_value(guard.object.get());
       auto actual =
-          expected ? int_value(sources.get(guard.source)) : std::nullopt;
-      if (actual && *actual != *expected)
-        changed |= mark_int(source_text(guard.source, code));
+          expected ? number_value(sources.get(guard.source)) : std::nullopt;
+      if (has_changed(expected, actual))
+        changed |= mark_number(source_text(guard.source, code));
     }
   }
   return changed;
@@ -90,13 +108,16 @@ bool ShapeHistory::observe(const GuardSet& set, PyObject* const* args,
         }
       }
       entry->second = std::move(sizes);
-    } else if (guard.kind == GuardKind::kEquals) {
-      auto value = int_value(guard.object.get());
-      if (!value) continue;
+    } else if (guard.kind == GuardKind::kEquals ||
+               guard.kind == GuardKind::kFloatIs) {
+      auto number = number_value(guard.object.get());
+      if (!number) continue;
       std::string text = source_text(guard.source, code);
-      auto [entry, is_new] = seen_ints_.try_emplace(text, *value);
-      if (!is_new && entry->second != *value) changed |= mark_int(text);
-      entry->second = *value;
+      auto& seen = number->is_float ? seen_floats_ : seen_ints_;
+      auto [entry, is_new] = seen.try_emplace(text, number->value);
+      if (!is_new && entry->second != number->value)
+        changed |= mark_number(text);
+      entry->second = number->value;
     }
   }
   return changed;

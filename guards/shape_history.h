@@ -1,9 +1,10 @@
-// Automatic dynamic shapes: which sizes and ints change from call to call.
+// Automatic dynamic shapes: which sizes and numbers change from call to call.
 //
 // One history per code cache key. A miss compares the call with what the
-// entries at hand expected, a capture records what it saw; a size or int seen
-// with two values is dynamic from then on, which the next capture asks for by
-// source text. (A dim that happens to be 0 or 1 is specialised by the tracer.)
+// entries at hand expected, a capture records what it saw; a size, int or float
+// seen with two values is dynamic from then on, which the next capture asks for
+// by source text. (A dim that happens to be 0 or 1 is specialised by the
+// tracer.)
 #pragma once
 
 #include <cstdint>
@@ -29,18 +30,21 @@ class ShapeHistory {
   const std::unordered_map<std::string, uint64_t>& dynamic_dims() const {
     return dynamic_dims_;
   }
-  const std::unordered_map<std::string, bool>& dynamic_ints() const {
-    return dynamic_ints_;
+  // Of ints and floats.
+  const std::unordered_map<std::string, bool>& dynamic_numbers() const {
+    return dynamic_numbers_;
   }
 
  private:
   bool mark_dim(const std::string& text, size_t dim);
-  bool mark_int(const std::string& text);
+  bool mark_number(const std::string& text);
 
   std::unordered_map<std::string, uint64_t> dynamic_dims_;
-  std::unordered_map<std::string, bool> dynamic_ints_;
+  std::unordered_map<std::string, bool> dynamic_numbers_;
   std::unordered_map<std::string, std::vector<int64_t>> seen_sizes_;
-  std::unordered_map<std::string, int64_t> seen_ints_;
+  // Of ints and floats (by their bits) apart: a change of type is no other
+  // value.
+  std::unordered_map<std::string, int64_t> seen_ints_, seen_floats_;
 };
 
 }  // namespace framejit

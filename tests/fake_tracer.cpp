@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "guards/number_expr.h"
 #include "guards/object_layout.h"
 #include "guards/object_text.h"
 
@@ -121,12 +122,8 @@ Ref argument_value(const NodeArgument& argument, const std::vector<Ref>& values,
       return values[argument.node];
     case NodeArgument::Kind::kObject:
       return argument.object;
-    case NodeArgument::Kind::kExpr: {
-      int64_t value = argument.expr.evaluate(symbols);
-      return Ref::steal(argument.expr.op() >= ExprOp::kEq
-                            ? PyBool_FromLong(value)
-                            : PyLong_FromLongLong(value));
-    }
+    case NodeArgument::Kind::kExpr:
+      return Ref::steal(number_object(argument.expr, symbols));
     default:
       break;
   }
@@ -746,9 +743,11 @@ Ref FakeTracer::make_sym(const Expr& expr, PyTypeObject* stands_for) {
 }
 
 Result<Ref> FakeTracer::make_symbolic(const Expr& expr) {
-  bool boolean = expr.op() >= ExprOp::kEq;
   if (expr.is_const()) return from_api(PyLong_FromLongLong(expr.constant()));
-  Ref sym = make_sym(expr, boolean ? &PyBool_Type : &PyLong_Type);
+  if (expr.is_float_const()) return from_api(PyFloat_FromDouble(expr.real()));
+  Ref sym = make_sym(expr, expr.is_boolean() ? &PyBool_Type
+                           : expr.is_float() ? &PyFloat_Type
+                                             : &PyLong_Type);
   if (!sym) return Result<Ref>::raised();
   return sym;
 }
@@ -770,6 +769,8 @@ Result<Ref> FakeTracer::concretise(PyObject* object) {
     guards_->add_expr(value ? expr : expr_not(expr));
     return from_api(PyBool_FromLong(value));
   }
+  if (expr.is_float())
+    return from_api(PyFloat_FromDouble(pin_float(expr, guards_)));
   guards_->add_expr(expr_eq(expr, Expr(value)));
   return from_api(PyLong_FromLongLong(value));
 }
@@ -797,6 +798,20 @@ Result<Ref> FakeTracer::sym_operate(const std::string& name, PyObject* function,
       {"gt", [](const Expr& a, const Expr& b) { return expr_lt(b, a); }, true},
       {"ge", [](const Expr& a, const Expr& b) { return expr_le(b, a); }, true}};
   std::vector<Expr> exprs;
+  bool floats = name == "truediv" || name == "trunc" || name == "sqrt";
+  for (PyObject* operand : operands) {
+    auto expr = is_sym(operand) ? expr_in(operand) : number_expr(operand);
+    floats = floats || (expr && expr->is_float());
+    if (expr) exprs.push_back(*std::move(expr));
+  }
+  if (floats && exprs.size() == operands.size()) {
+    PyTypeObject* type = nullptr;
+    auto result = operate_on_floats(name, function, exprs, guards_, &type);
+    if (result && type == &PyBool_Type)
+      return from_api(PyBool_FromLong(result->constant()));
+    if (result) return make_symbolic(*result);
+  }
+  exprs.clear();
   for (PyObject* operand : operands) {
     int overflow = 0;
     if (is_sym(operand)) {

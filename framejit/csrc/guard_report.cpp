@@ -122,19 +122,21 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
       return tensor_hint(set.tensor_specs()[guard.number], value,
                          source_text(guard.source, request.code));
     }
+    case GuardKind::kFloatIs:
     case GuardKind::kEquals: {
       PyObject* value = sources.get(guard.source);
-      if (value && PyLong_CheckExact(value) &&
-          PyLong_CheckExact(guard.object.get()))
+      PyObject* expected = guard.object.get();
+      if (value && Py_TYPE(value) == Py_TYPE(expected) &&
+          (PyLong_CheckExact(value) || PyFloat_CheckExact(value)))
         return "compile(..., dynamic=True), or pass it as a tensor";
       return "";
     }
     case GuardKind::kShapeExpr:
-      if (guard.expr.op() != ExprOp::kEq) return "";
+      if (guard.expr.op() != ExprOp::kEq &&
+          guard.expr.op() != ExprOp::kFloatSame)
+        return "";
       return "each value is a program of its own where it is an index or "
              "decides a branch: pass a tensor, or raise recompile_limit";
-    case GuardKind::kFloatIs:
-      return "pass it as a tensor";
     case GuardKind::kTypeAttrIs:
       return "a class was changed after it was compiled";
     case GuardKind::kThreadState:

@@ -16,6 +16,7 @@
 #include "framejit/csrc/jit_entry.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
+#include "graph/float_args.h"
 #include "graph/tracer.h"
 #include "guards/evaluate.h"
 
@@ -105,6 +106,8 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
   backend_request.backend = options->backend;
   backend_request.callable = options->backend_callable;
   backend_request.options = options->backend_options;
+  if (options->backend_callable || !backend::is_own_backend(options->backend))
+    graph::pin_floats(torch_graph, outcome.guards.get());
   for (int index : torch_graph->input_objects) {
     backend_request.example_inputs.push_back(index >= 0 ? objects[index]
                                                         : nullptr);
@@ -127,7 +130,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
       .is_resume = request.is_resume,
       .fullgraph = options->fullgraph,
       .dynamic_dims = &history.dynamic_dims(),
-      .dynamic_ints = &history.dynamic_ints(),
+      .dynamic_numbers = &history.dynamic_numbers(),
       .dynamic = options->dynamic,
   };
   std::unique_ptr<TensorTracer> tracer = graph::make_tracer();

@@ -4,6 +4,7 @@
 
 #include "frame_hook/code_cache.h"
 #include "frame_hook/options.h"
+#include "guards/number_expr.h"
 
 namespace framejit {
 
@@ -100,22 +101,6 @@ PyObject* call_step(const Step& step, PyObject* const* values) {
                              nullptr);
 }
 
-PyObject* symbolic_value(const Expr& expr, const int64_t* symbols) {
-  int64_t value = expr.evaluate(symbols);
-  switch (expr.op()) {
-    case ExprOp::kEq:
-    case ExprOp::kNe:
-    case ExprOp::kLt:
-    case ExprOp::kLe:
-    case ExprOp::kAnd:
-    case ExprOp::kOr:
-    case ExprOp::kNot:
-      return PyBool_FromLong(value != 0);
-    default:
-      return PyLong_FromLongLong(value);
-  }
-}
-
 bool is_read(const Step& step) { return step.kind <= Step::Kind::kFunction; }
 
 // The value of a step that only reads; null without an error for the others.
@@ -130,7 +115,7 @@ PyObject* read_step(const Step& step, PyObject* const* objects,
     case Step::Kind::kConst:
       return step.object.new_reference();
     case Step::Kind::kSymbolic:
-      return symbolic_value(step.expr, symbols);
+      return number_object(step.expr, symbols);
     case Step::Kind::kFunction:
       return Py_NewRef(function);
     default:

@@ -49,8 +49,9 @@ TEST(ExprTest, CanonicalText) {
 }
 
 TEST(ExprTest, RejectsWhatIsNoExpression) {
-  for (const char* text : {"", "s", "s0 +", "s0 s1", "(s0", "min(", "x", "1.5",
-                           "s0 ** 2", "99999999999999999999"}) {
+  for (const char* text :
+       {"", "s", "s0 +", "s0 s1", "(s0", "min(", "x", "1.5.2", "f", "sqrt()",
+        "s0 ** 2", "99999999999999999999"}) {
     Expr expr;
     EXPECT_FALSE(Expr::parse(text, &expr)) << text;
   }

@@ -394,11 +394,11 @@ TEST_F(TensorGuards, ShapeHistoryFindsWhatChanges) {
   Call second(python);
   EXPECT_TRUE(history.note_miss(set, second.args.data(), nullptr, code.get()));
   EXPECT_EQ(history.dynamic_dims().at("x"), 1u);
-  EXPECT_TRUE(history.dynamic_ints().empty());
+  EXPECT_TRUE(history.dynamic_numbers().empty());
   python.run("args = [fake.tensor([8, 3]), 6]");
   Call third(python);
   EXPECT_TRUE(history.note_miss(set, third.args.data(), nullptr, code.get()));
-  EXPECT_TRUE(history.dynamic_ints().at("n"));
+  EXPECT_TRUE(history.dynamic_numbers().at("n"));
   EXPECT_FALSE(history.note_miss(set, third.args.data(), nullptr, code.get()));
   // Another rank says nothing about dims.
   python.run("args = [fake.tensor([8, 3, 1]), 5]");

@@ -1,0 +1,100 @@
+#include "graph/number_operations.h"
+
+#include <algorithm>
+#include <cstring>
+#include <string_view>
+
+#include "graph/sym_node.h"
+#include "graph/sym_objects.h"
+#include "guards/number_expr.h"
+
+namespace framejit::graph {
+
+namespace {
+
+bool is_of_module(PyObject* function, const char* module) {
+  if (!PyCFunction_Check(function)) return false;
+  PyObject* name = reinterpret_cast<PyCFunctionObject*>(function)->m_module;
+  return name && PyUnicode_Check(name) &&
+         PyUnicode_CompareWithASCIIString(name, module) == 0;
+}
+
+// Null: a constant in symbolic clothes, or not ours.
+std::optional<Expr> expr_of(PyObject* symbolic) {
+  c10::SymNode node = node_of(symbolic);
+  return node ? to_expr(node) : std::nullopt;
+}
+
+// A float among the operands, or as the result; empty: none.
+Result<Ref> operate_with_floats(Recorder& recorder, PyObject* function,
+                                std::string_view name,
+                                const std::vector<PyObject*>& operands) {
+  std::vector<Expr> exprs;
+  bool floats = name == "truediv" || !is_of_module(function, "_operator");
+  bool numbers = true;
+  for (PyObject* operand : operands) {
+    auto expr =
+        is_symbolic_object(operand) ? expr_of(operand) : number_expr(operand);
+    floats = floats || PyFloat_Check(operand) || is_sym_float(operand);
+    numbers = numbers && expr && !(expr->is_boolean() && !expr->is_const());
+    if (expr) exprs.push_back(*std::move(expr));
+  }
+  if (!floats) return Ref();
+  PyTypeObject* type = nullptr;
+  std::optional<Expr> result;
+  if (numbers)
+    result = operate_on_floats(name, function, exprs, recorder.guards(), &type);
+  if (result && type == &PyBool_Type)
+    return Ref::borrow(result->is_const(0) ? Py_False : Py_True);
+  if (result) return sym_number_object(*result);
+  // The numbers themselves, and what Python says to them.
+  std::vector<Ref> values;
+  std::vector<PyObject*> args;
+  for (PyObject* operand : operands) {
+    Ref value = Ref::borrow(operand);
+    if (is_symbolic_object(operand)) {
+      FJ_TRY(value, concrete_value(operand));
+    }
+    args.push_back(value.get());
+    values.push_back(std::move(value));
+  }
+  return from_api(
+      PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
+}
+
+}  // namespace
+
+Result<Ref> operate_on_numbers(Recorder& recorder, PyObject* function,
+                               std::vector<PyObject*> operands) {
+  const char* name =
+      PyCFunction_Check(function)
+          ? reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name
+          : "";
+  auto is = [&](const char* row) { return !std::strcmp(name, row); };
+  if (is("abs") && operands.size() == 1 && sym_int_of(operands[0])) {
+    // The sign is a guard, the size stays symbolic.
+    c10::SymInt value = *sym_int_of(operands[0]);
+    if (value.sym_ge(0).guard_bool(__FILE__, __LINE__)) {
+      return Ref::borrow(operands[0]);
+    }
+    return sym_int_object(-value);
+  }
+  FJ_TRY(Ref number, operate_with_floats(recorder, function, name, operands));
+  if (number) return number;
+  static const char* const kNoExpression[] = {
+      "and_",   "iand",    "or_", "ior",    "xor",
+      "ixor",   "invert",  "inv", "lshift", "ilshift",
+      "rshift", "irshift", "abs", "matmul", "imatmul"};
+  std::vector<Ref> concrete;
+  if (std::any_of(std::begin(kNoExpression), std::end(kNoExpression), is)) {
+    for (PyObject*& operand : operands) {
+      if (!is_symbolic_object(operand)) continue;
+      FJ_TRY(Ref value, concrete_value(operand));
+      operand = value.get();
+      concrete.push_back(std::move(value));
+    }
+  }
+  return recorder.run_unrecorded(function, operands, nullptr);
+}
+
+}  // namespace framejit::graph
