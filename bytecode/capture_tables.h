@@ -137,6 +137,8 @@ bool is_identity_key(CaptureState& state, PyObject* key);
 // A tensor as the key of a fresh set or dict: tensors are hashed by identity,
 // so what counts is which of them are one object. False: not a stand-in.
 bool note_tensor_key(CaptureState& state, PyObject* key);
+// A tensor that is hashed by its identity, without asking its class.
+bool is_tensor_key(CaptureState& state, PyObject* key);
 // A tensor as the key of a dict of the program: guards that it is this very
 // object in the next call. False: not a stand-in.
 bool pin_tensor_key(CaptureState& state, PyObject* key);

@@ -62,7 +62,7 @@ bool is_plain_tuple(CaptureState& state, PyObject* key) {
 }  // namespace
 
 bool pin_tensor_key(CaptureState& state, PyObject* key) {
-  if (!is_stand_in(state, key) || state.tracer.is_subclass(key)) return false;
+  if (!is_tensor_key(state, key)) return false;
   PyObject* real = state.tracer.real_of(key);
   const Source* source = state.tracer.source_of(key);
   if (real && source) state.guard(GuardKind::kIs, source, real);

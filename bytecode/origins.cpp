@@ -8,6 +8,7 @@
 #include "bytecode/dim_marks.h"
 #include "bytecode/interpreter.h"
 #include "bytecode/opaque_value.h"
+#include "bytecode/torch_functions.h"
 #include "frame_hook/frame_eval.h"
 #include "guards/object_layout.h"
 
@@ -242,8 +243,17 @@ bool is_identity_key(CaptureState& state, PyObject* key) {
   return true;
 }
 
+bool is_tensor_key(CaptureState& state, PyObject* key) {
+  if (!is_stand_in(state, key)) return false;
+  if (!state.tracer.is_subclass(key)) return true;
+  PyTypeObject* type = Py_TYPE(key);
+  return !state.tracer.is_overloaded(key) &&
+         is_torchs_attribute(type, interned("__hash__")) &&
+         is_torchs_attribute(type, interned("__eq__"));
+}
+
 bool note_tensor_key(CaptureState& state, PyObject* key) {
-  if (!is_stand_in(state, key) || state.tracer.is_subclass(key)) return false;
+  if (!is_tensor_key(state, key)) return false;
   auto& keys = state.tables().tensor_keys;
   if (std::find(keys.begin(), keys.end(), key) == keys.end())
     keys.push_back(key);

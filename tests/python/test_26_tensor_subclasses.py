@@ -1023,3 +1023,31 @@ def test_one_value_under_several_names(x):
     y = x * 2
     a, b = y.as_subclass(Inherits), y.as_subclass(Sub)
     return y, a, b, x.as_subclass(Inherits), a.as_subclass(torch.Tensor)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_training_step_with_a_class_of_parameters(backend):
+    """Its parameters are keys of the optimizer's state."""
+
+    def train(wrap):
+        torch.manual_seed(1)
+        module = Holder(Weight)
+        optimizer = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
+
+        def step(x):
+            optimizer.zero_grad()
+            loss = module(x).as_subclass(torch.Tensor).pow(2).mean()
+            loss.backward()
+            optimizer.step()
+            return loss
+
+        step = wrap(step)
+        losses = [step(torch.ones(2, 4) * i) for i in range(1, 4)]
+        return losses, module.weight.detach().clone(), type(module.weight)
+
+    framejit.reset()
+    expected = train(lambda step: step)
+    actual = train(lambda step: framejit.compile(step, backend=backend))
+    assert_same(actual[:2], expected[:2], exact={"rtol": 1e-5, "atol": 1e-6})
+    assert actual[2] is expected[2] is Weight
+    assert not [e for e in framejit.events() if e[0] == "graph_breaks"]
