@@ -96,6 +96,18 @@ TEST_F(SymbolicNumbers, FloatsSpecialise) {
   EXPECT_TRUE(symbols_.hold({8, 4}));
 }
 
+TEST_F(SymbolicNumbers, FloatsStaySymbolic) {
+  start();
+  Ref scaled = eval("n / 4 * 0.5");
+  auto found = to_expr(node_of(scaled.get()));
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->str(), "float(s0)/4.0*0.5");
+  EXPECT_TRUE(symbols_.hold({9, 3}));
+  EXPECT_EQ(eval("bool(n / 4 < 3.0)").get(), Py_True);
+  EXPECT_TRUE(symbols_.hold({11, 3}));
+  EXPECT_FALSE(symbols_.hold({12, 3}));
+}
+
 TEST_F(SymbolicNumbers, DivisionByZeroRaises) {
   start();
   eval("n - 8");
