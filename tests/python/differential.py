@@ -7,7 +7,7 @@ arguments afterwards (mutation), aliasing between results and arguments, the
 gradients of everything that requires grad, and the random number state.
 
 `program(make_args, graphs=1, breaks=0)` makes the decorated function a test
-that checks itself; the files test_01_... to test_10_... are ladders of these.
+that checks itself; the numbered files are a ladder of these.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Facts for test_16_guards_sound.py: a program that uses one, and every route by
+"""Facts for test_20_guards_sound.py: a program that uses one, and every route by
 which Python can change it.
 
 `fact(setup, route=change, ...)` adds a row. `setup()` makes an environment with

@@ -295,7 +295,7 @@ def test_traced_frames_run_the_original():
 
 def test_only_restricts():
     x = torch.randn(4)
-    with script(only="test_17_activation.py:chain"):
+    with script(only="test_21_activation.py:chain"):
         helper(x, 2.0)
     assert compiled() == ["chain"]
     framejit.reset()
