@@ -12,6 +12,7 @@
 #include "bytecode/opaque_value.h"
 #include "bytecode/private_type.h"
 #include "bytecode/torch_functions.h"
+#include "frame_hook/cpython_internals.h"
 
 namespace framejit::bytecode {
 
@@ -517,10 +518,15 @@ Result<Ref> prepare_fresh(CaptureState& state, PyObject* object) {
   if (PyAnySet_Check(object) || is_container(object)) {
     return prepare_items(state, object);
   }
-  static PyTypeObject* const kPlain[] = {
-      &PyRange_Type,       &PySlice_Type,       &PyMemoryView_Type,
-      &PyByteArray_Type,   &PyMethodDescr_Type, &PyWrapperDescr_Type,
-      &PyGetSetDescr_Type, &PyMemberDescr_Type, &_PyMethodWrapper_Type};
+  PyTypeObject* const kPlain[] = {&PyRange_Type,
+                                  &PySlice_Type,
+                                  &PyMemoryView_Type,
+                                  &PyByteArray_Type,
+                                  &PyMethodDescr_Type,
+                                  &PyWrapperDescr_Type,
+                                  &PyGetSetDescr_Type,
+                                  &PyMemberDescr_Type,
+                                  internals::method_wrapper_type()};
   for (PyTypeObject* type : kPlain) {
     if (Py_IS_TYPE(object, type)) return Ref::borrow(object);
   }

@@ -145,6 +145,16 @@ void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
 #endif
 }
 
+PyTypeObject* method_wrapper_type() {
+  static PyTypeObject* const type = [] {
+    Ref wrapper = Ref::steal(PyObject_GetAttrString(Py_None, "__repr__"));
+    if (!wrapper) Py_FatalError("None has no __repr__");
+    return reinterpret_cast<PyTypeObject*>(
+        Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(wrapper.get()))));
+  }();
+  return type;
+}
+
 bool is_traced(PyThreadState* thread) {
 #if FJ_PYTHON_312
   if (thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr) {

@@ -34,6 +34,9 @@ PyObject* evaluate(EvalFrame eval, PyThreadState* thread,
 // Ends a frame that was answered without being run.
 void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame);
 
+// Of x.__add__ where the slot is C code; its name left the headers in 3.13.
+PyTypeObject* method_wrapper_type();
+
 // sys.settrace, sys.setprofile or sys.monitoring watch this thread.
 bool is_traced(PyThreadState* thread);
 

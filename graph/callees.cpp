@@ -4,6 +4,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "graph/python_tensor.h"
 #include "graph/region_calls.h"
@@ -264,7 +265,7 @@ CalleeRow find_uncached(PyObject* callable) {
       return {CalleeClass::kNotForeign};
     return method_row(text(PyDescr_NAME(callable)), CalleeClass::kLeaf);
   }
-  if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
+  if (Py_IS_TYPE(callable, internals::method_wrapper_type())) {
     Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
     if (!self) PyErr_Clear();
     if (!self || !is_tensor_object(self.get()))

@@ -5,6 +5,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "graph/callees.h"
 #include "graph/python_tensor.h"
@@ -115,7 +116,7 @@ bool listen_to(PyObject* callable, const std::vector<PyObject*>& args,
 bool asks_first(PyObject* callable) {
   PyTypeObject* type = Py_TYPE(callable);
   if (type == &PyMethodDescr_Type || type == &PyWrapperDescr_Type ||
-      type == &_PyMethodWrapper_Type)
+      type == internals::method_wrapper_type())
     return true;
   if (PyFunction_Check(callable) || PyMethod_Check(callable))
     return find_callee(callable).kind == CalleeClass::kLeaf;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <unordered_map>
 
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "graph/ambient_state.h"
 #include "graph/callees.h"
@@ -382,7 +383,7 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
   if (PyCFunction_Check(callable)) {
     self = Ref::borrow(PyCFunction_GET_SELF(callable));
     name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-  } else if (Py_IS_TYPE(callable, &_PyMethodWrapper_Type)) {
+  } else if (Py_IS_TYPE(callable, internals::method_wrapper_type())) {
     self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
     name_object = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
     if (!self || !name_object) return Result<Ref>::raised();

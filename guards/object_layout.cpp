@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "frame_hook/cpython_internals.h"
+
 namespace framejit {
 namespace {
 
@@ -22,7 +24,7 @@ bool has_native_compare(PyObject* object) {
          compare == PyComplex_Type.tp_richcompare ||
          compare == PyBytes_Type.tp_richcompare ||
          compare == PyCFunction_Type.tp_richcompare ||
-         compare == _PyMethodWrapper_Type.tp_richcompare ||
+         compare == internals::method_wrapper_type()->tp_richcompare ||
          compare == PyType_Type.tp_richcompare;
 }
 
