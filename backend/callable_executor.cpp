@@ -11,6 +11,7 @@
 #include "graph/fx_bridge.h"
 #include "graph/python_tensor.h"
 #include "graph/tensor_check.h"
+#include "graph/tensor_classes.h"
 #include "graph/without_torch_function.h"
 
 namespace framejit::backend {
@@ -200,9 +201,8 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
   Ref examples = Ref::steal(PyList_New(static_cast<Py_ssize_t>(inputs.size())));
   if (!examples) return Ref();
   for (const Ref& input : inputs) {
-    if (!graph::is_tensor_object(input.get())) continue;
-    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(input.get()));
-    has_subclasses_ |= type != THPVariableClass && type != ParameterClass;
+    has_subclasses_ |= graph::is_tensor_object(input.get()) &&
+                       graph::is_of_subclass(input.get());
   }
   for (size_t i = 0; i < inputs.size(); ++i) {
     PyList_SET_ITEM(examples.get(), static_cast<Py_ssize_t>(i),

@@ -6,6 +6,7 @@
 #include <cstring>
 #include <string_view>
 
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
@@ -116,7 +117,7 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
     }
     name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
     text = Ref::steal(PyUnicode_InternFromString(name));
-  } else if (std::strcmp(Py_TYPE(callable)->tp_name, "method-wrapper") == 0) {
+  } else if (Py_IS_TYPE(callable, internals::method_wrapper_type())) {
     *keep_self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
     text = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
     self = keep_self->get();

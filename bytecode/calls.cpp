@@ -1,13 +1,14 @@
 // What a call does, by the kind of callable. Python functions are inlined,
 // torch's callables are the tracer's, C callables are rows of the object model.
 #include "bytecode/calls.h"
-#include "bytecode/torch_functions.h"
 
 #include "bytecode/builtins.h"
 #include "bytecode/generators.h"
 #include "bytecode/handlers.h"
 #include "bytecode/nn_module.h"
+#include "bytecode/torch_functions.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
@@ -18,7 +19,7 @@ bool is_plain_c_callable(PyObject* callable) {
          Py_IS_TYPE(callable, &PyMethodDescr_Type) ||
          Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
          Py_IS_TYPE(callable, &PyClassMethodDescr_Type) ||
-         std::string_view(Py_TYPE(callable)->tp_name) == "method-wrapper";
+         Py_IS_TYPE(callable, internals::method_wrapper_type());
 }
 
 std::string text_attribute(PyObject* object, const char* name) {

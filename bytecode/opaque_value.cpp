@@ -1,8 +1,7 @@
 #include "bytecode/opaque_value.h"
 
-#include "bytecode/private_type.h"
-
 #include "bytecode/interpreter.h"
+#include "bytecode/private_type.h"
 
 namespace framejit::bytecode {
 

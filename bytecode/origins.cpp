@@ -9,6 +9,7 @@
 #include "bytecode/interpreter.h"
 #include "bytecode/opaque_value.h"
 #include "bytecode/torch_functions.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "guards/object_layout.h"
 
@@ -110,7 +111,7 @@ bool is_guarded_by_identity(PyObject* object) {
       PySlice_Check(object)) {
     return true;
   }
-  if (std::strcmp(type->tp_name, "method-wrapper") == 0 ||
+  if (type == internals::method_wrapper_type() ||
       std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0 ||
       std::strcmp(type->tp_name, "_contextvars.ContextVar") == 0 ||
       std::strcmp(type->tp_name, "ContextVar") == 0 ||

@@ -20,7 +20,7 @@ Ref bound_to(PyObject* callable) {
                ? Ref::borrow(self)
                : Ref();
   }
-  if (std::strcmp(Py_TYPE(callable)->tp_name, "method-wrapper") != 0) {
+  if (!Py_IS_TYPE(callable, internals::method_wrapper_type())) {
     return Ref();
   }
   Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));

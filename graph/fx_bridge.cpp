@@ -106,9 +106,8 @@ class ToFx {
     Ref node = checked(PyObject_CallMethod(fx_.get(), "placeholder", "(s)",
                                            identifier(input->name).c_str()));
     values_[input] = node;
-    bool is_float = input->expr.op() == ExprOp::kFloatSymbol;
     if (input->kind == Value::Kind::kInt &&
-        (is_float || input->expr.is_symbol()))
+        (input->expr.is_symbol() || input->expr.is_float_symbol()))
       symbols_[input->expr.symbol_index()] = node;
   }
 
@@ -122,7 +121,7 @@ class ToFx {
   Ref expression(const Expr& expr) {
     if (expr.is_const()) return checked(PyLong_FromLongLong(expr.constant()));
     if (expr.is_float_const()) return checked(PyFloat_FromDouble(expr.real()));
-    if (expr.is_symbol() || expr.op() == ExprOp::kFloatSymbol) {
+    if (expr.is_symbol() || expr.is_float_symbol()) {
       auto found = symbols_.find(expr.symbol_index());
       if (found == symbols_.end()) throw cannot("a symbol without an input");
       return found->second;

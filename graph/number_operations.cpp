@@ -19,12 +19,6 @@ bool is_of_module(PyObject* function, const char* module) {
          PyUnicode_CompareWithASCIIString(name, module) == 0;
 }
 
-// Null: a constant in symbolic clothes, or not ours.
-std::optional<Expr> expr_of(PyObject* symbolic) {
-  c10::SymNode node = node_of(symbolic);
-  return node ? to_expr(node) : std::nullopt;
-}
-
 // A float among the operands, or as the result; empty: none.
 Result<Ref> operate_with_floats(Recorder& recorder, PyObject* function,
                                 std::string_view name,

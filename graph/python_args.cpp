@@ -133,8 +133,7 @@ class ToArg {
       return not_an_argument(object);
     }
     if (is_sym_float(object)) {
-      c10::SymNode node = node_of(object);
-      auto expr = node ? to_expr(node) : std::nullopt;
+      auto expr = expr_of(object);
       if (!expr) return not_an_argument(object);
       if (expr->is_float_const()) return Arg(expr->real());
       return Arg(*expr);

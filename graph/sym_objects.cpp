@@ -63,6 +63,11 @@ c10::SymNode node_of(PyObject* symbolic) {
   return {};
 }
 
+std::optional<Expr> expr_of(PyObject* symbolic) {
+  c10::SymNode node = node_of(symbolic);
+  return node ? to_expr(node) : std::nullopt;
+}
+
 Result<Ref> concrete_value(PyObject* symbolic) {
   c10::SymNode node = node_of(symbolic);
   py::handle handle(symbolic);

@@ -24,6 +24,8 @@ bool is_sym_float(PyObject* object);
 std::optional<c10::SymInt> sym_int_of(PyObject* object);
 // Null: a constant in symbolic clothes.
 c10::SymNode node_of(PyObject* symbolic);
+// None: also for an object that is not ours. May throw.
+std::optional<Expr> expr_of(PyObject* symbolic);
 // The Python int, bool or float, with a guard that keeps it. May throw.
 Result<Ref> concrete_value(PyObject* symbolic);
 

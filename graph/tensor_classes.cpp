@@ -111,6 +111,11 @@ bool listen_to(PyObject* callable, const std::vector<PyObject*>& args,
   return static_cast<bool>(popped);
 }
 
+bool is_ordinary_class(PyTypeObject* type) {
+  PyObject* object = reinterpret_cast<PyObject*>(type);
+  return object == THPVariableClass || object == ParameterClass;
+}
+
 // Callables that ask before they do anything: what else runs natively might
 // have an effect.
 bool asks_first(PyObject* callable) {
@@ -141,15 +146,12 @@ bool asks_first(PyObject* callable) {
 }  // namespace
 
 bool is_of_subclass(PyObject* tensor) {
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(tensor));
-  return type != THPVariableClass && type != ParameterClass;
+  return !is_ordinary_class(Py_TYPE(tensor));
 }
 
 bool has_torch_function(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
-  PyObject* type_object = reinterpret_cast<PyObject*>(type);
-  if (type_object == THPVariableClass || type_object == ParameterClass ||
-      !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
+  if (is_ordinary_class(type) || !(type->tp_flags & Py_TPFLAGS_HEAPTYPE))
     return false;
   static PyObject* name = PyUnicode_InternFromString("__torch_function__");
   static PyObject* disabled;
@@ -158,10 +160,10 @@ bool has_torch_function(PyObject* object) {
 }
 
 std::string unsupported_class(PyTypeObject* type) {
-  PyObject* object = reinterpret_cast<PyObject*>(type);
-  if (object == THPVariableClass || object == ParameterClass) return "";
+  if (is_ordinary_class(type)) return "";
   std::string text = std::string("a tensor of class ") + type->tp_name;
-  Ref module = Ref::steal(PyObject_GetAttrString(object, "__module__"));
+  Ref module = Ref::steal(
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
   const char* home = module && PyUnicode_Check(module.get())
                          ? PyUnicode_AsUTF8(module.get())
                          : nullptr;
@@ -178,8 +180,8 @@ std::string unsupported_class(PyTypeObject* type) {
   static PyObject* dispatch = PyUnicode_InternFromString("__torch_dispatch__");
   if (_PyType_Lookup(type, dispatch) != _PyType_Lookup(base, dispatch))
     return text + ", which has a __torch_dispatch__";
-  if (_PyType_Lookup(type, PyUnicode_InternFromString("__del__")))
-    return text + ", which has a __del__";
+  static PyObject* del = PyUnicode_InternFromString("__del__");
+  if (_PyType_Lookup(type, del)) return text + ", which has a __del__";
   return "";
 }
 

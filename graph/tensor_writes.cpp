@@ -32,6 +32,17 @@ Break unsupported_write(Recorder& recorder, PyObject* name) {
                "attribute " + text_of(name) + " of a tensor", recorder.span()};
 }
 
+// An attribute of an input that no tensor guard covers.
+void guard_attribute(Recorder& recorder, const Recorder::Entry& entry,
+                     const char* name, PyObject* value) {
+  Ref text = Ref::steal(PyUnicode_InternFromString(name));
+  GuardSet& guards = *recorder.guards();
+  guards.add(
+      GuardKind::kIs,
+      guards.sources().make(SourceKind::kGetSet, entry.source, text.get()),
+      value);
+}
+
 // Whether the tensor of the program is a leaf, with a guard where that can
 // change.
 bool is_leaf(Recorder& recorder, PyObject* stand_in) {
@@ -41,12 +52,8 @@ bool is_leaf(Recorder& recorder, PyObject* stand_in) {
   const at::Tensor& real = unpack_tensor(entry->real.get());
   // The Tensor guard says whether it requires grad.
   if (!real.requires_grad() || tensor.grad_fn()) return tensor.is_leaf();
-  Ref name = Ref::steal(PyUnicode_InternFromString("is_leaf"));
-  GuardSet& guards = *recorder.guards();
-  guards.add(
-      GuardKind::kIs,
-      guards.sources().make(SourceKind::kGetSet, entry->source, name.get()),
-      real.is_leaf() ? Py_True : Py_False);
+  guard_attribute(recorder, *entry, "is_leaf",
+                  real.is_leaf() ? Py_True : Py_False);
   return real.is_leaf();
 }
 
@@ -183,12 +190,7 @@ Result<bool> is_view(Recorder& recorder, PyObject* stand_in, const char* what) {
     return unpack_tensor(stand_in).is_view();
   if (unpack_tensor(entry->real.get()).is_view())
     return internals(recorder, std::string(what) + " of a view");
-  Ref name = Ref::steal(PyUnicode_InternFromString("_base"));
-  GuardSet& guards = *recorder.guards();
-  guards.add(
-      GuardKind::kIs,
-      guards.sources().make(SourceKind::kGetSet, entry->source, name.get()),
-      Py_None);
+  guard_attribute(recorder, *entry, "_base", Py_None);
   return false;
 }
 

@@ -706,9 +706,7 @@ Result<Ref> LibTorchTracer::make_symbolic(const Expr& expr) {
 
 std::optional<Expr> LibTorchTracer::expr_of(PyObject* symbolic) {
   try {
-    c10::SymNode node = node_of(symbolic);
-    if (!node) return std::nullopt;
-    return to_expr(node);
+    return graph::expr_of(symbolic);
   } catch (const std::exception&) {
     PyErr_Clear();
     return std::nullopt;

@@ -615,8 +615,7 @@ bool Expr::uses_floats() const {
 }
 
 void Expr::collect_symbols(std::map<int, Expr>* out) const {
-  if (is_symbol() || op() == ExprOp::kFloatSymbol)
-    out->emplace(symbol_index(), *this);
+  if (is_symbol() || is_float_symbol()) out->emplace(symbol_index(), *this);
   for (const Expr& operand : operands()) operand.collect_symbols(out);
 }
 
@@ -624,8 +623,7 @@ void Expr::collect_symbols(std::vector<int>* out) const {
   if (is_const()) return;
   std::set<int> found(out->begin(), out->end());
   auto walk = [&](auto& self, const Expr& e) -> void {
-    if (e.is_symbol() || e.op() == ExprOp::kFloatSymbol)
-      found.insert(e.symbol_index());
+    if (e.is_symbol() || e.is_float_symbol()) found.insert(e.symbol_index());
     for (const Expr& operand : e.operands()) self(self, operand);
   };
   walk(walk, *this);

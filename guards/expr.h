@@ -30,8 +30,7 @@ enum class ExprOp : uint8_t {
   kMod,
   kMin,
   kMax,
-  kNeg,          // integer (Python's
-                 // floor semantics)
+  kNeg,          // integer (Python's floor semantics)
   kFloat,        // constant
   kFloatSymbol,  // in the same table as the others
   kFromInt,
@@ -70,6 +69,7 @@ class Expr {
   const std::vector<Expr>& operands() const;
   bool is_const() const { return op() == ExprOp::kConst; }
   bool is_symbol() const { return op() == ExprOp::kSymbol; }
+  bool is_float_symbol() const { return op() == ExprOp::kFloatSymbol; }
   bool is_float() const { return op() >= ExprOp::kFloat && op() < ExprOp::kEq; }
   bool is_boolean() const { return op() >= ExprOp::kEq; }
   bool uses_symbols() const;
