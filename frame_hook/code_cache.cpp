@@ -5,14 +5,15 @@
 #include <unordered_set>
 
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/function_watcher.h"
 
 namespace framejit {
 namespace {
 
-struct CodeExtra {
+// CPython keeps a pointer to the memory.
+struct CodeExtra : CodeMemory {
   PyObject* code = nullptr;  // borrowed: the owner of this struct
   CodeKind kind = CodeKind::kUser;
-  CodeMemory memory;
   std::vector<std::unique_ptr<CodeCache>> caches;
 };
 
@@ -24,9 +25,12 @@ std::unordered_set<CodeExtra*>& registry() {
 }
 
 void free_extra(void* pointer) {
-  auto* extra = static_cast<CodeExtra*>(pointer);
+  auto* extra = static_cast<CodeExtra*>(static_cast<CodeMemory*>(pointer));
   if (!extra) return;
   registry().erase(extra);
+#if FJ_FUNCTION_WATCHERS
+  if (extra->watched) internals::forget_code_versions(extra->code);
+#endif
   // Runs in the code object's destructor: a pending exception survives.
   ErrorGuard error;
   delete extra;
@@ -35,11 +39,11 @@ void free_extra(void* pointer) {
 Py_ssize_t extra_index() {
   static const Py_ssize_t index =
       internals::request_code_extra_index(free_extra);
-  return index;
+  return detail::code_extra_index = index;
 }
 
 CodeExtra* find_extra(PyObject* code) {
-  return static_cast<CodeExtra*>(internals::code_extra(code, extra_index()));
+  return static_cast<CodeExtra*>(find_code_memory(code));
 }
 
 CodeExtra* get_extra(PyObject* code) {
@@ -48,7 +52,8 @@ CodeExtra* get_extra(PyObject* code) {
   auto extra = std::make_unique<CodeExtra>();
   extra->code = code;
   registry().insert(extra.get());
-  if (!internals::set_code_extra(code, extra_index(), extra.get())) {
+  if (!internals::set_code_extra(code, extra_index(),
+                                 static_cast<CodeMemory*>(extra.get()))) {
     PyErr_Clear();
     registry().erase(extra.get());
     return nullptr;
@@ -64,6 +69,8 @@ CodeCache* find_in(CodeExtra* extra, const void* options) {
 }
 
 }  // namespace
+
+Py_ssize_t detail::code_extra_index = -1;
 
 void CodeCache::insert(std::shared_ptr<CacheEntry> entry) {
   max_objects_ = std::max(max_objects_, entry->num_objects);
@@ -136,13 +143,17 @@ CodeKind code_kind(PyObject* code) {
 }
 
 CodeMemory* code_memory(PyObject* code) {
-  if (CodeExtra* extra = find_extra(code)) return &extra->memory;
+  if (CodeMemory* memory = find_code_memory(code)) return memory;
   try {
-    CodeExtra* extra = get_extra(code);
-    return extra ? &extra->memory : nullptr;
+    return get_extra(code);
   } catch (const std::bad_alloc&) {
     return nullptr;
   }
+}
+
+void for_each_code_memory(
+    const std::function<void(PyObject* code, CodeMemory&)>& visit) {
+  for (CodeExtra* extra : registry()) visit(extra->code, *extra);
 }
 
 void drop_entry(CacheEntry* entry) {
@@ -163,6 +174,7 @@ void forget_options(const void* options) {
         [&](const auto& cache) { return cache->options() != options; });
     std::move(keep, extra->caches.end(), std::back_inserter(old));
     extra->caches.erase(keep, extra->caches.end());
+    if (extra->hopeless_with == options) extra->hopeless_with = nullptr;
   }
   // Destroyed here, with the registry no longer being walked.
 }
@@ -171,7 +183,10 @@ void clear_all_caches() {
   // Clearing one cache may free code objects, and so other caches: hold them.
   std::vector<Ref> codes;
   for (CodeExtra* extra : registry()) {
-    extra->memory = {};
+    CodeMemory fresh;
+    fresh.taken_version = extra->taken_version;
+    fresh.watched = extra->watched;
+    static_cast<CodeMemory&>(*extra) = fresh;
     codes.push_back(Ref::borrow(extra->code));
   }
   for (const Ref& code : codes) {
@@ -180,6 +195,8 @@ void clear_all_caches() {
       extra->caches[i]->clear();
     }
   }
+  // Functions that were let go are worth a look again.
+  if (watches_functions()) watch_all_functions();
 }
 
 void for_each_cache(PyObject* code,

@@ -12,6 +12,7 @@
 #include <memory>
 #include <vector>
 
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatch.h"
 
 namespace framejit {
@@ -104,9 +105,26 @@ struct CodeMemory {
   CodeVerdict verdict = CodeVerdict::kUnknown;
   uint8_t calls_without_tensor = 0;  // whole-script mode
   bool gave_up = false;              // whole-script mode: never a tensor
+  // Options for which the compiler had nothing: the cache's skip_forever.
+  const void* hopeless_with = nullptr;
+
+  // The function watcher's; not forgotten by clear_all_caches().
+  uint32_t taken_version = 0;  // see internals::take_code_version()
+  bool watched = false;        // a function of this code was
 };
 // Lives as long as the code. Null: no memory.
 CodeMemory* code_memory(PyObject* code);
+namespace detail {
+extern Py_ssize_t code_extra_index;  // -1: not asked for yet
+}
+// Null also when not made yet. In line: asked for every function that is made.
+inline CodeMemory* find_code_memory(PyObject* code) {
+  return static_cast<CodeMemory*>(
+      internals::code_extra(code, detail::code_extra_index));
+}
+// The callback must not run Python code.
+void for_each_code_memory(
+    const std::function<void(PyObject* code, CodeMemory&)>& visit);
 
 // Takes the entry out of whatever cache it is in (it can never match again).
 void drop_entry(CacheEntry* entry);

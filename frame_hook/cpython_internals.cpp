@@ -11,8 +11,11 @@
 
 #include <pthread.h>
 
+#include <algorithm>
+#include <climits>
 #include <cstdint>
 #include <cstring>
+#include <utility>
 
 #include "frame_hook/cpython_internals.h"
 
@@ -26,6 +29,9 @@ namespace {
 // What one entry into the evaluation loop takes of the C-recursion budget
 // (PY_EVAL_C_STACK_UNITS in ceval.c): an inlined call would not have taken it.
 constexpr int kHookRecursionUnits = 2;
+// What a unit takes of the native stack, in bytes: 3.13 allows 10,000 of them
+// on one of 8 MiB.
+constexpr size_t kRecursionUnitBytes = 1024;
 #endif
 
 #if FJ_PYTHON_312 && !FJ_PYTHON_313
@@ -52,22 +58,24 @@ void pop_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
 }
 #endif
 
-// The lowest address of this thread's native stack.
-uintptr_t stack_limit(bool* is_small) {
-  uintptr_t limit = 1;
-  bool small_stack = false;
+// This thread's native stack; size 0: unknown.
+struct NativeStack {
+  uintptr_t lowest = 1;
+  size_t size = 0;
+};
+
+NativeStack native_stack() {
+  NativeStack stack;
   pthread_attr_t attributes;
   if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
     void* lowest = nullptr;
     size_t size = 0;
     if (pthread_attr_getstack(&attributes, &lowest, &size) == 0) {
-      limit = reinterpret_cast<uintptr_t>(lowest);
-      small_stack = size < 2 * 1024 * 1024;
+      stack = {reinterpret_cast<uintptr_t>(lowest), size};
     }
     pthread_attr_destroy(&attributes);
   }
-  *is_small = small_stack;
-  return limit;
+  return stack;
 }
 
 }  // namespace
@@ -125,6 +133,41 @@ PyObject* evaluate(EvalFrame eval, PyThreadState* thread,
 #endif
 }
 
+PyObject* call_uncounted(vectorcallfunc call, PyObject* function,
+                         PyObject* const* args, size_t nargsf,
+                         PyObject* kwnames) {
+#if FJ_PYTHON_312
+  PyThreadState* thread = PyThreadState_Get();
+  // Beneath a frame hook nothing is inlined, and ours gives back itself.
+  if (thread->interp->eval_frame == nullptr) {
+    thread->c_recursion_remaining += kHookRecursionUnits;
+    PyObject* result = call(function, args, nargsf, kwnames);
+    thread->c_recursion_remaining -= kHookRecursionUnits;
+    return result;
+  }
+#endif
+  return call(function, args, nargsf, kwnames);
+}
+
+PyObject* call_with_low_stack(vectorcallfunc call, PyObject* function,
+                              PyObject* const* args, size_t nargsf,
+                              PyObject* kwnames) {
+#if FJ_PYTHON_312
+  PyThreadState* thread = PyThreadState_Get();
+  size_t left = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) -
+                native_stack().lowest;
+  size_t units = std::min<size_t>(left / kRecursionUnitBytes, INT_MAX);
+  int cut =
+      std::max(thread->c_recursion_remaining - static_cast<int>(units), 0);
+  thread->c_recursion_remaining -= cut;
+  PyObject* result = call(function, args, nargsf, kwnames);
+  thread->c_recursion_remaining += cut;
+  return result;
+#else
+  return call(function, args, nargsf, kwnames);
+#endif
+}
+
 void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
 #if FJ_PYTHON_312
   // The evaluation function owns the frame. One that never ran has no frame
@@ -170,9 +213,14 @@ bool is_traced(PyThreadState* thread) {
 }
 
 uintptr_t native_stack_floor(size_t bytes) {
-  bool is_small = false;
-  uintptr_t limit = stack_limit(&is_small);
-  return limit + (is_small ? bytes / 4 : bytes);
+  NativeStack stack = native_stack();
+  bool is_small = stack.size < 2 * 1024 * 1024;
+  return stack.lowest + (is_small ? bytes / 4 : bytes);
+}
+
+uintptr_t native_stack_middle() {
+  NativeStack stack = native_stack();
+  return stack.lowest + stack.size / 2;
 }
 
 Py_ssize_t request_code_extra_index(freefunc free) {
@@ -183,18 +231,6 @@ Py_ssize_t request_code_extra_index(freefunc free) {
 #endif
 }
 
-// Read in place: the hook asks for every frame.
-void* code_extra(PyObject* code, Py_ssize_t index) {
-  struct Extras {  // _PyCodeObjectExtra of codeobject.c, 3.11 to 3.13
-    Py_ssize_t size;
-    void* items[1];
-  };
-  auto* extras = static_cast<const Extras*>(
-      reinterpret_cast<PyCodeObject*>(code)->co_extra);
-  bool has = extras && index >= 0 && index < extras->size;
-  return has ? extras->items[index] : nullptr;
-}
-
 bool set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {
 #if FJ_PYTHON_312
   return PyUnstable_Code_SetExtra(code, index, extra) == 0;
@@ -202,5 +238,47 @@ bool set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {
   return _PyCode_SetExtra(code, index, extra) == 0;
 #endif
 }
+
+#if FJ_FUNCTION_WATCHERS
+uint32_t take_code_version(PyObject* code) {
+  return std::exchange(reinterpret_cast<PyCodeObject*>(code)->co_version, 0);
+}
+
+void give_code_version(PyObject* code, uint32_t version) {
+  reinterpret_cast<PyCodeObject*>(code)->co_version = version;
+}
+
+void renew_function_version(PyObject* function) {
+#if FJ_PYTHON_313
+  uint32_t& next = PyInterpreterState_Get()->func_state.next_version;
+  if (next == 0) return;  // they are used up
+  _PyFunction_SetVersion(reinterpret_cast<PyFunctionObject*>(function), next++);
+#else
+  (void)function;
+#endif
+}
+
+void forget_code_versions(PyObject* code) {
+#if FJ_PYTHON_313
+  // Codes die late in interpreter shutdown, too.
+  PyThreadState* thread = PyThreadState_GetUnchecked();
+  if (!thread) return;
+  for (auto& item : thread->interp->func_state.func_version_cache) {
+    if (item.code == code) item = {};
+  }
+#else
+  (void)code;
+#endif
+}
+
+void visit_objects(gcvisitobjects_t visit, void* argument) {
+  PyUnstable_GC_VisitObjects(visit, argument);
+  PyGC_Head* frozen = &PyInterpreterState_Get()->gc.permanent_generation.head;
+  for (PyGC_Head* item = _PyGCHead_NEXT(frozen); item && item != frozen;
+       item = _PyGCHead_NEXT(item)) {
+    visit(reinterpret_cast<PyObject*>(item + 1), argument);
+  }
+}
+#endif
 
 }  // namespace framejit::internals

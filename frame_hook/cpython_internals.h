@@ -31,6 +31,16 @@ bool is_plain_call(_PyInterpreterFrame* frame);
 // back the C-recursion units that the hook costs.
 PyObject* evaluate(EvalFrame eval, PyThreadState* thread,
                    _PyInterpreterFrame* frame, int throwflag);
+// The same for a call that the interpreter would have inlined, had the function
+// CPython's own vectorcall.
+PyObject* call_uncounted(vectorcallfunc call, PyObject* function,
+                         PyObject* const* args, size_t nargsf,
+                         PyObject* kwnames);
+// A call far down the native stack: nothing is given back, and the budget is
+// cut to what the rest of the stack bears.
+PyObject* call_with_low_stack(vectorcallfunc call, PyObject* function,
+                              PyObject* const* args, size_t nargsf,
+                              PyObject* kwnames);
 // Ends a frame that was answered without being run.
 void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame);
 
@@ -43,10 +53,22 @@ bool is_traced(PyThreadState* thread);
 // The address below which less than `bytes` of this thread's native stack are
 // left (of a small stack: a quarter of that).
 uintptr_t native_stack_floor(size_t bytes = 256 * 1024);
+uintptr_t native_stack_middle();
 
 // ---- extra data of code objects
 Py_ssize_t request_code_extra_index(freefunc free);
-void* code_extra(PyObject* code, Py_ssize_t index);
+// Read in place: the hook asks for every frame, the watcher for every new
+// function.
+inline void* code_extra(PyObject* code, Py_ssize_t index) {
+  struct Extras {  // _PyCodeObjectExtra of codeobject.c, 3.11 to 3.13
+    Py_ssize_t size;
+    void* items[1];
+  };
+  auto* extras = static_cast<const Extras*>(
+      reinterpret_cast<PyCodeObject*>(code)->co_extra);
+  bool has = extras && index >= 0 && index < extras->size;
+  return has ? extras->items[index] : nullptr;
+}
 bool set_code_extra(PyObject* code, Py_ssize_t index, void* extra);
 
 // Number of parameter slots at the start of localsplus.
@@ -60,5 +82,25 @@ inline bool is_generator_like(const PyCodeObject* code) {
   return (code->co_flags &
           (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
 }
+
+// ---- function watchers (CPython 3.12 and newer)
+#if PY_VERSION_HEX >= 0x030C0000 && !defined(Py_GIL_DISABLED)
+#define FJ_FUNCTION_WATCHERS 1
+// Functions that `def` makes of this code from now on have no version, so no
+// call site takes one for another. Returns what their version was.
+uint32_t take_code_version(PyObject* code);
+void give_code_version(PyObject* code, uint32_t version);
+// A function whose vectorcall was set has no version. 3.12 gives it a new one
+// when next a call of it is specialised; newer ones must be given it.
+void renew_function_version(PyObject* function);
+// For a code that is dying: CPython's table of versions, which knows a code by
+// its first version only, forgets it.
+void forget_code_versions(PyObject* code);
+// Every object the collector knows, frozen ones too (gc.freeze). The visitor
+// makes and destroys none.
+void visit_objects(gcvisitobjects_t visit, void* argument);
+#else
+#define FJ_FUNCTION_WATCHERS 0
+#endif
 
 }  // namespace framejit::internals

@@ -6,6 +6,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
+#include "frame_hook/function_watcher.h"
 #include "frame_hook/script_mode.h"
 
 namespace framejit {
@@ -34,6 +35,7 @@ struct ThreadState {
   int installs = 0;                          // this thread's share of installs
   _PyInterpreterFrame* passed_on = nullptr;  // to the hook beneath ours
   uintptr_t stack_floor = 0;                 // 0: not asked for yet
+  uintptr_t stack_middle = 0;                // likewise
 };
 
 constinit thread_local ThreadState thread_state;
@@ -183,7 +185,7 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   return script_options && !state.options && !state.capture &&
          !state.owned_call && !state.skipped_function && !state.passed_on &&
          !native_stack_low(state) &&
-         script_skips(
+         script_skips_frame(
              reinterpret_cast<PyObject*>(internals::frame_code(frame)));
 }
 
@@ -344,6 +346,20 @@ void resume_thread() {
   --threads_with_attention;
 }
 
+bool script_applies_here() {
+  const ThreadState& state = thread_state;
+  return !state.options && !state.capture && !state.paused &&
+         !state.suspended && !all_original;
+}
+
+bool native_stack_half_used() {
+  ThreadState& state = thread_state;
+  if (state.stack_middle == 0) [[unlikely]]
+    state.stack_middle = internals::native_stack_middle();
+  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) <
+         state.stack_middle;
+}
+
 void set_script_options(const void* options) { script_options = options; }
 
 void hold_hook(bool installed) {
@@ -373,10 +389,10 @@ PyObject* call_original(PyObject* function, PyObject* const* args,
   ThreadState& state = thread_state;
   if (installs == 0 || !dispatches(state) || state.capture) {
     // A capture wants to see this frame.
-    return PyObject_Vectorcall(function, args, nargsf, kwnames);
+    return call_unwatched(function, args, nargsf, kwnames);
   }
   PyObject* outer = std::exchange(state.skipped_function, function);
-  PyObject* result = PyObject_Vectorcall(function, args, nargsf, kwnames);
+  PyObject* result = call_unwatched(function, args, nargsf, kwnames);
   state.skipped_function = outer;
   return result;
 }
@@ -386,7 +402,7 @@ PyObject* call_owned(PyObject* function, PyObject** args, size_t num_args) {
   OwnedCall call{function, args, num_args, state.owned_call};
   state.owned_call = &call;
   install();
-  PyObject* result = PyObject_Vectorcall(function, args, num_args, nullptr);
+  PyObject* result = call_unwatched(function, args, num_args, nullptr);
   if (!call.started) {
     state.owned_call = call.outer;
     uninstall();

@@ -3,7 +3,7 @@
 // Three things need to see Python frames that CPython enters: a capture (frames
 // called by C code beneath it are interpreted, not run), a compiled function
 // that broke (what it calls is dispatched through the code cache), and
-// whole-script mode (script_mode.h: every frame that does tensor work is).
+// whole-script mode (script_mode.h) where it has no function watcher.
 // The hook is installed while at least one scope below exists in the process,
 // or whole-script mode is awake; apart from the latter it does something only
 // on threads that have a scope. Scopes nest and are strictly tied to C++
@@ -94,6 +94,12 @@ bool is_compiling();
 // on this thread. Counted.
 void suspend_thread();
 void resume_thread();
+
+// May a call on this thread be answered by whole-script mode? Not beneath a
+// scope (the hook sees to it), nor where the original must run.
+bool script_applies_here();
+// Half of the native stack is used: calls that need not nest on it should not.
+bool native_stack_half_used();
 
 // Threads that compile or are suspended; when zero, no thread need ask.
 extern int threads_with_attention;

@@ -3,6 +3,7 @@
 #include <atomic>
 
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/function_watcher.h"
 
 namespace framejit {
 namespace {
@@ -15,6 +16,7 @@ constexpr uint64_t kMostPatience = uint64_t{1} << 40;
 struct Mode {
   const void* options = nullptr;
   ScriptPolicy policy;
+  bool by_hook = false;
   bool sleeps = false;
   uint64_t patience = kFirstPatience;
   uint64_t passed = 0;  // frames since the last one worth compiling
@@ -49,7 +51,7 @@ int wake(void*) {
 }
 
 ScriptChoice pass() {
-  if (++mode.passed >= mode.patience) [[unlikely]]
+  if (++mode.passed >= mode.patience && mode.by_hook) [[unlikely]]
     fall_asleep();
   return ScriptChoice::kPass;
 }
@@ -61,9 +63,12 @@ ScriptChoice dispatch_it() {
 
 }  // namespace
 
-void start_script_mode(const void* options, const ScriptPolicy& policy) {
+void start_script_mode(const void* options, const ScriptPolicy& policy,
+                       ScriptView view) {
   stop_script_mode();
   mode = Mode{options, policy};
+  if (view == ScriptView::kBest && watch_functions()) return;
+  mode.by_hook = true;
   set_script_options(options);
   hold_hook(true);
 }
@@ -71,12 +76,17 @@ void start_script_mode(const void* options, const ScriptPolicy& policy) {
 void stop_script_mode() {
   if (!mode.options) return;
   if (mode.sleeps && mode.policy.unwatch) mode.policy.unwatch();
-  set_script_options(nullptr);
-  hold_hook(false);
+  if (mode.by_hook) {
+    set_script_options(nullptr);
+    hold_hook(false);
+  } else {
+    unwatch_functions();
+  }
   mode = Mode{};
 }
 
 bool in_script_mode() { return mode.options != nullptr; }
+const void* script_mode_options() { return mode.options; }
 bool script_mode_sleeps() { return mode.sleeps; }
 
 ScriptChoice script_choice(PyObject* function, PyObject* code,
@@ -106,12 +116,9 @@ ScriptChoice script_choice(PyObject* function, PyObject* code,
   return pass();
 }
 
-bool script_skips(PyObject* code) {
+bool script_skips_frame(PyObject* code) {
   const CodeMemory* memory = code_memory(code);
-  if (!memory || (!memory->gave_up && memory->verdict != CodeVerdict::kSkip &&
-                  memory->verdict != CodeVerdict::kCallee)) {
-    return false;
-  }
+  if (!memory || !script_skips(*memory)) return false;
   pass();
   return true;
 }

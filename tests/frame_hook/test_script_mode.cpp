@@ -1,7 +1,10 @@
-// Whole-script mode: which frames are dispatched, and when the hook sleeps.
-// In place of tensors: floats.
+// Whole-script mode: which calls are dispatched, seen by the hook and, where
+// CPython has them, by function watchers; and when the hook sleeps. In place of
+// tensors: floats.
 #include "frame_hook/script_mode.h"
 
+#include "frame_hook/cpython_internals.h"
+#include "frame_hook/function_watcher.h"
 #include "tests/frame_hook/support.h"
 
 namespace framejit::testing {
@@ -26,7 +29,7 @@ bool holds_float(PyObject* const* slots, size_t count) {
   return false;
 }
 
-class ScriptMode : public FrameHookTest {
+class ScriptModeTest : public FrameHookTest {
  protected:
   void SetUp() override {
     FrameHookTest::SetUp();
@@ -49,14 +52,40 @@ class ScriptMode : public FrameHookTest {
   ScriptPolicy policy_;
 };
 
-TEST_F(ScriptMode, FramesWithTensorsAreDispatched) {
+class ScriptMode : public ScriptModeTest,
+                   public ::testing::WithParamInterface<ScriptView> {
+ protected:
+  void start() {
+    start_script_mode(&options_, policy_, GetParam());
+    EXPECT_EQ(hook_installs(), GetParam() == ScriptView::kHook);
+    EXPECT_EQ(watches_functions(), GetParam() != ScriptView::kHook);
+  }
+};
+
+INSTANTIATE_TEST_SUITE_P(Views, ScriptMode,
+                         ::testing::Values(
+#if FJ_FUNCTION_WATCHERS
+                             ScriptView::kBest,
+#endif
+                             ScriptView::kHook),
+                         [](const auto& info) {
+                           return info.param == ScriptView::kHook ? "hook"
+                                                                  : "watcher";
+                         });
+
+class SleepingHook : public ScriptModeTest {
+ protected:
+  void start() { start_script_mode(&options_, policy_, ScriptView::kHook); }
+};
+
+TEST_P(ScriptMode, FramesWithTensorsAreDispatched) {
   Namespace ns(
       "def f(x): return x\n"
       "def skip(x): return f(x)\n"
       "def callee(x): return x\n"
       "def generator(x): yield x\n"
       "class Body: value = f(1)\n");
-  start_script_mode(&options_, policy_);
+  start();
   EXPECT_TRUE(in_script_mode());
   ns.run(
       "a = [f(1), f(1.5), skip(2.5), callee(1.0), *generator(1.0)]\n"
@@ -71,18 +100,18 @@ TEST_F(ScriptMode, FramesWithTensorsAreDispatched) {
   EXPECT_EQ(names_.size(), 1u);
 }
 
-TEST_F(ScriptMode, CodeThatNamesTorchIsDispatchedFromItsSecondCall) {
+TEST_P(ScriptMode, CodeThatNamesTorchIsDispatchedFromItsSecondCall) {
   Namespace ns("def torch_one(): return 1");
-  start_script_mode(&options_, policy_);
+  start();
   ns.run("torch_one()");
   EXPECT_TRUE(names_.empty());
   ns.run("torch_one()");
   EXPECT_EQ(names_, std::vector<std::string>{"torch_one"});
 }
 
-TEST_F(ScriptMode, CodeWithoutTensorsIsSkippedForGood) {
+TEST_P(ScriptMode, CodeWithoutTensorsIsSkippedForGood) {
   Namespace ns("def f(x): return x\ndef g(x): return x");
-  start_script_mode(&options_, policy_);
+  start();
   ns.run("for i in range(15): f(i)\nf(1.5)");
   EXPECT_EQ(names_, std::vector<std::string>{"f"});
   ns.run("for i in range(16): g(i)\ng(1.5)");
@@ -92,21 +121,21 @@ TEST_F(ScriptMode, CodeWithoutTensorsIsSkippedForGood) {
   EXPECT_EQ(names_.size(), 2u);
 }
 
-TEST_F(ScriptMode, NothingBeneathAnotherTracerIsDispatched) {
+TEST_P(ScriptMode, NothingBeneathAnotherTracerIsDispatched) {
   Namespace ns("def f(x): return x\ndef alone(x): return f(x)");
-  start_script_mode(&options_, policy_);
+  start();
   ns.run("alone(1.5)");
   EXPECT_TRUE(names_.empty());
   ns.run("f(1.5)");
   EXPECT_EQ(names_.size(), 1u);
 }
 
-TEST_F(ScriptMode, EntriesAnswerAndOriginalsRunOnce) {
+TEST_P(ScriptMode, EntriesAnswerAndOriginalsRunOnce) {
   Namespace ns(
       "log = []\n"
       "def f(x):\n  log.append(x)\n  return x\n"
       "def g(x): return f(x) + 1");
-  start_script_mode(&options_, policy_);
+  start();
   compiler_.on_compile = [](const CompileRequest& request) {
     CompileOutcome outcome;
     Ref name = Ref::steal(PyObject_GetAttrString(request.code, "co_name"));
@@ -129,9 +158,9 @@ TEST_F(ScriptMode, EntriesAnswerAndOriginalsRunOnce) {
   EXPECT_EQ(compiler_.calls, calls + 1);
 }
 
-TEST_F(ScriptMode, SuspendedPausedAndForcedThreadsRunTheOriginal) {
+TEST_P(ScriptMode, SuspendedPausedAndForcedThreadsRunTheOriginal) {
   Namespace ns("def f(x): return x");
-  start_script_mode(&options_, policy_);
+  start();
   suspend_thread();
   ns.run("f(1.5)");
   resume_thread();
@@ -147,9 +176,9 @@ TEST_F(ScriptMode, SuspendedPausedAndForcedThreadsRunTheOriginal) {
   EXPECT_EQ(names_.size(), 1u);
 }
 
-TEST_F(ScriptMode, TracedThreadsRunTheOriginal) {
+TEST_P(ScriptMode, TracedThreadsRunTheOriginal) {
   Namespace ns("import sys\ndef f(x): return x");
-  start_script_mode(&options_, policy_);
+  start();
   ns.run(
       "sys.setprofile(lambda *a: None)\n"
       "f(1.5)\n"
@@ -157,9 +186,9 @@ TEST_F(ScriptMode, TracedThreadsRunTheOriginal) {
   EXPECT_TRUE(names_.empty());
 }
 
-TEST_F(ScriptMode, SleepsAndWakes) {
+TEST_F(SleepingHook, SleepsAndWakes) {
   Namespace ns("def f(x): return x");
-  start_script_mode(&options_, policy_);
+  start();
   set_script_patience(100);
   ns.run("for i in range(90): f(i)");
   EXPECT_FALSE(script_mode_sleeps());
@@ -184,21 +213,21 @@ TEST_F(ScriptMode, SleepsAndWakes) {
   EXPECT_FALSE(in_script_mode());
 }
 
-TEST_F(ScriptMode, StaysAwakeBesideOtherThreads) {
+TEST_F(SleepingHook, StaysAwakeBesideOtherThreads) {
   Namespace ns(
       "import threading\n"
       "def f(x): return x\n"
       "stop = threading.Event()\n"
       "thread = threading.Thread(target=stop.wait)\n"
       "thread.start()");
-  start_script_mode(&options_, policy_);
+  start();
   set_script_patience(50);
   ns.run("for i in range(200): f(i)");
   EXPECT_FALSE(script_mode_sleeps());
   ns.run("stop.set()\nthread.join()");
 }
 
-TEST_F(ScriptMode, CostsNoRecursionDepth) {
+TEST_P(ScriptMode, CostsNoRecursionDepth) {
   Namespace ns(
       "import sys\n"
       "def depth(n):\n"
@@ -206,7 +235,7 @@ TEST_F(ScriptMode, CostsNoRecursionDepth) {
       "  except RecursionError: return n\n"
       "def down(n): return 0 if n == 0 else 1 + down(n - 1)");
   Ref expected = ns.eval("depth(0)");
-  start_script_mode(&options_, policy_);
+  start();
   Ref found = ns.eval("depth(0)");
   EXPECT_NEAR(PyLong_AsLong(found.get()), PyLong_AsLong(expected.get()), 2);
   ns.run("sys.setrecursionlimit(6000)");
@@ -214,7 +243,7 @@ TEST_F(ScriptMode, CostsNoRecursionDepth) {
   ns.run("sys.setrecursionlimit(1000)");
 }
 
-TEST_F(ScriptMode, StanceDecidesAMiss) {
+TEST_F(ScriptModeTest, StanceDecidesAMiss) {
   Namespace ns("def f(x): return x");
   compile_in(ns, "f");
   set_stance(Stance::kEagerOnRecompile);
