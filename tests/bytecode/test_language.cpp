@@ -140,6 +140,27 @@ TEST_P(LanguageTest, CompiledAndCalledAgain) {
   EXPECT_GT(compiler.captures, 0);
 }
 
+// The same without a compiled function: calls are seen by the watcher (CPython
+// 3.12+) or by the hook.
+TEST_P(LanguageTest, InScriptMode) {
+  for (ScriptView view : {ScriptView::kBest, ScriptView::kHook}) {
+    ToyCompiler compiler;
+    for (const LanguageProgram& program : language_programs(GetParam())) {
+      for (const LanguageProgram::Call& call : program.calls) {
+        SCOPED_TRACE(GetParam() + ": " + program.title + " " + call.args);
+        auto plain = three_calls(program, call, nullptr);
+        compiler.start_script(view);
+        auto compiled = three_calls(program, call, nullptr);
+        stop_script_mode();
+        EXPECT_EQ(plain, compiled);
+        EXPECT_EQ(hook_installs(), 0);
+      }
+    }
+    if (language_programs(GetParam()).empty()) continue;  // of later versions
+    EXPECT_GT(compiler.captures, 0);
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(Ladder, LanguageTest,
                          ::testing::ValuesIn(kLanguageFiles),
                          [](const auto& info) { return info.param; });

@@ -67,22 +67,29 @@ class ToyEntry final : public CacheEntry {
   std::unique_ptr<Executor> executor_;
 };
 
-// Beneath a break, the functions of the program are compiled too.
-CodeVerdict is_program_code(PyObject*, PyObject* code) {
+bool is_program_code(PyObject* code) {
   PyObject* name = reinterpret_cast<PyCodeObject*>(code)->co_filename;
-  return PyUnicode_CompareWithASCIIString(name, "<string>") == 0
-             ? CodeVerdict::kCallee
-             : CodeVerdict::kSkip;
+  return PyUnicode_CompareWithASCIIString(name, "<string>") == 0;
+}
+
+// Beneath a break, the functions of the program are compiled too.
+CodeVerdict judge_callee(PyObject*, PyObject* code) {
+  return is_program_code(code) ? CodeVerdict::kCallee : CodeVerdict::kSkip;
+}
+
+CodeVerdict judge_script(PyObject*, PyObject* code) {
+  return is_program_code(code) ? CodeVerdict::kTensors : CodeVerdict::kSkip;
 }
 
 }  // namespace
 
 ToyCompiler::ToyCompiler() {
   set_compiler(this);
-  set_should_compile(is_program_code);
+  set_should_compile(judge_callee);
 }
 
 ToyCompiler::~ToyCompiler() {
+  stop_script_mode();
   set_compiler(nullptr);
   set_should_compile(nullptr);
   forget_options(&options_);
@@ -90,6 +97,13 @@ ToyCompiler::~ToyCompiler() {
 
 Ref ToyCompiler::compiled(PyObject* function) {
   return Ref::steal(make_compiled_function(function, &options_, nullptr));
+}
+
+void ToyCompiler::start_script(ScriptView view) {
+  set_should_compile(judge_script);
+  ScriptPolicy policy;
+  policy.holds_tensor = [](PyObject* const*, size_t) { return true; };
+  start_script_mode(&options_, policy, view);
 }
 
 CompileOutcome ToyCompiler::compile(const CompileRequest& request) {

@@ -6,6 +6,7 @@
 #pragma once
 
 #include "frame_hook/dispatch.h"
+#include "frame_hook/script_mode.h"
 
 namespace framejit::bytecode::testing {
 
@@ -16,6 +17,8 @@ class ToyCompiler final : public Compiler {
   CompileOutcome compile(const CompileRequest& request) override;
   // A CompiledFunction for a Python function.
   Ref compiled(PyObject* function);
+  // Whole-script mode: every call of the program's functions is compiled.
+  void start_script(ScriptView view);
 
   int captures = 0;   // that gave an entry
   int fallbacks = 0;  // that broke as a whole
