@@ -1,16 +1,21 @@
 // What whole-script mode costs Python code without tensors, on the CPython this
 // is built for (no torch): built and run by hand (cmake target bench_hook),
-// never a timed test. Off; awake: the hook stays on; asleep: as users have it,
-// after the calls in vain that make it sleep.
+// never a timed test. Off; awake: the hook stays on, as in a program that goes
+// on doing tensor work; asleep: after the calls in vain that make it sleep;
+// watched: by function watchers (CPython 3.12+), tensor work or not. In place
+// of tensors: floats.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
+#include <memory>
 #include <vector>
 
+#include "frame_hook/dispatcher.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/function_watcher.h"
 #include "frame_hook/script_mode.h"
 
 namespace {
@@ -48,6 +53,22 @@ def closures():
         add = lambda x, i=i: x + i
         total += add(1)
     return total
+def made():
+    for i in range(20_000):
+        def f(x, i=i):
+            return x + i
+def step(x):
+    return x
+def work():
+    for i in range(64):
+        step(0.5)
+def answered():
+    for i in range(20_000):
+        step(0.5)
+def training():
+    for i in range(64):
+        step(0.5)
+        fib(12)
 )";
 
 double now_ms() {
@@ -68,6 +89,57 @@ double best(const std::vector<double>& times) {
   return *std::min_element(times.begin(), times.end());
 }
 
+// Answers calls whose first argument is a float, with that argument.
+class Identity : public framejit::CacheEntry {
+ public:
+  Identity() {
+    predicates = {[](PyObject* const* args, PyObject*, PyObject** objects,
+                     int64_t*) -> int {
+      objects[0] = args[0];
+      return PyFloat_CheckExact(args[0]);
+    }};
+    num_objects = 1;
+    identity_result = 0;
+  }
+  bool match_slow(PyObject* const*, PyObject*, PyObject**, int64_t*) override {
+    return false;
+  }
+  PyObject* finish(PyObject* const* objects, const int64_t*, PyObject* const*,
+                   PyObject*) override {
+    return Py_NewRef(objects[0]);
+  }
+  bool finish_runs_code() const override { return false; }
+};
+
+class IdentityCompiler : public framejit::Compiler {
+ public:
+  framejit::CompileOutcome compile(const framejit::CompileRequest&) override {
+    framejit::CompileOutcome outcome;
+    outcome.entry = std::make_shared<Identity>();
+    return outcome;
+  }
+};
+
+bool holds_float(PyObject* const* slots, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (slots[i] && PyFloat_CheckExact(slots[i])) return true;
+  }
+  return false;
+}
+
+struct Programs {
+  PyObject* program;
+  PyObject* work;
+};
+
+// One round: tensor work in turn with the program, which is timed.
+double timed(const Programs& programs) {
+  once(programs.work);
+  once(programs.program);  // CPython specialises anew after each change
+  once(programs.work);
+  return once(programs.program);
+}
+
 void run() {
   Ref names = Ref::steal(PyDict_New());
   PyDict_SetItemString(names.get(), "__builtins__", PyEval_GetBuiltins());
@@ -78,34 +150,48 @@ void run() {
     return framejit::CodeVerdict::kTensors;  // the user's code, all of it
   });
   framejit::ScriptPolicy policy;
-  policy.holds_tensor = [](PyObject* const*, size_t) { return false; };
+  policy.holds_tensor = holds_float;
   policy.watch = policy.unwatch = [] {};
+  static IdentityCompiler compiler;
+  framejit::set_compiler(&compiler);
   static int options;
-  PyObject* fib = PyDict_GetItemString(names.get(), "fib");
+  auto get = [&](const char* name) {
+    return PyDict_GetItemString(names.get(), name);
+  };
   Ref one = Ref::steal(PyLong_FromLong(1));
-  for (const char* name : {"calls", "objects", "loops", "closures"}) {
-    PyObject* program = PyDict_GetItemString(names.get(), name);
-    std::vector<double> off, awake, asleep;
+  for (const char* name : {"calls", "objects", "loops", "closures", "made",
+                           "training", "answered"}) {
+    Programs programs{get(name), get("work")};
+    std::vector<double> off, awake, asleep, watched;
     for (int round = 0; round < 31; ++round) {
-      once(program);  // CPython specialises anew after each change
-      off.push_back(once(program));
-      framejit::start_script_mode(&options, policy);
+      off.push_back(timed(programs));
+      framejit::start_script_mode(&options, policy,
+                                  framejit::ScriptView::kHook);
       framejit::set_script_patience(uint64_t{1} << 50);
-      once(program);
-      awake.push_back(once(program));
-      framejit::start_script_mode(&options, policy);
+      awake.push_back(timed(programs));
+      framejit::start_script_mode(&options, policy,
+                                  framejit::ScriptView::kHook);
       for (int i = 0; i < 30'000; ++i)
-        Ref::steal(PyObject_CallOneArg(fib, one.get()));
-      once(program);
-      asleep.push_back(once(program));
+        Ref::steal(PyObject_CallOneArg(get("fib"), one.get()));
+      once(programs.program);
+      asleep.push_back(once(programs.program));
+      framejit::start_script_mode(&options, policy);
+      if (framejit::watches_functions()) watched.push_back(timed(programs));
       framejit::stop_script_mode();
     }
     double base = best(off);
-    std::printf(
-        "%-10s off %7.2f ms   awake %7.2f ms %5.2fx   asleep %7.2f ms %5.2fx\n",
-        name, base, best(awake), best(awake) / base, best(asleep),
-        best(asleep) / base);
+    auto print = [&](const char* mode, const std::vector<double>& times) {
+      if (times.empty()) return;
+      std::printf("   %s %6.2f ms %5.2fx", mode, best(times),
+                  best(times) / base);
+    };
+    std::printf("%-9s off %6.2f ms", name, base);
+    print("awake", awake);
+    print("asleep", asleep);
+    print("watched", watched);
+    std::printf("\n");
   }
+  framejit::set_compiler(nullptr);
 }
 
 }  // namespace
