@@ -13,6 +13,7 @@ and *recompile* mean what they mean in ``torch.compile``.
 
 from __future__ import annotations
 
+from framejit import testing
 from framejit._api import (
     allow_in_graph,
     compile,
@@ -67,6 +68,7 @@ __all__ = [
     "reset",
     "set_logs",
     "set_stance",
+    "testing",
 ]
 
 _start_from_environment()
