@@ -63,39 +63,38 @@ class StateScope {
 // versions costs more than the rest of the call. They are the same tensors each
 // time: their versions as last seen are as good as those before the call, as
 // long as they have not changed since; if they have, nobody knows who did it,
-// and the failure is reported instead. Weak references tell a tensor from one
-// made later at its address.
+// and the failure is reported instead. (So it is where another tensor has come
+// to the address of a tensor's Python object: weak references tell.)
 class SettledTensors {
  public:
   // Fills `unsettled` with the objects to watch in this call.
   void look(PyObject* const* objects, const std::vector<int>& indices,
             c10::SmallVectorImpl<int>* unsettled) {
-    if (impls_.empty()) {
-      impls_.resize(indices.size());
+    if (settled_.empty()) {
+      settled_.resize(indices.size());
       rows_.resize(indices.size());
     }
     const bool again = ++calls_ % kCallsTrusted == 0;
-    // Backwards: the guards have just read the last ones.
-    for (size_t i = indices.size(); i > 0; --i) {
-      const at::Tensor& tensor = graph::unpack_tensor(objects[indices[i - 1]]);
-      if (tensor.unsafeGetTensorImpl() == impls_[i - 1] && !again) continue;
-      if (!see(i - 1, tensor)) unsettled->push_back(indices[i - 1]);
+    for (size_t i = 0; i < indices.size(); ++i) {
+      PyObject* object = objects[indices[i]];
+      if (object == settled_[i] && !again) continue;
+      if (!see(i, object)) unsettled->push_back(indices[i]);
     }
   }
   // False: some settled tensor has another version than the one remembered.
   bool unchanged(PyObject* const* objects,
                  const std::vector<int>& indices) const {
-    for (size_t i = 0; i < impls_.size(); ++i) {
-      if (!impls_[i]) continue;
+    for (size_t i = 0; i < settled_.size(); ++i) {
+      if (!settled_[i]) continue;
       const at::Tensor& tensor = graph::unpack_tensor(objects[indices[i]]);
-      if (tensor.unsafeGetTensorImpl() != impls_[i] ||
+      if (tensor.unsafeGetTensorImpl() != rows_[i].last ||
           version(tensor) != rows_[i].version)
         return false;
     }
     return true;
   }
   void forget() {
-    impls_.clear();
+    settled_.clear();
     rows_.clear();
   }
 
@@ -115,25 +114,26 @@ class SettledTensors {
   }
   // True: it was settled before this call. The same tensor twice in turn is one
   // that stays, usually.
-  bool see(size_t i, const at::Tensor& tensor) {
+  bool see(size_t i, PyObject* object) {
+    const at::Tensor& tensor = graph::unpack_tensor(object);
     const auto* impl = tensor.unsafeGetTensorImpl();
     Row& row = rows_[i];
-    const bool settled = impls_[i] == impl;
     if (impl == row.last && row.changes < kMaxChanges) {
+      const bool settled = row.alive.has_value();
       row.version = version(tensor);
       if (!settled) row.alive.emplace(tensor.getIntrusivePtr());
-      impls_[i] = impl;
+      settled_[i] = object;
       return settled;
     }
-    if (impls_[i]) ++row.changes;
-    impls_[i] = nullptr;
+    if (settled_[i]) ++row.changes;
+    settled_[i] = nullptr;
     row.alive.reset();
     row.last = impl;
     return false;
   }
 
   // Null: not settled. On their own, as these are all that most calls read.
-  std::vector<const c10::TensorImpl*> impls_;
+  std::vector<PyObject*> settled_;
   std::vector<Row> rows_;
   uint32_t calls_ = 0;
 };

@@ -8,6 +8,7 @@
 #include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/QScheme.h>
 #include <torch/csrc/Size.h>
+#include <torch/csrc/autograd/forward_grad.h>
 #include <torch/csrc/utils/tensor_numpy.h>
 
 #include <cstring>
@@ -28,6 +29,11 @@ bool is_tensor(PyObject* object) { return is_tensor_object(object); }
 
 bool same_thread_state(const void* state) {
   return static_cast<const ThreadState*>(state)->same_as_now();
+}
+
+bool in_forward_mode() {
+  // There is one level at most.
+  return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
 }
 
 std::string explain_thread_state(const void* state) {
@@ -143,6 +149,7 @@ bool install_torch(std::string* error) {
   try {
     TensorLayout layout = native_tensor_offsets();
     layout.is_tensor = &is_tensor;
+    layout.in_forward_mode = &in_forward_mode;
     layout.same_thread_state = &same_thread_state;
     layout.explain_thread_state = &explain_thread_state;
     layout.is_foreign_constant = &is_foreign_constant;

@@ -319,7 +319,7 @@ void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
   PyObject* keys_tuple = guard.object.get();
   Py_ssize_t count = PyTuple_GET_SIZE(keys_tuple);
   if (count == 0) {
-    if (n.dict_version) return;
+    if (is_settled(source)) return;
     if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
     n.is_dict = true;
     fail_unless_zero(field(source, kDictUsedOffset));
@@ -357,7 +357,7 @@ void Emitter::emit_length(const Source* source, const Guard& guard) {
   PyObject* now = value(source);
   int offset;
   if (PyDict_Check(now)) {
-    if (n.dict_version) return;
+    if (is_settled(source)) return;
     if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
     n.is_dict = true;
     offset = kDictUsedOffset;

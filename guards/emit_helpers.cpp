@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "guards/evaluate.h"
+#include "guards/object_layout.h"
 #include "guards/weak_objects.h"
 
 namespace framejit {
@@ -75,9 +76,9 @@ int predicate_int(const Source* source, PyObject* base, int64_t* out) noexcept {
   return guarded([&]() -> int { return evaluate_int_step(source, base, out); });
 }
 
-int predicate_expression(const Expr* expr, const int64_t* symbols) noexcept {
-  int64_t value;
-  return expr->try_evaluate(symbols, &value) && value != 0;
+int predicate_float_op(int64_t op, int64_t left, int64_t right,
+                       int64_t* out) noexcept {
+  return compute_float(static_cast<ExprOp>(op), left, right, out);
 }
 
 int predicate_storages(const GuardSet::StorageGroup* group,
@@ -94,6 +95,14 @@ int predicate_storages(const GuardSet::StorageGroup* group,
     }
     return 1;
   });
+}
+
+int predicate_no_tangents(const std::vector<const void*>* table) noexcept {
+  for (size_t i = 0; i < table->size(); i += 3) {
+    auto* tensor = static_cast<PyObject*>(const_cast<void*>((*table)[i]));
+    if (tensor_fields(tensor).has_forward_grad) return 0;
+  }
+  return 1;
 }
 
 int predicate_not_in(const std::vector<const void*>* table,

@@ -20,12 +20,16 @@ int predicate_symbol(const Source* source, PyObject* const* args,
                      PyObject* function, int64_t* out) noexcept;
 int predicate_int(const Source* source, PyObject* base, int64_t* out) noexcept;
 
-// An expression that has no native form is true.
-int predicate_expression(const Expr* expr, const int64_t* symbols) noexcept;
+// A float operation for which there is no instruction: the bits in, the bits
+// out. 0: it has no value.
+int predicate_float_op(int64_t op, int64_t left, int64_t right,
+                       int64_t* out) noexcept;
 
 // Storage sharing of tensors: `storages[i]` of group.groups[i].
 int predicate_storages(const GuardSet::StorageGroup* group,
                        const void* const* storages) noexcept;
+// No tensor of a group's table (rows of three) has forward-mode tangents.
+int predicate_no_tangents(const std::vector<const void*>* table) noexcept;
 // `pointer` is not in the sorted table.
 int predicate_not_in(const std::vector<const void*>* table,
                      const void* pointer) noexcept;

@@ -296,11 +296,30 @@ Py_ssize_t Emitter::entry_of(PyObject* dict, PyObject* key) {
   return keys_find(keys, stored);
 }
 
+bool Emitter::is_settled(const Source* source) {
+  const Node& n = node(source);
+  return n.dict_version ||
+         (dicts_unchanged_ && n.constant && PyDict_Check(n.constant));
+}
+
 bool Emitter::check_dict_version(const Source* source) {
   Node& n = node(source);
   if (n.dict_version) return true;
   PyObject* dict = value(source);
   if (form(source) != Form::kVersion || !can_use_version(dict)) return false;
+  if (dicts_unchanged_) {
+    // The other walk has found the version to be that of when this was emitted.
+    // A dict made since would have changed the counter: one at this address is
+    // that one.
+    if (!n.constant) {
+      if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
+      bring(source);
+      fail_unless_equal(x86::rax, dict);
+      n.constant = dict;
+    }
+    n.is_dict = n.dict_version = true;
+    return true;
+  }
   if (watches_->add_dict(dict)) {
     // Alive and unchanged: that it is this very one is all there is to check.
     if (!n.constant) {
@@ -325,6 +344,7 @@ bool Emitter::check_dict_version(const Source* source) {
 
 void Emitter::instance_version(const Source* object, PyObject* dict) {
   node(object).instance_version = true;
+  if (dicts_unchanged_) return fail_unless_equal(x86::rax, dict);
   if (watches_->add_dict(dict)) {
     fail_unless_equal(x86::rax, dict);
     pin({Pin::Kind::kInstanceWatched, object->id, 0, watched_generation(dict),

@@ -49,12 +49,37 @@ void Emitter::emit_tensor(const Source* source, const Guard& guard) {
   check_type(source, spec.type);
   a_.mov(x86::r10, field(source, layout->tensor_impl));
   fail_if_null(x86::r10);
-  emit_tensor_fields(spec);
+  emit_tensor_fields(spec, true);
   emit_tensor_numbers(source, spec);
   node(source).tensor_checked = true;
 }
 
-void Emitter::emit_tensor_fields(const TensorSpec& spec) {
+// A pointer to tangents counts while there is a level of forward mode.
+void Emitter::emit_no_tangents() {
+  const TensorLayout* layout = tensor_layout();
+  if (layout->forward_grad < 0) return;
+  const Label has_pointer = a_.newLabel(), resume = a_.newLabel();
+  a_.cmp(x86::qword_ptr(x86::r8, layout->forward_grad), 0);
+  a_.jne(has_pointer);
+  a_.bind(resume);
+  has_calls_ = true;
+  out_of_line([=, this] {
+    const x86::Gp kScratch[] = {x86::rax, x86::rdi, x86::rsi, x86::rdx,
+                                x86::rcx, x86::r8,  x86::r10, x86::r11};
+    a_.bind(has_pointer);
+    for (const x86::Gp& reg : kScratch) a_.push(reg);
+    a_.mov(x86::rax, reinterpret_cast<uint64_t>(reinterpret_cast<const void*>(
+                         layout->in_forward_mode)));
+    a_.call(x86::rax);
+    a_.test(x86::al, x86::al);
+    for (size_t i = std::size(kScratch); i > 0; --i) a_.pop(kScratch[i - 1]);
+    a_.jz(resume);
+    a_.jmp(fail_);
+  });
+}
+
+// forward_mode: there may be tangents.
+void Emitter::emit_tensor_fields(const TensorSpec& spec, bool forward_mode) {
   const TensorLayout* layout = tensor_layout();
   fail_unless_equal(x86::qword_ptr(x86::r10, layout->key_set), spec.key_set);
   // dtype and device lie side by side in torch: one compare.
@@ -78,14 +103,9 @@ void Emitter::emit_tensor_fields(const TensorSpec& spec) {
   a_.mov(x86::r8, x86::qword_ptr(x86::r10, layout->autograd_meta));
   a_.test(x86::r8, x86::r8);
   Label grad_done = a_.newLabel();
-  auto no_forward_grad = [&] {
-    if (layout->forward_grad < 0) return;
-    a_.cmp(x86::qword_ptr(x86::r8, layout->forward_grad), 0);
-    fail_when(x86::CondCode::kNE);
-  };
   if (spec.requires_grad) {
     fail_when(x86::CondCode::kZ);
-    no_forward_grad();
+    if (forward_mode) emit_no_tangents();
     // A leaf, usually: its grad_fn, in another cache line, need not be read.
     a_.cmp(x86::byte_ptr(x86::r8, layout->requires_grad), 0);
     a_.jne(grad_done);
@@ -93,7 +113,7 @@ void Emitter::emit_tensor_fields(const TensorSpec& spec) {
     fail_when(x86::CondCode::kE);
   } else {
     a_.jz(grad_done);
-    no_forward_grad();
+    if (forward_mode) emit_no_tangents();
     a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
     a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
     fail_when(x86::CondCode::kNZ);
@@ -193,20 +213,46 @@ void Emitter::emit_tensor_groups() {
     for (const Source* tensor : stable_members(guard))
       node(tensor).storage_checked = node(tensor).in_group;
   }
+  // Where there are many, one question in place of a cache line for each.
+  constexpr size_t kMany = 32;
+  size_t count = 0;
+  for (const auto& group : tensor_groups_) count += group.second.size();
+  const bool ask = count >= kMany && tensor_layout()->forward_grad >= 0;
+  const size_t first_table = tables_.size();
   for (const auto& [spec, members] : tensor_groups_) {
     for (bool storages : {false, true}) {
       std::vector<const Source*> part;
       for (const Source* source : members) {
         if (node(source).storage_checked == storages) part.push_back(source);
       }
-      if (!part.empty()) emit_tensor_group(spec, part);
+      if (!part.empty()) emit_tensor_group(spec, part, !ask);
     }
   }
+  if (!ask) return;
+  std::vector<const std::vector<const void*>*> rows;
+  for (size_t i = first_table; i < tables_.size(); ++i)
+    rows.push_back(tables_[i].get());
+  const Label in_forward_mode = a_.newLabel(), resume = a_.newLabel();
+  call(reinterpret_cast<const void*>(tensor_layout()->in_forward_mode));
+  a_.test(x86::al, x86::al);
+  a_.jnz(in_forward_mode);
+  a_.bind(resume);
+  restore_arguments();
+  out_of_line([=, this] {
+    a_.bind(in_forward_mode);
+    for (const auto* table : rows) {
+      a_.mov(x86::rdi, reinterpret_cast<uint64_t>(table));
+      call(reinterpret_cast<const void*>(predicate_no_tangents));
+      check_result();
+    }
+    a_.jmp(resume);
+  });
 }
 
 // A row of the table: the object, its storage, where it is gathered.
 void Emitter::emit_tensor_group(int spec_number,
-                                const std::vector<const Source*>& members) {
+                                const std::vector<const Source*>& members,
+                                bool forward_mode) {
   const TensorSpec& spec = set_.tensor_specs()[spec_number];
   const TensorLayout* layout = tensor_layout();
   auto table = std::make_unique<std::vector<const void*>>();
@@ -227,6 +273,7 @@ void Emitter::emit_tensor_group(int spec_number,
     n.tensor_checked = true;
   }
   keep(reinterpret_cast<PyObject*>(spec.type));
+  uses_groups_ = true;
   constexpr int kRow = 3 * sizeof(void*);
   Label next = a_.newLabel();
   a_.mov(x86::r12, reinterpret_cast<uint64_t>(table->data()));
@@ -249,7 +296,7 @@ void Emitter::emit_tensor_group(int spec_number,
     a_.cmp(x86::qword_ptr(x86::r10, layout->storage), x86::rax);
     fail_when(x86::CondCode::kNE);
   }
-  emit_tensor_fields(spec);
+  emit_tensor_fields(spec, forward_mode);
   emit_tensor_numbers(members[0], spec);
   a_.add(x86::r12, kRow);
   a_.cmp(x86::r12, x86::r13);
@@ -376,20 +423,19 @@ void Emitter::emit_storage_relation(const Guard& guard) {
 void Emitter::emit_expression(const Expr& expr) {
   switch (expr.op()) {
     case ExprOp::kConst:
-      a_.mov(x86::rax, static_cast<uint64_t>(expr.constant()));
-      return;
     case ExprOp::kSymbol:
-      a_.mov(x86::rax, x86::qword_ptr(x86::rcx, 8 * expr.symbol_index()));
-      return;
+    case ExprOp::kFloat:
+    case ExprOp::kFloatSymbol:
+      return emit_leaf(x86::rax, expr);
     case ExprOp::kAnd:
     case ExprOp::kOr:
       return emit_logic(expr);
     default:
-      FJ_CHECK(!expr.is_float(), "floats are evaluated by a helper");
       break;
   }
   const std::vector<Expr>& operands = expr.operands();
   emit_expression(operands[0]);
+  if (operands.size() == 1 && expr.is_of_floats()) return emit_float(expr.op());
   if (expr.op() == ExprOp::kNot) {
     a_.test(x86::rax, x86::rax);
     a_.sete(x86::al);
@@ -402,10 +448,8 @@ void Emitter::emit_expression(const Expr& expr) {
     return;
   }
   for (size_t i = 1; i < operands.size(); ++i) {
-    if (operands[i].is_const()) {
-      a_.mov(x86::r8, static_cast<uint64_t>(operands[i].constant()));
-    } else if (operands[i].is_symbol()) {
-      a_.mov(x86::r8, x86::qword_ptr(x86::rcx, 8 * operands[i].symbol_index()));
+    if (operands[i].is_leaf()) {
+      emit_leaf(x86::r8, operands[i]);
     } else {
       int slot = allocate_slot();
       a_.mov(slot_at(slot), x86::rax);
@@ -413,8 +457,18 @@ void Emitter::emit_expression(const Expr& expr) {
       a_.mov(x86::r8, x86::rax);
       a_.mov(x86::rax, slot_at(slot));
     }
-    emit_binary(expr.op());
+    if (expr.is_of_floats())
+      emit_float(expr.op());
+    else
+      emit_binary(expr.op());
   }
+}
+
+void Emitter::emit_leaf(const x86::Gp& to, const Expr& leaf) {
+  if (leaf.uses_symbols())
+    a_.mov(to, x86::qword_ptr(x86::rcx, 8 * leaf.symbol_index()));
+  else
+    a_.mov(to, static_cast<uint64_t>(leaf.constant()));
 }
 
 void Emitter::emit_binary(ExprOp op) {

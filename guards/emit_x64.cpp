@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "frame_hook/dispatch.h"
+#include "guards/dict_epoch.h"
 #include "guards/emit_helpers.h"
 #include "guards/emitter.h"
 
@@ -27,13 +28,15 @@ class X64Predicate : public ArmedPredicate {
   using Tables = std::vector<std::unique_ptr<std::vector<const void*>>>;
   X64Predicate(void* base, size_t entry, size_t size, std::vector<Ref> kept,
                std::vector<Pin> pins, Tables tables,
-               std::unique_ptr<WatchSet> watches)
+               std::unique_ptr<WatchSet> watches,
+               std::unique_ptr<uint64_t> dicts_verified)
       : base_(base),
         entry_(entry),
         size_(size),
         kept_(std::move(kept)),
         pins_(std::move(pins)),
         tables_(std::move(tables)),
+        dicts_verified_(std::move(dicts_verified)),
         watches_(std::move(watches)) {}
   ~X64Predicate() override { runtime().release(base_); }
 
@@ -55,6 +58,7 @@ class X64Predicate : public ArmedPredicate {
   std::vector<Ref> kept_;  // what the code compares by pointer
   std::vector<Pin> pins_;
   Tables tables_;  // read by the code
+  std::unique_ptr<uint64_t> dicts_verified_;
   // Last, so that it goes before the references to the classes it names.
   std::unique_ptr<WatchSet> watches_;
 };
@@ -328,32 +332,18 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   Label body = a_.newLabel(), entry = a_.newLabel();
   a_.bind(body);
   plan();
-  // A large predicate that fails should do so before it walks a model: what
-  // entries of one function differ in comes first.
-  bool state_first = base_ && set_.thread_state();
-  for (const Source* root : roots_) {
-    if (state_first && !is_small_argument(root)) {
-      emit_thread_state();
-      restore_arguments();
-      state_first = false;
-      state_checked_ = true;
-    }
-    visit(root, 0);
-  }
-  emit_tensor_groups();
-  if (uses_r14_) {
-    a_.test(x86::r14, x86::r14);
-    fail_when(x86::CondCode::kNZ);
-  }
-  emit_shared_guards();
-  emit_root_calls();
+  emit_first();
+  if (many_dicts())
+    walk_both_ways();
+  else
+    walk();
 
   // Registers that belong to the caller.
   std::vector<x86::Gp> pushed;
   const bool based = uses_base_;
   if (based) pushed.push_back(x86::rbx);
   if (uses_r14_) pushed.push_back(x86::r14);
-  if (!tensor_groups_.empty()) {
+  if (uses_groups_) {
     pushed.push_back(x86::r12);
     pushed.push_back(x86::r13);
   }
@@ -402,12 +392,92 @@ std::unique_ptr<ArmedPredicate> Emitter::emit() {
   return std::make_unique<X64Predicate>(
       base, static_cast<size_t>(code_.labelOffset(entry)), code_.codeSize(),
       std::move(kept_), std::move(pins_), std::move(tables_),
-      std::move(watches_));
+      std::move(watches_), std::move(dicts_verified_));
+}
+
+// A large predicate that fails should do so before it walks a model: what
+// entries of one function differ in comes first.
+void Emitter::emit_first() {
+  if (!base_) return;
+  while (next_root_ < roots_.size() && is_small_argument(roots_[next_root_]))
+    visit(roots_[next_root_++], 0);
+  if (!set_.thread_state() || next_root_ == roots_.size()) return;
+  emit_thread_state();
+  restore_arguments();
+  state_checked_ = true;
+}
+
+void Emitter::walk() {
+  for (size_t i = next_root_; i < roots_.size(); ++i) visit(roots_[i], 0);
+  emit_tensor_groups();
+  if (uses_r14_) {
+    a_.test(x86::r14, x86::r14);
+    fail_when(x86::CondCode::kNZ);
+  }
+  emit_shared_guards();
+  emit_root_calls();
+}
+
+bool Emitter::many_dicts() const {
+  if (!dict_version_counter()) return false;
+  size_t looked_up = 0;
+  for (size_t i = 0; i < nodes_.size(); ++i) {
+    SourceKind kind = set_.sources().at(i)->kind;
+    looked_up += nodes_[i].needed && (kind == SourceKind::kInstanceAttr ||
+                                      kind == SourceKind::kDictItem);
+  }
+  return looked_up >= dicts_worth_an_epoch();
+}
+
+void Emitter::walk_both_ways() {
+  dicts_verified_ = std::make_unique<uint64_t>(0);
+  const auto verified = reinterpret_cast<uint64_t>(dicts_verified_.get());
+  const auto counter = reinterpret_cast<uint64_t>(dict_version_counter());
+  const int now = allocate_slot();
+  const std::vector<Known> known(nodes_.begin(), nodes_.end());
+  const auto checked_versions = checked_versions_;
+  const auto late_numbers = late_numbers_;
+  const auto root_guards = root_guards_;
+  const auto tensor_groups = tensor_groups_;
+  const Label held = a_.newLabel(), read_dicts = a_.newLabel();
+
+  // What is read now is what the walk that reads the dicts has verified.
+  a_.mov(x86::rax, counter);
+  a_.mov(x86::rax, x86::qword_ptr(x86::rax));
+  a_.mov(slot_at(now), x86::rax);
+  a_.mov(x86::r8, verified);
+  a_.cmp(x86::rax, x86::qword_ptr(x86::r8));
+  in_rax_ = nullptr;
+  const Label fail = std::exchange(fail_, read_dicts);
+  near_fail_ = Label();
+  fail_when(x86::CondCode::kNE);
+  dicts_unchanged_ = true;
+  walk();
+  dicts_unchanged_ = false;
+  a_.jmp(held);
+
+  a_.bind(read_dicts);
+  fail_ = fail;
+  near_fail_ = Label();
+  in_rax_ = nullptr;
+  forget_r11();
+  for (size_t i = 0; i < known.size(); ++i)
+    static_cast<Known&>(nodes_[i]) = known[i];
+  checked_versions_ = checked_versions;
+  late_numbers_ = late_numbers;
+  root_guards_ = root_guards;
+  tensor_groups_ = tensor_groups;
+  restore_arguments();
+  if (uses_r14_) a_.xor_(x86::r14d, x86::r14d);
+  walk();
+  a_.mov(x86::rax, slot_at(now));
+  a_.mov(x86::r8, verified);
+  a_.mov(x86::qword_ptr(x86::r8), x86::rax);
+  a_.bind(held);
 }
 
 void Emitter::emit_shared_guards() {
   const Guard* thread_state = nullptr;
-  std::vector<const Guard*> called;  // expressions over floats
   for (const LateNumber& late : late_numbers_) {
     emit_expression(late.expr);
     in_rax_ = nullptr;
@@ -452,10 +522,6 @@ void Emitter::emit_shared_guards() {
           root_guards_.push_back(index);
           break;
         }
-        if (guard.expr.uses_floats()) {
-          called.push_back(&guard);
-          break;
-        }
         emit_expression(guard.expr);
         in_rax_ = nullptr;
         a_.test(x86::rax, x86::rax);
@@ -466,13 +532,6 @@ void Emitter::emit_shared_guards() {
         thread_state = &guard;
         break;
     }
-  }
-  for (const Guard* guard : called) {
-    saves_ = true;
-    a_.mov(x86::rdi, reinterpret_cast<uint64_t>(&guard->expr));
-    a_.mov(x86::rsi, saved(3));
-    call(reinterpret_cast<const void*>(predicate_expression));
-    check_result();
   }
   if (thread_state && !state_checked_) emit_thread_state();
 }

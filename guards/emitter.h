@@ -7,6 +7,10 @@
 // checked dict holds needs no reference of ours. rdi, rsi, rdx, rcx keep the
 // predicate's arguments (args, function, objects, symbols); r8-r11 are scratch.
 // Guards about several sources, and C calls from the roots, come last.
+//
+// A large predicate has its walk twice (dict_epoch.h). While no dict of the
+// process has changed since the last call it held for, the dicts are not read:
+// it only has to be those. Where that fails, the walk that reads them decides.
 #pragma once
 
 #include <asmjit/x86.h>
@@ -28,18 +32,21 @@ class Emitter {
   std::unique_ptr<ArmedPredicate> emit();
 
  private:
-  // What is known about a source's value at this point of the code.
-  struct Node {
+  // What is to be done for a source.
+  struct Plan {
     bool needed = false;
     bool temporary = false;  // below a GetSet: only by C calls from the roots
-    bool in_group = false;   // checked with tensors alike, behind the walk
-    bool storage_checked = false;
+    bool shared = false;     // used by guards about several sources: own slot
     std::vector<int> guards;
     int gather = -1;   // index in the objects array
     size_t below = 0;  // sources that lead through it
     std::vector<const Source*> children;
+  };
+  // What is known about its value at this point of the code.
+  struct Known {
+    bool in_group = false;  // checked with tensors alike, behind the walk
+    bool storage_checked = false;
     int slot = -1;
-    bool shared = false;  // used by guards about several sources: own slot
     PyObject* constant = nullptr;
     PyTypeObject* type = nullptr;  // checked
     bool is_dict = false;          // checked
@@ -50,6 +57,7 @@ class Emitter {
     bool instance_layout = false;
     bool tensor_checked = false;  // a Tensor guard ran: dim known
   };
+  struct Node : Plan, Known {};
   // A step of a look-up that ends in an entry or an empty hash slot.
   struct ProbeStep {
     size_t slot;
@@ -63,7 +71,11 @@ class Emitter {
   bool plan_tensor(const Guard& guard);
   static bool rereads(GuardKind kind);
   void visit(const Source* source, int depth);
+  void walk();            // what emit_first() has left
+  void walk_both_ways();  // ends where it held
+  bool many_dicts() const;
   bool is_small_argument(const Source* root);
+  void emit_first();  // small arguments and the thread state
   void emit_thread_state();
   void emit_shared_guards();
   void emit_root_calls();
@@ -78,7 +90,10 @@ class Emitter {
   asmjit::x86::Mem field(const Source* source, int offset);
   void choose_base();
   void keep(PyObject* object) { kept_.push_back(Ref::borrow(object)); }
-  void pin(Pin pin) { pins_.push_back(pin); }
+  // What the other walk assumes, too, or can do without, is no pin.
+  void pin(Pin pin) {
+    if (!dicts_unchanged_) pins_.push_back(pin);
+  }
   asmjit::x86::Mem slot_at(int slot) const;
   asmjit::x86::Mem saved(int argument) const;
 
@@ -127,6 +142,8 @@ class Emitter {
   void inline_values_in_r8(const Source* object);
   // The content of the source's dict is as now; emits what proves it.
   bool check_dict_version(const Source* source);
+  // So it is, and nothing need prove it.
+  bool is_settled(const Source* source);
   void instance_version(const Source* object, PyObject* dict);  // rax: dict
   void pin_slot(Pin::Kind kind, const Source* source, PyObject* dict,
                 Py_ssize_t entry);
@@ -151,20 +168,27 @@ class Emitter {
 
   // ---- emit_tensors.cpp
   void emit_tensor(const Source* source, const Guard& guard);
-  void emit_tensor_fields(const TensorSpec& spec);  // r10: the impl
+  void emit_tensor_fields(const TensorSpec& spec,
+                          bool forward_mode);  // r10: the impl
+  void emit_no_tangents();                     // r8: the AutogradMeta
   void emit_tensor_numbers(const Source* source, const TensorSpec& spec);
   // Tensors known by identity, most of them parameters, of which many are
   // alike: a loop over a table takes the place of code for each.
   bool join_group(const Source* source);
   void emit_tensor_groups();
-  void emit_tensor_group(int spec, const std::vector<const Source*>& members);
+  void emit_tensor_group(int spec, const std::vector<const Source*>& members,
+                         bool forward_mode);
   std::vector<const Source*> stable_members(const Guard& guard);
   asmjit::x86::Mem tensor_number(const asmjit::x86::Gp& impl, int64_t dim,
                                  bool stride, int64_t index);
   void emit_storage_relation(const Guard& guard);
   void storage_in_rax(const Source* tensor);
   void emit_expression(const Expr& expr);  // value in rax; overflow fails
-  void emit_binary(ExprOp op);             // rax op r8 -> rax
+  void emit_leaf(const asmjit::x86::Gp& to, const Expr& leaf);
+  void emit_binary(ExprOp op);  // rax op r8 -> rax
+  // ---- emit_floats.cpp
+  void emit_float(ExprOp op);  // the same of the bits of doubles
+  void emit_float_call(ExprOp op);
   void emit_logic(const Expr& expr);
 
   struct LateNumber {  // a size or stride given by an expression
@@ -181,6 +205,7 @@ class Emitter {
   SourceValues values_;
   std::vector<Node> nodes_;
   std::vector<const Source*> roots_;
+  size_t next_root_ = 0;            // to be visited
   std::vector<int> shared_guards_;  // about several sources or symbols
   std::vector<int> root_guards_;    // C calls from the roots
   std::vector<int> root_gathers_;
@@ -201,7 +226,10 @@ class Emitter {
   const char* base_ = nullptr;
   bool uses_base_ = false;
   bool state_checked_ = false;
-  bool uses_r14_ = false;  // not zero: some fact does not hold
+  bool uses_r14_ = false;         // not zero: some fact does not hold
+  bool uses_groups_ = false;      // r12, r13
+  bool dicts_unchanged_ = false;  // in this walk
+  std::unique_ptr<uint64_t> dicts_verified_;  // the counter at the last success
   uint64_t in_r11_ = 0;
   bool r11_known_ = false;
   std::vector<std::function<void()>> late_;

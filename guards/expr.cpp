@@ -397,7 +397,8 @@ const FloatRow* float_row(ExprOp op) {
 int64_t bits(double value) { return std::bit_cast<int64_t>(value); }
 double from_bits(int64_t value) { return std::bit_cast<double>(value); }
 
-// The value of a float operation or comparison on values; false: none.
+}  // namespace
+
 bool compute_float(ExprOp op, int64_t left, int64_t right, int64_t* out) {
   double a = from_bits(left), b = from_bits(right), r;
   switch (op) {
@@ -420,11 +421,13 @@ bool compute_float(ExprOp op, int64_t left, int64_t right, int64_t* out) {
       *out = 1;
       return true;
     default:
-      if (!float_row(op)->compute(a, b, &r)) return false;
+      if (!float_row(op) || !float_row(op)->compute(a, b, &r)) return false;
       *out = bits(r);
       return true;
   }
 }
+
+namespace {
 
 bool is_float_op(ExprOp op) {
   return (op >= ExprOp::kFloat && op < ExprOp::kEq) || op >= ExprOp::kFloatEq;
@@ -606,13 +609,7 @@ bool Expr::uses_symbols() const {
   return !found.empty();
 }
 
-bool Expr::uses_floats() const {
-  if (is_float() || is_float_op(op())) return true;
-  for (const Expr& operand : operands()) {
-    if (operand.uses_floats()) return true;
-  }
-  return false;
-}
+bool Expr::is_of_floats() const { return !is_leaf() && is_float_op(op()); }
 
 void Expr::collect_symbols(std::map<int, Expr>* out) const {
   if (is_symbol() || is_float_symbol()) out->emplace(symbol_index(), *this);

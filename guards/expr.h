@@ -73,8 +73,11 @@ class Expr {
   bool is_float() const { return op() >= ExprOp::kFloat && op() < ExprOp::kEq; }
   bool is_boolean() const { return op() >= ExprOp::kEq; }
   bool uses_symbols() const;
-  // A float anywhere within.
-  bool uses_floats() const;
+  bool is_leaf() const {
+    return is_const() || is_float_const() || is_symbol() || is_float_symbol();
+  }
+  // An operation on floats, whatever its result.
+  bool is_of_floats() const;
   bool is_float_const() const { return op() == ExprOp::kFloat; }
   bool is_const(int64_t value) const {
     return is_const() && constant() == value;
@@ -114,6 +117,9 @@ Expr expr_eq(const Expr& a, const Expr& b);
 Expr expr_lt(const Expr& a, const Expr& b);
 Expr expr_le(const Expr& a, const Expr& b);
 Expr expr_not(const Expr& a);
+// What an operation on floats or a comparison of them gives, in bits. False:
+// Python would raise, or there is no such operation.
+bool compute_float(ExprOp op, int64_t left, int64_t right, int64_t* out);
 // Of an integer or a float: the float.
 Expr as_float(const Expr& a);
 // The float has these bits.

@@ -95,8 +95,10 @@ struct TensorLayout {
   int requires_grad, grad_fn;  // within AutogradMeta
   int storage_inline_dims;     // SizesAndStrides: dims kept inline (5)
   // Pointer within AutogradMeta to forward-mode tangents, which no capture
-  // takes: a tensor that has any matches no spec. -1: there are none.
+  // takes: a tensor that has any matches no spec. -1: there are none. It stays
+  // behind, without tangents, when the level of forward mode is left.
   int forward_grad = -1;
+  bool (*in_forward_mode)() = nullptr;  // on any thread; with forward_grad
   // Is `object` a tensor (exact or subclass)?
   bool (*is_tensor)(PyObject* object);
   // Same torch state (grad mode, inference mode, autocast, function modes,

@@ -262,7 +262,8 @@ TensorFields tensor_fields(PyObject* object) {
       autograd && (load<uint8_t>(autograd, layout->requires_grad) ||
                    load<const void*>(autograd, layout->grad_fn));
   fields.has_forward_grad = autograd && layout->forward_grad >= 0 &&
-                            load<const void*>(autograd, layout->forward_grad);
+                            load<const void*>(autograd, layout->forward_grad) &&
+                            layout->in_forward_mode();
   fields.storage_offset = load<int64_t>(impl, layout->storage_offset);
   // c10::impl::SizesAndStrides: the dim, then inline arrays or one pointer.
   const char* shape = impl + layout->sizes_and_strides;

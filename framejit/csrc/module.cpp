@@ -17,6 +17,7 @@
 #include "framejit/csrc/trace_log.h"
 #include "graph/region_calls.h"
 #include "guards/armed_guards.h"
+#include "guards/dict_epoch.h"
 
 namespace py = pybind11;
 
@@ -187,6 +188,7 @@ PYBIND11_MODULE(_C, m) {
                                 : form == "generic" ? Form::kGeneric
                                                     : Form::kVersion);
   });
+  m.def("set_dicts_worth_an_epoch", &set_dicts_worth_an_epoch);
   m.attr("_regions") =
       py::reinterpret_steal<py::object>(graph::region_module().release());
   m.def("inject_failure_at", [](size_t instruction) {
