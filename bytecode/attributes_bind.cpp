@@ -111,6 +111,19 @@ Result<Ref> unset_slot(PyObject* object, PyObject* name) {
   return Result<Ref>::raised();
 }
 
+// Where to read a C attribute of `object` again: its source; for a class of the
+// program that is known by identity only, the class itself. Null: the capture
+// made it.
+const Source* readable_source(CaptureState& state, PyObject* object) {
+  const Source* source = state.source_of(object);
+  if (!source && PyType_Check(object) &&
+      is_heap_type(reinterpret_cast<PyTypeObject*>(object)) &&
+      !is_fresh_class(state, object)) {
+    source = state.guards.sources().constant(object);
+  }
+  return source;
+}
+
 Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
                         PyObject* object, PyTypeObject* type, PyObject* name) {
   auto written = state.tables().slots.find({object, descriptor});
@@ -120,7 +133,7 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
     }
     return written->second;
   }
-  const Source* source = state.source_of(object);
+  const Source* source = readable_source(state, object);
   if (!source || state.is_constant(object)) {
     return from_api(Py_TYPE(descriptor)
                         ->tp_descr_get(descriptor, object,
@@ -220,12 +233,7 @@ Result<Ref> bind_getset(CaptureState& state, PyObject* descriptor,
         reinterpret_cast<PyTypeObject*>(object);
     return view;
   }
-  const Source* source = state.source_of(object);
-  bool heap_class = PyType_Check(object) &&
-                    is_heap_type(reinterpret_cast<PyTypeObject*>(object));
-  if (!source && heap_class && !is_fresh_class(state, object)) {
-    source = state.guards.sources().constant(object);
-  }
+  const Source* source = readable_source(state, object);
   if (!source || state.is_constant(object) || is_frozen(object)) {
     return state.after_native(get(descriptor, object, type_object));
   }

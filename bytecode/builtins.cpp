@@ -103,7 +103,7 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
                    std::vector<PyObject*>* args, Ref* keep_self) {
   PyObject* self = nullptr;
   const char* name = nullptr;
-  Ref text;
+  Ref text, bound_self;
   if (PyCFunction_Check(callable)) {
     self = PyCFunction_GET_SELF(callable);
     if (!self || PyModule_Check(self)) return Ref::borrow(callable);
@@ -117,9 +117,18 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
     }
     name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
     text = Ref::steal(PyUnicode_InternFromString(name));
-  } else if (Py_IS_TYPE(callable, internals::method_wrapper_type())) {
-    *keep_self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
+  } else if (is_method_wrapper(callable)) {
+    bound_self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
     text = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
+    if (!bound_self || !text) return Result<Ref>::raised();
+    *keep_self = bound_self;
+    const Source* source = state.source_of(callable);
+    if (source && source->kind != SourceKind::kConst) {
+      FJ_TRY(*keep_self,
+             state.wrap(bound_self.get(),
+                        state.guards.sources().make(SourceKind::kGetSet, source,
+                                                    interned("__self__"))));
+    }
     self = keep_self->get();
   } else {
     return Ref::borrow(callable);
@@ -167,7 +176,7 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
                   reinterpret_cast<PyCFunctionObject*>(callable)->m_ml;
     } else {
       Ref again = Py_IS_TYPE(raw, &PyWrapperDescr_Type)
-                      ? Ref::steal(PyWrapper_New(raw, self))
+                      ? Ref::steal(PyWrapper_New(raw, bound_self.get()))
                       : Ref();
       if (PyErr_Occurred()) PyErr_Clear();
       // Equal wrappers have the same descriptor and the same self.

@@ -5,6 +5,7 @@
 
 #include "bytecode/builtins.h"
 #include "bytecode/exceptions.h"
+#include "bytecode/fact_object.h"
 #include "bytecode/opaque_value.h"
 #include "frame_hook/frame_eval.h"
 
@@ -47,6 +48,39 @@ Result<Ref> model_exc_info(BuiltinCall& call) {
   FJ_TRY(Ref traceback, make_opaque(state, OpaqueKind::kTraceback));
   return from_api(
       PyTuple_Pack(3, Py_TYPE(handled.get()), handled.get(), traceback.get()));
+}
+
+// ---- numbers of the interpreter: guarded facts
+namespace {
+
+class InterpreterFact final : public Fact {
+ public:
+  Ref read(FactName name) override {
+    if (name == FactName::recursion_limit) {
+      return Ref::steal(PyLong_FromLong(Py_GetRecursionLimit()));
+    }
+    return Ref::steal(PyLong_FromUnsignedLong(PyThread_get_thread_ident()));
+  }
+};
+
+Result<Ref> interpreter_number(BuiltinCall& call, FactName name) {
+  if (!call.plain(0, 0)) return call.native(Reads::kNothing);
+  FJ_TRY(Ref object, make_fact(std::make_unique<InterpreterFact>()));
+  Ref value = read_fact(object.get(), name);
+  if (!value) return Result<Ref>::raised();
+  call.state.guard(GuardKind::kEquals,
+                   fact_source(call.state, object.get(), name), value.get());
+  return value;
+}
+
+}  // namespace
+
+Result<Ref> model_recursion_limit(BuiltinCall& call) {
+  return interpreter_number(call, FactName::recursion_limit);
+}
+
+Result<Ref> model_thread_ident(BuiltinCall& call) {
+  return interpreter_number(call, FactName::thread_ident);
 }
 
 // ---- id(): equal for one object, unequal for two; not a number (opaque)

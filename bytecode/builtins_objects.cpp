@@ -18,6 +18,29 @@ bool is_abc_method(PyObject* function) {
          PyUnicode_CompareWithASCIIString(module, "abc") == 0;
 }
 
+// Gives the attribute, or an empty Ref when CPython raises AttributeError.
+Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name) {
+  Result<Ref> found = state.find_attr(object, name);
+  if (found.is_raised() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    return Ref();
+  }
+  return found;
+}
+
+// The __class__ of an object that says it is another than its type (a mock),
+// or an empty Ref. That it does not is guarded.
+Result<Ref> claimed_class(CaptureState& state, PyObject* subject,
+                          PyObject* type) {
+  if (!is_heap_type(reinterpret_cast<PyTypeObject*>(type)) ||
+      is_stand_in(state, subject)) {
+    return Ref();
+  }
+  FJ_TRY(Ref found, maybe_attr(state, subject, interned("__class__")));
+  if (!found || found.get() == type || !PyType_Check(found.get())) return Ref();
+  return found;
+}
+
 Result<Ref> class_test(CaptureState& state, PyObject* subject,
                        PyObject* classes, bool instance) {
   if (PyTuple_Check(classes)) {
@@ -49,6 +72,17 @@ Result<Ref> class_test(CaptureState& state, PyObject* subject,
   }
   // An abstract class asks its registry: a property of the two classes.
   int yes = PyObject_IsSubclass(type.get(), classes);
+  if (yes == 0 && instance) {
+    FJ_TRY(Ref claimed, claimed_class(state, subject, type.get()));
+    if (claimed && special) {
+      return state.make_break(BreakReason::kUnsupportedAttribute,
+                              "an abstract class and a __class__");
+    }
+    if (claimed) {
+      guard_mro(state, claimed.get());
+      yes = PyObject_IsSubclass(claimed.get(), classes);
+    }
+  }
   if (yes < 0) {
     if (!instance || !PyErr_ExceptionMatches(PyExc_TypeError)) {
       return state.after_native(nullptr);
@@ -79,16 +113,6 @@ Result<Ref> class_test(CaptureState& state, PyObject* subject,
   return boolean(yes == 1);
 }
 
-// Gives the attribute, or an empty Ref when CPython raises AttributeError.
-Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name) {
-  Result<Ref> found = state.find_attr(object, name);
-  if (found.is_raised() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-    PyErr_Clear();
-    return Ref();
-  }
-  return found;
-}
-
 // A str with one identity, as CPython makes it for attribute names.
 Ref attribute_name(PyObject* name) {
   PyObject* text = Py_NewRef(name);
@@ -115,9 +139,15 @@ Result<Ref> model_type_instancecheck(BuiltinCall& call) {
   Ref type = call.state.type_of(call.args[1]);
   if (!PyType_Check(call.args[0])) return call.unknown();
   guard_mro(call.state, type.get());
+  auto* wanted = reinterpret_cast<PyTypeObject*>(call.args[0]);
+  if (PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.get()), wanted)) {
+    return boolean(true);
+  }
+  FJ_TRY(Ref claimed, claimed_class(call.state, call.args[1], type.get()));
+  if (!claimed) return boolean(false);
+  guard_mro(call.state, claimed.get());
   return boolean(
-      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.get()),
-                       reinterpret_cast<PyTypeObject*>(call.args[0])));
+      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(claimed.get()), wanted));
 }
 
 Result<Ref> model_type_subclasscheck(BuiltinCall& call) {
@@ -271,8 +301,9 @@ Result<Ref> model_delattr(BuiltinCall& call) {
 Result<Ref> model_callable(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.native(Reads::kNothing);
   Ref type = call.state.type_of(call.args[0]);
-  return boolean(reinterpret_cast<PyTypeObject*>(type.get())->tp_call !=
-                 nullptr);
+  auto* raw = reinterpret_cast<PyTypeObject*>(type.get());
+  FJ_CHECK_OK(call.state.type_lookup(raw, interned("__call__")));
+  return boolean(raw->tp_call != nullptr);
 }
 
 Result<Ref> model_hash(BuiltinCall& call) {

@@ -19,7 +19,7 @@ bool is_plain_c_callable(PyObject* callable) {
          Py_IS_TYPE(callable, &PyMethodDescr_Type) ||
          Py_IS_TYPE(callable, &PyWrapperDescr_Type) ||
          Py_IS_TYPE(callable, &PyClassMethodDescr_Type) ||
-         Py_IS_TYPE(callable, internals::method_wrapper_type());
+         is_method_wrapper(callable);
 }
 
 std::string text_attribute(PyObject* object, const char* name) {
@@ -426,7 +426,7 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
     prepared.push_back(std::move(value));
   }
   Ref result;
-  if (kind == CalleeClass::kPure || kind == CalleeClass::kStateRead) {
+  if (kind == CalleeClass::kPure) {
     size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     // Python beneath it is the library's own.
     PauseHook pause;

@@ -115,8 +115,11 @@ bool is_builtin_constant(PyObject* object);
 bool is_guarded_by_identity(PyObject* object);
 // int | str, list[int]: immutable objects of C.
 bool is_type_form(PyObject* object);
-// A C method bound to an object: [].append.
+// A C method bound to an object: [].append, [].__len__.
 bool is_bound_c_method(PyObject* object);
+bool is_method_wrapper(PyObject* object);
+// Tensor.shape.__get__: bound to what never changes.
+bool is_method_of_descriptor(PyObject* object);
 // Only argument and container steps: the part of the program's data that
 // `dynamic=True` speaks of (attributes of modules stay static).
 bool is_argument_path(const Source* source);
@@ -131,6 +134,10 @@ bool is_stand_in(CaptureState& state, PyObject* object);
 // Hash and equality of this key never run Python code, and its value (or
 // identity) is a guarded fact.
 bool is_safe_key(CaptureState& state, PyObject* key);
+// If it is a class: guards what its repr shows.
+Status guard_class_text(CaptureState& state, PyObject* object);
+// Guards how the class of a key hashes and compares.
+void guard_key_class(CaptureState& state, PyObject* key);
 // Hashed and compared by identity, which is no guarded fact: a fresh set of
 // such objects answers `in` element by element.
 bool is_identity_key(CaptureState& state, PyObject* key);

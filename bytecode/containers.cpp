@@ -41,6 +41,30 @@ Result<Ref> concrete_index(CaptureState& state, PyObject* index) {
 
 namespace {
 
+// What stands for `index` in a sequence: what an __index__ of the program
+// gives, in slices, too. The class is guarded where there is none.
+Result<Ref> sequence_index(CaptureState& state, Ref index) {
+  if (PySlice_Check(index.get())) {
+    auto* slice = reinterpret_cast<PySliceObject*>(index.get());
+    Ref parts[3] = {Ref::borrow(slice->start), Ref::borrow(slice->stop),
+                    Ref::borrow(slice->step)};
+    bool changed = false;
+    for (Ref& part : parts) {
+      PyObject* before = part.get();
+      FJ_TRY(part, sequence_index(state, std::move(part)));
+      changed |= part.get() != before;
+    }
+    if (!changed) return index;
+    return from_api(
+        PySlice_New(parts[0].get(), parts[1].get(), parts[2].get()));
+  }
+  if (PyLong_Check(index.get())) return index;
+  FJ_TRY(Ref special, state.python_special(index.get(), "__index__"));
+  if (!special) return index;
+  FJ_TRY(Ref number, state.caller.call(special.get(), {index.get()}));
+  return concrete_index(state, number.get());
+}
+
 Break unguardable(CaptureState& state, PyObject* object, const char* what) {
   return state.make_break(
       BreakReason::kUnguardableInput,
@@ -340,6 +364,7 @@ Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
     raise_key_error(key);
     return Result<Ref>::raised();
   }
+  FJ_TRY(index, sequence_index(*this, std::move(index)));
   FJ_CHECK_OK(check_fresh_key(*this, object, index.get()));
   if (!is_input(object) || PyTuple_Check(object) || is_constant(object)) {
     return after_native(PyObject_GetItem(object, index.get()));
@@ -382,6 +407,7 @@ Status CaptureState::set_item(PyObject* object, PyObject* key,
   }
   FJ_TRY(Ref index, concrete_index(*this, key));
   if (PyDict_Check(object)) return dict_set(object, index.get(), value);
+  FJ_TRY(index, sequence_index(*this, std::move(index)));
   FJ_CHECK_OK(check_fresh_key(*this, object, index.get()));
   if (!is_input(object)) {
     Ref iterable = Ref::borrow(value);
@@ -427,6 +453,7 @@ Status CaptureState::del_item(PyObject* object, PyObject* key) {
   }
   FJ_TRY(Ref index, concrete_index(*this, key));
   if (PyDict_Check(object)) return dict_del(object, index.get());
+  FJ_TRY(index, sequence_index(*this, std::move(index)));
   FJ_CHECK_OK(check_fresh_key(*this, object, index.get()));
   if (!is_input(object)) {
     if (PyObject_DelItem(object, index.get()) < 0) return Status::raised();

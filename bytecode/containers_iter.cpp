@@ -473,6 +473,7 @@ Result<Ref> prepare_items(CaptureState& state, PyObject* object) {
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(list.get(), i);
     FJ_TRY(Ref prepared, prepare(state, item, Reads::kDeep));
+    FJ_CHECK_OK(guard_class_text(state, item));
     if (prepared.get() == item) continue;
     changed = true;
     PyList_SetItem(list.get(), i, prepared.release());
@@ -550,6 +551,12 @@ Result<Ref> prepare_fresh(CaptureState& state, PyObject* object) {
   return unguardable(state, object, "the contents");
 }
 
+// [].append of the program: what it is bound to is not known.
+bool is_bound_input(CaptureState& state, PyObject* object) {
+  return is_bound_c_method(object) && state.is_input(object) &&
+         !state.is_constant(object);
+}
+
 }  // namespace
 
 Result<Ref> prepare(CaptureState& state, PyObject* object, Reads reads) {
@@ -571,7 +578,8 @@ Result<Ref> prepare(CaptureState& state, PyObject* object, Reads reads) {
   }
   if (reads == Reads::kNothing) return Ref::borrow(object);
   if (PyType_Check(object) || PyFunction_Check(object) ||
-      PyModule_Check(object) || PyCFunction_Check(object)) {
+      PyModule_Check(object) ||
+      (PyCFunction_Check(object) && !is_bound_input(state, object))) {
     return Ref::borrow(object);
   }
   const Source* source = state.source_of(object);
@@ -579,7 +587,9 @@ Result<Ref> prepare(CaptureState& state, PyObject* object, Reads reads) {
   if (source && is_container(object)) {
     FJ_TRY(visible, state.shadow(object));
   } else if (source && !PyTuple_Check(object)) {
-    if (is_guarded_by_identity(object)) return visible;
+    if (is_guarded_by_identity(object) && !is_bound_input(state, object)) {
+      return visible;
+    }
     return unguardable(state, object, "the contents");
   }
   if (reads == Reads::kElements) return visible;

@@ -1,5 +1,5 @@
 // Facts that lie on no path through the program's objects: what becomes of a
-// warning, which handlers a log record reaches, what a cache holds. A fact
+// warning, which handlers a log record reaches, which thread runs. A fact
 // object computes its answer when an attribute of it is read, so that a GetSet
 // source over it is guarded like an attribute of the program.
 #pragma once
@@ -16,7 +16,9 @@ namespace framejit::bytecode {
   X(warning_outlet)        \
   X(warning_list)          \
   X(log_outlet)            \
-  X(class_names)
+  X(class_names)           \
+  X(recursion_limit)       \
+  X(thread_ident)
 // clang-format on
 enum class FactName : uint8_t {
 #define X(name) name,

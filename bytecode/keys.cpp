@@ -33,8 +33,10 @@ Status unhashable(PyObject* key) {
   return Status::raised();
 }
 
-bool hashed_by_address(PyObject* key) {
-  return Py_TYPE(key)->tp_hash == PyBaseObject_Type.tp_hash;
+bool hashed_by_address(CaptureState& state, PyObject* key) {
+  if (Py_TYPE(key)->tp_hash != PyBaseObject_Type.tp_hash) return false;
+  guard_key_class(state, key);
+  return true;
 }
 
 Result<bool> hashed_in_python(CaptureState& state, PyObject* key) {
@@ -50,8 +52,8 @@ bool is_plain_tuple(CaptureState& state, PyObject* key) {
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
     PyObject* item = PyTuple_GET_ITEM(key, i);
     const Source* source = state.source_of(item);
-    bool pinned =
-        source && source->kind == SourceKind::kConst && hashed_by_address(item);
+    bool pinned = source && source->kind == SourceKind::kConst &&
+                  hashed_by_address(state, item);
     if (!pinned && !is_safe_key(state, item) && !is_plain_tuple(state, item)) {
       return false;
     }
@@ -76,7 +78,7 @@ Status check_fresh_dict_key(CaptureState& state, PyObject* dict,
     return ok_status();
   }
   bool plain = state.tracer.classify(key) == ObjectClass::kPlain;
-  if (plain && hashed_by_address(key)) {
+  if (plain && hashed_by_address(state, key)) {
     if (!state.is_input(key)) return ok_status();
     if (PyDict_GET_SIZE(dict) > kMaxComparedKeys) return no_key(state, key);
     Py_ssize_t position = 0;
@@ -102,7 +104,7 @@ Status add_to_fresh_set(CaptureState& state, PyObject* set, PyObject* element) {
   bool plain = state.tracer.classify(element) == ObjectClass::kPlain;
   bool fine =
       is_safe_key(state, element) || is_opaque(element, OpaqueKind::kIdentity);
-  if (!fine && plain && hashed_by_address(element)) {
+  if (!fine && plain && hashed_by_address(state, element)) {
     FJ_CHECK_OK(state.contains(set, element));
   } else if (!fine) {
     if (!plain) return no_key(state, element);

@@ -503,6 +503,17 @@ Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
 }
 
 // ---- formatting
+
+Status guard_class_text(CaptureState& state, PyObject* object) {
+  if (PyType_Check(object) &&
+      is_heap_type(reinterpret_cast<PyTypeObject*>(object))) {
+    for (const char* shown : {"__module__", "__qualname__"}) {
+      FJ_CHECK_OK(state.get_attr(object, interned(shown)));
+    }
+  }
+  return ok_status();
+}
+
 namespace {
 
 Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
@@ -549,6 +560,7 @@ Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
                             "repr shows an address");
   }
   if (PyType_Check(value)) {
+    FJ_CHECK_OK(guard_class_text(state, value));
     return state.after_native(repr ? PyObject_Repr(value)
                                    : PyObject_Str(value));
   }

@@ -111,7 +111,7 @@ bool is_guarded_by_identity(PyObject* object) {
       PySlice_Check(object)) {
     return true;
   }
-  if (type == internals::method_wrapper_type() ||
+  if (is_method_of_descriptor(object) ||
       std::strcmp(type->tp_name, "functools._lru_cache_wrapper") == 0 ||
       std::strcmp(type->tp_name, "_contextvars.ContextVar") == 0 ||
       std::strcmp(type->tp_name, "ContextVar") == 0 ||
@@ -208,6 +208,14 @@ Ref own_dict(PyTypeObject* type) {
 #endif
 }
 
+void guard_key_class(CaptureState& state, PyObject* key) {
+  if (!is_heap_type(Py_TYPE(key))) return;
+  for (const char* name : {"__hash__", "__eq__"}) {
+    Result<Ref> found = state.type_lookup(Py_TYPE(key), interned(name));
+    if (found.is_raised()) PyErr_Clear();
+  }
+}
+
 bool is_safe_key(CaptureState& state, PyObject* key) {
   if (is_builtin_constant(key)) return true;
   if (PyTuple_CheckExact(key)) {
@@ -228,6 +236,7 @@ bool is_safe_key(CaptureState& state, PyObject* key) {
   bool is_enum = is_heap_type(type) && is_enum_class(type) && equal &&
                  Py_IS_TYPE(equal, &PyWrapperDescr_Type);
   if (!native && !is_enum) return false;
+  guard_key_class(state, key);
   // Not an input, or one whose identity is guarded.
   const Source* source = state.source_of(key);
   return !source || source->kind == SourceKind::kConst;
@@ -241,6 +250,7 @@ bool is_identity_key(CaptureState& state, PyObject* key) {
                      PyDescr_TYPE(raw) == &PyBaseObject_Type;
     if (!of_object) return false;
   }
+  guard_key_class(state, key);
   return true;
 }
 
@@ -414,8 +424,13 @@ Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
   if (!wants_symbol(state, source)) return Ref();
   int overflow = 0;
   long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-  // 0 and 1 mean something of their own (empty, broadcast).
-  if (overflow || number == 0 || number == 1) return Ref();
+  // 0 and 1 mean something of their own (empty, broadcast); of the largest not
+  // even the opposite may be had in 64 bits.
+  constexpr long long kLargest = 1LL << 62;
+  if (overflow || number == 0 || number == 1 || number > kLargest ||
+      number < -kLargest) {
+    return Ref();
+  }
   state.guard(GuardKind::kTypeIs, source,
               reinterpret_cast<PyObject*>(&PyLong_Type));
   const Source* value_source =
@@ -542,6 +557,23 @@ Result<Ref> wrap_tuple(CaptureState& state, PyObject* value,
 
 }  // namespace
 
+namespace {
+
+// Which slot of which class a method-wrapper calls; its name says the rest.
+Status guard_slot(CaptureState& state, PyObject* wrapper,
+                  const Source* source) {
+  state.guard(GuardKind::kTypeIs, source,
+              reinterpret_cast<PyObject*>(Py_TYPE(wrapper)));
+  PyObject* name = interned("__objclass__");
+  FJ_TRY(Ref owner, from_api(PyObject_GetAttr(wrapper, name)));
+  state.guard(GuardKind::kIs,
+              state.guards.sources().make(SourceKind::kGetSet, source, name),
+              owner.get());
+  return ok_status();
+}
+
+}  // namespace
+
 Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
   if (!source) return Ref::borrow(value);
   PyTypeObject* type = Py_TYPE(value);
@@ -595,6 +627,19 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     return Ref::borrow(value);
   }
   if (PyTuple_Check(value)) return wrap_tuple(*this, value, source);
+  if (is_method_of_descriptor(value)) {
+    // Tensor.shape.__get__, which is made anew each time: known by its parts.
+    FJ_CHECK_OK(guard_slot(*this, value, source));
+    for (const char* part : {"__name__", "__self__"}) {
+      PyObject* name = interned(part);
+      FJ_TRY(Ref held, from_api(PyObject_GetAttr(value, name)));
+      guard(PyUnicode_Check(held.get()) ? GuardKind::kEquals : GuardKind::kIs,
+            guards.sources().make(SourceKind::kGetSet, source, name),
+            held.get());
+    }
+    register_input(value, guards.sources().constant(value));
+    return Ref::borrow(value);
+  }
   if (is_bound_c_method(value)) {
     // The method by its name, the object by a source of its own (unbind()).
     PyObject* name = interned("__name__");
@@ -603,6 +648,7 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
     guard(GuardKind::kEquals,
           guards.sources().make(SourceKind::kGetSet, source, name), text.get());
+    if (is_method_wrapper(value)) FJ_CHECK_OK(guard_slot(*this, value, source));
     register_input(value, source);
     return Ref::borrow(value);
   }
@@ -616,7 +662,22 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
   return Ref::borrow(value);
 }
 
+bool is_method_wrapper(PyObject* object) {
+  return Py_IS_TYPE(object, internals::method_wrapper_type());
+}
+
+bool is_method_of_descriptor(PyObject* object) {
+  if (!is_method_wrapper(object)) return false;
+  Ref self = Ref::steal(PyObject_GetAttrString(object, "__self__"));
+  if (!self) PyErr_Clear();
+  return self && (Py_IS_TYPE(self.get(), &PyGetSetDescr_Type) ||
+                  Py_IS_TYPE(self.get(), &PyMemberDescr_Type) ||
+                  Py_IS_TYPE(self.get(), &PyMethodDescr_Type) ||
+                  Py_IS_TYPE(self.get(), &PyWrapperDescr_Type));
+}
+
 bool is_bound_c_method(PyObject* object) {
+  if (is_method_wrapper(object)) return !is_method_of_descriptor(object);
   if (!PyCFunction_CheckExact(object)) return false;
   PyObject* self = PyCFunction_GET_SELF(object);
   // (The functions that pybind11 makes are bound to a capsule.)

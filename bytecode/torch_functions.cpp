@@ -20,9 +20,7 @@ Ref bound_to(PyObject* callable) {
                ? Ref::borrow(self)
                : Ref();
   }
-  if (!Py_IS_TYPE(callable, internals::method_wrapper_type())) {
-    return Ref();
-  }
+  if (!is_method_wrapper(callable)) return Ref();
   Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
   if (!self) PyErr_Clear();
   return self;

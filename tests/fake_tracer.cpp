@@ -457,6 +457,12 @@ Result<Ref> FakeTracer::call(PyObject* callable,
                              PyObject* kwnames) {
   if (classify_callee(callable) == CalleeClass::kStateWrite)
     return record_state(callable, args);
+  if (classify_callee(callable) == CalleeClass::kStateRead) {
+    Ref read = Ref::steal(
+        PyObject_Vectorcall(callable, args.data(), args.size(), nullptr));
+    if (!read) return Result<Ref>::raised();
+    return read;
+  }
   PyObject* self;
   const Operation* operation = operation_of(callable, &self);
   if (!operation)

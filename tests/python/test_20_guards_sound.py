@@ -1,6 +1,6 @@
 """Every fact a capture may use, changed by every route Python offers.
 
-The rows are in guard_facts_objects.py and guard_facts_torch.py. A row of FACTS
+The rows are in guard_facts_objects.py, _special.py and _torch.py. A row of FACTS
 must change what the program gives (so that a stale answer is seen), and the
 compiled function must give the same; a row of UNUSED must not compile again.
 The rows run with native predicates read by dict version (as fresh entries do,
@@ -18,11 +18,13 @@ import torch
 
 import framejit
 import guard_facts_objects
+import guard_facts_special
 import guard_facts_torch
 from framejit import _C
 from guard_facts import FACTS, UNUSED, Row
 
-_ROWS = (guard_facts_objects, guard_facts_torch)  # importing them fills the tables
+# Importing them fills the tables.
+_ROWS = (guard_facts_objects, guard_facts_special, guard_facts_torch)
 
 
 def describe(value: Any) -> Any:
