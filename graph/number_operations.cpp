@@ -56,6 +56,69 @@ Result<Ref> operate_with_floats(Recorder& recorder, PyObject* function,
       PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
 }
 
+// Expressions are over 64 bits, Python's integers are not. Sums and products
+// are kept within this, by guards where the program's own integers (or many
+// sizes) could lead beyond it.
+constexpr int64_t kLargest = int64_t{1} << 62;
+
+bool may_grow(const char* name) {
+  static const char* const kGrowing[] = {"add",  "iadd", "sub",  "isub", "mul",
+                                         "imul", "pow",  "ipow", "neg"};
+  return std::any_of(std::begin(kGrowing), std::end(kGrowing),
+                     [&](const char* row) { return !std::strcmp(name, row); });
+}
+
+// What Python says to the integers as they are now; empty: not integers.
+Result<Ref> value_now(PyObject* function,
+                      const std::vector<PyObject*>& operands) {
+  std::vector<Ref> values;
+  std::vector<PyObject*> args;
+  for (PyObject* operand : operands) {
+    Ref value = Ref::borrow(operand);
+    if (std::optional<c10::SymInt> symbolic = sym_int_of(operand)) {
+      value = Ref::steal(PyLong_FromLongLong(hint_of(*symbolic)));
+      if (!value) return Result<Ref>::raised();
+    }
+    if (!PyLong_Check(value.get())) return Ref();
+    args.push_back(value.get());
+    values.push_back(std::move(value));
+  }
+  Ref result = Ref::steal(
+      PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
+  if (!result) PyErr_Clear();
+  return result && PyLong_Check(result.get()) ? std::move(result) : Ref();
+}
+
+bool is_large(PyObject* number) {
+  int overflow = 0;
+  long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
+  return overflow || value > kLargest || value < -kLargest;
+}
+
+// Could other values of its symbols lead beyond 64 bits?
+bool may_overflow(const Expr& expr, const GuardSet& guards) {
+  if (expr.is_const() || expr.is_symbol()) return false;
+  std::vector<int> used;
+  expr.collect_symbols(&used);
+  constexpr int64_t kLargeSize = int64_t{1} << 20;
+  std::vector<int64_t> large(guards.symbols().size(), kLargeSize);
+  int64_t value;
+  if (!expr.try_evaluate(large.data(), &value)) return true;
+  return std::any_of(used.begin(), used.end(), [&](int symbol) {
+    return guards.symbols()[symbol].source->kind == SourceKind::kIntValue;
+  });
+}
+
+void keep_within_64_bits(const Recorder& recorder, PyObject* result) {
+  std::optional<c10::SymInt> number = sym_int_of(result);
+  if (!number || !number->is_symbolic()) return;
+  std::optional<Expr> expr = to_expr(number->toSymNode());
+  GuardSet* guards = recorder.guards();
+  if (!expr || !may_overflow(*expr, *guards)) return;
+  guards->add_expr(expr_le(*expr, kLargest));
+  guards->add_expr(expr_le(Expr(-kLargest), *expr));
+}
+
 }  // namespace
 
 Result<Ref> operate_on_numbers(Recorder& recorder, PyObject* function,
@@ -71,7 +134,10 @@ Result<Ref> operate_on_numbers(Recorder& recorder, PyObject* function,
     if (value.sym_ge(0).guard_bool(__FILE__, __LINE__)) {
       return Ref::borrow(operands[0]);
     }
-    return sym_int_object(-value);
+    Ref size = sym_int_object(-value);
+    if (!size) return Result<Ref>::raised();
+    keep_within_64_bits(recorder, size.get());
+    return size;
   }
   FJ_TRY(Ref number, operate_with_floats(recorder, function, name, operands));
   if (number) return number;
@@ -88,7 +154,19 @@ Result<Ref> operate_on_numbers(Recorder& recorder, PyObject* function,
       concrete.push_back(std::move(value));
     }
   }
-  return recorder.run_unrecorded(function, operands, nullptr);
+  if (!may_grow(name)) {
+    return recorder.run_unrecorded(function, operands, nullptr);
+  }
+  FJ_TRY(Ref value, value_now(function, operands));
+  if (value && is_large(value.get())) {
+    for (PyObject* operand : operands) {
+      if (is_symbolic_object(operand)) FJ_CHECK_OK(concrete_value(operand));
+    }
+    return value;
+  }
+  FJ_TRY(Ref result, recorder.run_unrecorded(function, operands, nullptr));
+  keep_within_64_bits(recorder, result.get());
+  return result;
 }
 
 }  // namespace framejit::graph

@@ -153,6 +153,61 @@ def test_branches_on_a_symbolic_int_are_guarded():
     assert compiles() <= 4
 
 
+def _random_numbers(x, n):
+    for _ in range(3):
+        n = n * 6364136223846793005 + 1442695040888963407
+    return x + n % 7, n
+
+
+LARGE_INTS = {
+    "random_numbers": _random_numbers,
+    "opposite": lambda x, n: (x + 1, -n, abs(n), n - 5),
+    "power": lambda x, n: (x + 1, n**3, n**2 * n),
+    "condition": lambda x, n: x * 2 if n * n * n > 5 else x * 3,
+    "float": lambda x, n: (x * (n * n * 1.5), n * n / 3),
+    "operand": lambda x, n: x * (n * n) + (n + 2**61),
+    "sizes": lambda x, n: (x.sum(), x.shape[0] ** 8 * x.shape[0]),
+}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", LARGE_INTS)
+def test_integers_beyond_64_bits(name, dynamic):
+    program = LARGE_INTS[name]
+
+    def outcome(f, *args):
+        try:
+            return repr(f(*args))
+        except Exception as error:
+            return type(error).__name__
+
+    compiled = framejit.compile(program, backend="eager", dynamic=dynamic)
+    values = [3, 5, -7, 2**31, -(2**40), 2**53 + 1, 2**62, -(2**62), 2**63 - 1]
+    values += [-(2**63), 2**64, 10**30, 4, 2**32 + 1, 1, 0]
+    for n, value in enumerate(values):
+        x = torch.ones([2, 3, 5, 4000, 7][n % 5])
+        assert outcome(compiled, x, value) == outcome(program, x, value), value
+
+
+@pytest.mark.parametrize("route", ["attribute", "item"])
+def test_an_integer_grows_beyond_64_bits(route):
+    class Holder:
+        n = 3
+
+    def f(x, holder, items):
+        if route == "attribute":
+            holder.n = holder.n * 3
+        else:
+            items[0] = items[0] * 3
+        return x + 1
+
+    compiled = framejit.compile(f, backend="eager")
+    holder, items, x = Holder(), [3], torch.ones(2)
+    for _ in range(60):
+        compiled(x, holder, items)
+    assert (holder.n if route == "attribute" else items[0]) == 3**61
+
+
 @pytest.mark.parametrize("values", [(0.5, 0.25, 2.0, -0.0, float("inf"), 1e300)])
 def test_changed_floats_give_the_right_answer(values):
     def f(x, lr):
