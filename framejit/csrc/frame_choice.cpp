@@ -79,11 +79,20 @@ CodeVerdict judge_torch_file(std::string_view file) {
 }
 
 // Packages that handle the user's tensors and functions without computing.
-constexpr std::array<std::string_view, 17> kTools = {
-    "_pytest",  "pytest",     "pluggy",        "hypothesis",      "numpy",
-    "coverage", "debugpy",    "pydevd",        "IPython",         "ipykernel",
-    "pip",      "setuptools", "pkg_resources", "_distutils_hack", "mypy",
-    "tqdm",     "pandas"};
+constexpr std::array<std::string_view, 25> kTools = {
+    "_pytest",       "pytest",
+    "pluggy",        "hypothesis",
+    "numpy",         "coverage",
+    "debugpy",       "pydevd",
+    "IPython",       "ipykernel",
+    "pip",           "setuptools",
+    "pkg_resources", "_distutils_hack",
+    "mypy",          "tqdm",
+    "pandas",        "typing_extensions",
+    "sympy",         "mpmath",
+    "networkx",      "jinja2",
+    "markupsafe",    "filelock",
+    "fsspec"};
 
 // "…/site-packages/numpy/core/x.py" -> "numpy".
 std::string_view installed_package(std::string_view file) {
@@ -110,6 +119,19 @@ CodeVerdict judge_file(const std::string& file) {
   // site-packages lies inside the standard library's folder.
   return file.starts_with(paths.standard) ? CodeVerdict::kSkip
                                           : CodeVerdict::kTensors;
+}
+
+// Generated code ("<string>": what dataclasses and named tuples consist of) is
+// where the module is that it belongs to.
+std::string place_of(PyObject* function, const std::string& file) {
+  if (!file.starts_with("<") || file.starts_with("<frozen")) return file;
+  PyObject* globals = PyFunction_GET_GLOBALS(function);
+  if (!PyDict_CheckExact(globals)) return file;
+  PyObject* found = PyDict_GetItemString(globals, "__file__");
+  if (found) return text_of(found);
+  PyObject* name = PyDict_GetItemString(globals, "__name__");
+  return text_of(name).starts_with("namedtuple_") ? "<frozen namedtuple>"
+                                                  : file;
 }
 
 // ---- names
@@ -280,7 +302,7 @@ CodeVerdict judge_code(PyObject* function, PyObject* code) {
   auto* code_object = reinterpret_cast<PyCodeObject*>(code);
   auto* function_object = reinterpret_cast<PyFunctionObject*>(function);
   std::string file = text_of(code_object->co_filename);
-  CodeVerdict verdict = judge_file(file);
+  CodeVerdict verdict = judge_file(place_of(function, file));
   if (verdict != CodeVerdict::kTensors) return verdict;
   if (internals::is_generator_like(code_object)) return CodeVerdict::kSkip;
   const std::string& only = options().only;
