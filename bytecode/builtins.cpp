@@ -6,7 +6,6 @@
 #include <cstring>
 #include <string_view>
 
-#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {

@@ -8,7 +8,6 @@
 #include "bytecode/nn_module.h"
 #include "bytecode/torch_functions.h"
 #include "frame_hook/compiled_function.h"
-#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {

@@ -43,6 +43,10 @@ def _subclass(cls: type, key: _C.CompileOptions) -> type:
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
         return call(self, *args, **kwargs)
 
+    # Reports name the class of the program.
+    __call__.__qualname__ = name = f"{cls.__qualname__}.__call__"
+    __call__.__code__ = __call__.__code__.replace(co_qualname=name)
+
     def __reduce_ex__(self: Any, protocol: int) -> Any:
         reduced = _plain(self, cls).__reduce_ex__(protocol)
         if reduced[0] is copyreg.__newobj__ and reduced[1] == (cls,):  # type: ignore[attr-defined]

@@ -141,6 +141,47 @@ std::string device_name(int type, int index) {
       .str();
 }
 
+std::string keys_difference(const std::string& name, uint64_t expected,
+                            uint64_t actual) {
+  using c10::DispatchKey;
+  c10::DispatchKeySet before(c10::DispatchKeySet::RAW, expected);
+  c10::DispatchKeySet now(c10::DispatchKeySet::RAW, actual);
+  auto layout = [](c10::DispatchKeySet keys) -> const char* {
+    return keys.has(DispatchKey::Sparse)      ? "torch.sparse_coo"
+           : keys.has(DispatchKey::SparseCsr) ? "a compressed sparse one"
+           : keys.has(DispatchKey::MkldnnCPU) ? "torch._mkldnn"
+                                              : "torch.strided";
+  };
+  auto text = [&](const char* what, const char* was, const char* is) {
+    return name + what + ": expected " + was + ", got " + is;
+  };
+  if (std::strcmp(layout(before), layout(now)) != 0)
+    return text(".layout", layout(before), layout(now));
+  auto lacks = [](c10::DispatchKeySet keys, DispatchKey key) {
+    return !keys.has(key);
+  };
+  auto has = [](c10::DispatchKeySet keys, DispatchKey key) {
+    return keys.has(key);
+  };
+  struct Row {
+    const char* what;
+    bool before, now;
+  };
+  const Row rows[] = {
+      {".is_conj()", has(before, DispatchKey::Conjugate),
+       has(now, DispatchKey::Conjugate)},
+      {".is_neg()", has(before, DispatchKey::Negative),
+       has(now, DispatchKey::Negative)},
+      {".is_inference()", lacks(before, DispatchKey::ADInplaceOrView),
+       lacks(now, DispatchKey::ADInplaceOrView)}};
+  for (const Row& row : rows) {
+    if (row.before != row.now)
+      return text(row.what, row.before ? "True" : "False",
+                  row.now ? "True" : "False");
+  }
+  return "";
+}
+
 }  // namespace
 
 bool install_torch(std::string* error) {
@@ -163,7 +204,7 @@ bool install_torch(std::string* error) {
     }
     if (!register_fake_fallback(error)) return false;
     set_tensor_layout(layout);
-    set_tensor_words({&dtype_name, &device_name});
+    set_tensor_words({&dtype_name, &device_name, &keys_difference});
     installed = true;
     return true;
   } catch (const std::exception& exception) {

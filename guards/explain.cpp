@@ -107,6 +107,8 @@ class TensorFailure {
       return failed(name_ + ".device",
                     device_text(spec.device_type, spec.device_index),
                     device_text(fields.device_type, fields.device_index));
+    std::string keys = keys_text(name_, spec.key_set, fields.key_set);
+    if (!keys.empty()) return keys;
     if (fields.has_forward_grad)
       return failed(name_ + " forward-mode gradient", "none", "one");
     if (fields.requires_grad != spec.requires_grad)
@@ -162,7 +164,12 @@ class TensorFailure {
   const SymbolValues& symbols_;
 };
 
-std::string keys_text(PyObject* dict) {
+std::string dict_keys_text(PyObject* dict) {
+  if (PyAnySet_Check(dict)) {
+    Ref items = Ref::steal(PySequence_Tuple(dict));
+    if (items) return object_text(items.get());
+    PyErr_Clear();
+  }
   if (!PyDict_Check(dict)) return object_text(dict);
   std::string text = "(";
   Py_ssize_t position = 0;
@@ -172,6 +179,12 @@ std::string keys_text(PyObject* dict) {
     text += object_text(key);
   }
   return text + ")";
+}
+
+// What is found is not "this" object, which guards name.
+std::string found_text(PyObject* value) {
+  std::string text = object_text(value);
+  return text.starts_with("this ") ? "a " + text.substr(5) : text;
 }
 
 std::string value_failure(const GuardSet& set, const Guard& guard,
@@ -189,7 +202,7 @@ std::string value_failure(const GuardSet& set, const Guard& guard,
       [[fallthrough]];
     case GuardKind::kEquals:
     case GuardKind::kFloatIs:
-      return failed(name, expected, object_text(value));
+      return failed(name, expected, found_text(value));
     case GuardKind::kHasKey:
       return name + ": key " + expected + " is missing";
     case GuardKind::kNoKey:
@@ -197,7 +210,7 @@ std::string value_failure(const GuardSet& set, const Guard& guard,
     case GuardKind::kNoInstanceAttr:
       return name + "." + string_text(guard.object.get()) + " is set now";
     case GuardKind::kDictKeys:
-      return failed("list(" + name + ")", expected, keys_text(value));
+      return failed("list(" + name + ")", expected, dict_keys_text(value));
     case GuardKind::kLength:
       return failed("len(" + name + ")", std::to_string(guard.number),
                     std::to_string(container_length(value)));

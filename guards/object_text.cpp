@@ -99,4 +99,9 @@ std::string device_text(int type, int index) {
   return "device (" + std::to_string(type) + ", " + std::to_string(index) + ")";
 }
 
+std::string keys_text(const std::string& name, uint64_t expected,
+                      uint64_t actual) {
+  return tensor_words.keys ? tensor_words.keys(name, expected, actual) : "";
+}
+
 }  // namespace framejit

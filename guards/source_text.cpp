@@ -1,4 +1,6 @@
 // Paths in the user's words.
+#include <algorithm>
+#include <string_view>
 #include "guards/object_text.h"
 #include "guards/source.h"
 
@@ -50,6 +52,17 @@ bool module_item(const Source* source, PyObject* code, std::string* out) {
   return true;
 }
 
+// What lies on no path through the program's objects (bytecode/fact_object.h).
+std::string fact_text(const Source* source) {
+  const Source* base = source->base;
+  if (base->kind != SourceKind::kConst ||
+      std::string_view(Py_TYPE(base->key.get())->tp_name) != "framejit.Fact")
+    return "";
+  std::string text = string_text(source->key.get());
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
 }  // namespace
 
 std::string source_text(const Source* source, PyObject* code) {
@@ -71,7 +84,7 @@ std::string source_text(const Source* source, PyObject* code) {
     case SourceKind::kConst:
       return object_text(source->key.get());
     case SourceKind::kGlobals:
-      if (source->base->kind == SourceKind::kFunction) return "G";
+      if (source->base->kind == SourceKind::kFunction) return "globals";
       return base() + ".__globals__";
     case SourceKind::kBuiltins:
       if (source->base->kind == SourceKind::kFunction) return "builtins";
@@ -98,11 +111,16 @@ std::string source_text(const Source* source, PyObject* code) {
     case SourceKind::kSlotMember:
     case SourceKind::kGetSet:
     case SourceKind::kTypeAttr:
+      if (std::string fact = fact_text(source); !fact.empty()) return fact;
       return base() + "." + string_text(source->key.get());
     case SourceKind::kTypeOf:
       return called("type");
     case SourceKind::kDictItem:
       if (module_item(source, code, &text)) return text;
+      if (source->base->kind == SourceKind::kGlobals &&
+          source->base->base->kind == SourceKind::kFunction &&
+          PyUnicode_Check(source->key.get()))
+        return "global " + string_text(source->key.get());
       return base() + "[" + object_text(source->key.get()) + "]";
     case SourceKind::kDictKeyAt:
       return called("list") + "[" + index + "]";

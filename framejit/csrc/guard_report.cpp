@@ -90,7 +90,8 @@ std::string tensor_hint(const TensorSpec& spec, PyObject* value,
   TensorFields fields = tensor_fields(value);
   if (!fields.valid || Py_TYPE(value) != spec.type ||
       fields.dtype != spec.dtype || fields.device_type != spec.device_type ||
-      fields.device_index != spec.device_index) {
+      fields.device_index != spec.device_index ||
+      fields.key_set != spec.key_set) {
     return "";
   }
   if (fields.requires_grad != spec.requires_grad) {
@@ -112,6 +113,20 @@ std::string tensor_hint(const TensorSpec& spec, PyObject* value,
   return "";
 }
 
+// dynamic=True is about what is passed; a number that lies elsewhere becomes
+// symbolic by changing.
+std::string number_hint(const Source* source) {
+  const Source* root = source;
+  while (root->base) root = root->base;
+  if (root->kind == SourceKind::kArg) {
+    return "compile(..., dynamic=True), or pass it as a tensor";
+  }
+  if (root->kind == SourceKind::kConst && source->kind == SourceKind::kGetSet) {
+    return "";  // the interpreter's own
+  }
+  return "keep it in a tensor, or pass it as an argument";
+}
+
 std::string failure_hint(const GuardSet& set, const Guard& guard,
                          const CompileRequest& request) {
   SourceValues sources(set, request.args, request.function);
@@ -128,7 +143,7 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
       PyObject* expected = guard.object.get();
       if (value && Py_TYPE(value) == Py_TYPE(expected) &&
           (PyLong_CheckExact(value) || PyFloat_CheckExact(value)))
-        return "compile(..., dynamic=True), or pass it as a tensor";
+        return number_hint(guard.source);
       return "";
     }
     case GuardKind::kShapeExpr:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import sys
 
 import pytest
 import torch
@@ -56,6 +57,18 @@ def with_config(x, config):
     return x * config.scale
 
 
+def double(x):
+    return x * 2
+
+
+def in_set(x, items):
+    return x * (1 in items)
+
+
+def or_one(x, y):
+    return x if y is None else x + y
+
+
 def add(x, y=1):
     return x + y
 
@@ -97,6 +110,17 @@ MISSES = [
         "x.contiguous()",
     ),
     (add, (x(3),), (torch.nn.Parameter(x(3)),), "type(x)", ""),
+    (add, (x(3) * 1j,), ((x(3) * 1j).conj(),), "x.is_conj(): expected False", ""),
+    (add, (x(3),), (torch._neg_view(x(3)),), "x.is_neg(): expected False", ""),
+    (
+        double,
+        (x(1, 3),),
+        (x(1, 3).to_sparse(),),
+        "x.layout: expected torch.strided, got torch.sparse_coo",
+        "",
+    ),
+    (in_set, (x(3), {1}), (x(3), {2}), "list(items): expected (1,), got (2,)", "keys"),
+    (or_one, (x(3), None), (x(3), x(3)), "y: expected None, got a Tensor", ""),
     (add, (x(3), 2), (x(3), 3), "y: expected 2, got 3", "dynamic=True"),
     (add, (x(3), 2), (x(3), "2"), "y: expected 2, got '2'", ""),
     (with_flag, (x(3), True), (x(3), False), "flag: expected True, got False", ""),
@@ -164,6 +188,46 @@ def test_state_and_globals_are_named(recompiles):
     config.scale = 3.0
     compiled(x(3), config)
     assert "scale" in recompiles()[-1]
+
+
+K = 2
+
+
+def test_numbers_that_are_not_passed(recompiles, monkeypatch):
+    def f(x):
+        return x * K + sys.getrecursionlimit()
+
+    compiled = framejit.compile(f, backend="eager")
+    compiled(x(3))
+    monkeypatch.setitem(globals(), "K", 3)
+    compiled(x(3))
+    assert "global K: expected 2, got 3" in recompiles()[-1]
+    assert recompiles()[-1].endswith(
+        "hint: keep it in a tensor, or pass it as an argument"
+    )
+    limit = sys.getrecursionlimit()
+    sys.setrecursionlimit(limit + 7)
+    try:
+        compiled(x(3))
+    finally:
+        sys.setrecursionlimit(limit)
+    assert f"recursion limit: expected {limit}, got {limit + 7}" in recompiles()[-2]
+    assert "hint" not in recompiles()[-2]
+
+
+def test_a_module_has_the_name_of_its_class(recompiles):
+    class Net(torch.nn.Module):
+        flag = 1
+
+        def forward(self, x):
+            return x * self.flag
+
+    module = Net()
+    compiled = framejit.compile(module, backend="eager")
+    compiled(x(3))
+    module.flag = 2
+    compiled(x(3))
+    assert recompiles()[0].startswith(f"recompiling {Net.__qualname__}.__call__ (")
 
 
 def test_one_line_when_the_limit_is_reached(recompiles):
