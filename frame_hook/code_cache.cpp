@@ -101,7 +101,7 @@ void CodeCache::clear() {
   entries_.clear();
   max_objects_ = max_symbols_ = 0;
   compiler_state.reset();
-  skip_forever = hook_callees = limit_logged = false;
+  skip_forever = hook_callees = limit_logged = left_to_cpython = false;
   failed_compiles = 0;
   misses = 0;
   for (std::shared_ptr<CacheEntry>& entry : old) {

@@ -144,8 +144,8 @@ std::optional<std::vector<int64_t>> places_of(const at::Tensor& meta) {
 }
 
 // Does an operation that writes to one read some of the elements through the
-// other? Then its result depends on the order in which eager goes through them.
-// (Where both are dense torch refuses, or they are the same elements.)
+// other? Then its result depends on the order in which eager goes through them,
+// or (where both are dense) eager refuses.
 bool reads_what_it_writes(const at::Tensor& written, const at::Tensor& read) {
   TraceTensorImpl *a = as_trace(written), *b = as_trace(read);
   if (!a || !b || companion_storage(written) != companion_storage(read))
@@ -157,7 +157,10 @@ bool reads_what_it_writes(const at::Tensor& written, const at::Tensor& read) {
   auto dense = [](const at::Tensor& tensor) {
     return tensor.is_non_overlapping_and_dense();
   };
-  if (dense(x) && dense(y)) return false;
+  if (dense(x) && dense(y)) {
+    return x.storage_offset() < y.storage_offset() + y.numel() &&
+           y.storage_offset() < x.storage_offset() + x.numel();
+  }
   auto of_x = places_of(x), of_y = places_of(y);
   if (!of_x || !of_y) return true;
   std::vector<int64_t> both;

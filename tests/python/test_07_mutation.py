@@ -338,3 +338,46 @@ def test_write_to_an_input_whose_elements_share_memory(kind, backend):
     actual = framejit.compile(fn, backend=backend)(given)
     assert torch.equal(expected, actual) and torch.equal(plain, given)
     assert framejit.counters()["breaks"] == 0
+
+
+# An operation that reads what it writes: eager refuses where both are dense, and
+# otherwise goes by the order of the elements.
+VIEWS = {
+    "transposed": lambda x: (x, x.t()),
+    "rows moved up": lambda x: (x[:3], x[1:]),
+    "rows moved down": lambda x: (x[1:], x[:3]),
+    "other rows": lambda x: (x[:2], x[2:]),
+    "the same": lambda x: (x, x[:]),
+    "columns moved": lambda x: (x[:, :3], x[:, 1:]),
+    "other columns": lambda x: (x[:, :2], x[:, 2:]),
+    "flat": lambda x: (x.view(-1)[:8], x.view(-1)[4:12]),
+    "one row for all": lambda x: (x, x[1:2].expand(4, 4)),
+}
+WRITES = {
+    "copy_": lambda a, b: a.copy_(b),
+    "add_": lambda a, b: a.add_(b),
+    "mul_": lambda a, b: a.mul_(b),
+    "out": lambda a, b: torch.sub(b, 1, out=a),
+    "addcmul_": lambda a, b: a.addcmul_(b, b),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("view", VIEWS)
+def test_writes_what_it_reads(view, write, backend):
+    def f(x):
+        y = torch.relu(x) + x
+        written, read = VIEWS[view](y)
+        WRITES[write](written, read)
+        return y * 2
+
+    def outcome(call):
+        try:
+            return call(torch.linspace(-2, 2, 16).reshape(4, 4)).tolist()
+        except RuntimeError as error:
+            return str(error)
+
+    compiled = framejit.compile(f, backend=backend)
+    for _ in range(2):
+        assert outcome(compiled) == outcome(f)

@@ -258,6 +258,9 @@ def test_long_loop_of_breaks_is_left_to_cpython():
     assert len(lines) == 1
     assert compiled(x, 600)[0] == sum(range(600))
     assert sum("FJ410" in text for _, text in framejit.events()) == 1
+    framejit.reset()  # forgets that, too
+    assert compiled(x, 500)[0] == sum(range(500))
+    assert sum("FJ410" in text for _, text in framejit.events()) == 1
 
 
 def test_long_loop_with_graphs_goes_on():
