@@ -1,6 +1,7 @@
 // Paths in the user's words.
 #include <algorithm>
 #include <string_view>
+
 #include "guards/object_text.h"
 #include "guards/source.h"
 
