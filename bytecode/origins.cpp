@@ -11,6 +11,7 @@
 #include "bytecode/torch_functions.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
+#include "guards/number_expr.h"
 #include "guards/object_layout.h"
 
 namespace framejit::bytecode {
@@ -426,9 +427,8 @@ Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
   long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
   // 0 and 1 mean something of their own (empty, broadcast); of the largest not
   // even the opposite may be had in 64 bits.
-  constexpr long long kLargest = 1LL << 62;
-  if (overflow || number == 0 || number == 1 || number > kLargest ||
-      number < -kLargest) {
+  if (overflow || number == 0 || number == 1 || number > kLargestInteger ||
+      number < -kLargestInteger) {
     return Ref();
   }
   state.guard(GuardKind::kTypeIs, source,

@@ -5,7 +5,6 @@
 #include <string_view>
 
 #include "bytecode/builtins.h"
-#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 
 namespace framejit::bytecode {
@@ -95,7 +94,7 @@ bool asks_item(CaptureState& state, PyObject* function,
   bool get = function == library_object("operator", "getitem");
   bool set = function == library_object("operator", "setitem");
   if (Py_IS_TYPE(function, &PyWrapperDescr_Type) ||
-      Py_IS_TYPE(function, internals::method_wrapper_type())) {
+      is_method_wrapper(function)) {
     // Tensor.__getitem__(x, i), x.__getitem__(i)
     Ref name = Ref::steal(PyObject_GetAttrString(function, "__name__"));
     auto is = [&](const char* text) {

@@ -14,6 +14,13 @@
 
 namespace framejit {
 
+// How many positional arguments are the slots as they are; -1: of no call.
+inline Py_ssize_t plain_parameters(const PyCodeObject* code) {
+  bool plain = code->co_kwonlyargcount == 0 &&
+               !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS));
+  return plain ? code->co_argcount : -1;
+}
+
 // Owns a reference to each bound slot, so that code which changes the
 // function's defaults meanwhile cannot take them away.
 class BoundArguments {

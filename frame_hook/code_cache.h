@@ -42,6 +42,9 @@ class CodeCache {
   // Takes every entry out and forgets all verdicts (reset()).
   void clear();
 
+  // No call will be answered: nothing is there and nothing will be made.
+  bool is_hopeless() const { return skip_forever && entries_.empty(); }
+
   // Room the arrays of any entry need.
   uint32_t max_objects() const { return max_objects_; }
   uint32_t max_symbols() const { return max_symbols_; }

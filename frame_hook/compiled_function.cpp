@@ -26,10 +26,7 @@ PyFunctionObject* function_of(const CompiledFunction* self) {
 bool refresh_cache(CompiledFunction* self) {
   PyObject* code = function_of(self)->func_code;
   auto* code_object = reinterpret_cast<PyCodeObject*>(code);
-  constexpr int kStars = CO_VARARGS | CO_VARKEYWORDS;
-  bool plain = code_object->co_kwonlyargcount == 0 &&
-               (code_object->co_flags & kStars) == 0;
-  self->plain_arguments = plain ? code_object->co_argcount : -1;
+  self->plain_arguments = plain_parameters(code_object);
   self->native_only = internals::is_generator_like(code_object) ||
                       code_kind(code) != CodeKind::kUser;
   self->cache = self->native_only ? nullptr : code_cache(code, self->options);

@@ -237,8 +237,7 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
     if (suspend) return run_suspended(thread, frame, throwflag);
     if (!options) return run_frame(thread, frame, throwflag);
     CodeCache* cache = code_cache(code, options);
-    bool hopeless = cache && cache->skip_forever && cache->entries().empty();
-    if (!cache || hopeless ||
+    if (!cache || cache->is_hopeless() ||
         dispatch(function, cache, slots, &result) ==
             DispatchOutcome::kRunOriginal) {
       return run_frame(thread, frame, throwflag);

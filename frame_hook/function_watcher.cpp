@@ -102,14 +102,6 @@ PyObject* call_own_without_stub(PyObject* callable, PyObject* const* args,
   return result;
 }
 
-bool is_plain_positional(const PyCodeObject* code, size_t nargs,
-                         PyObject* kwnames) {
-  return static_cast<Py_ssize_t>(nargs) == code->co_argcount &&
-         code->co_kwonlyargcount == 0 &&
-         !(code->co_flags & (CO_VARARGS | CO_VARKEYWORDS)) &&
-         (!kwnames || PyTuple_GET_SIZE(kwnames) == 0);
-}
-
 // A call whose arguments are bound. True: answered, perhaps by a token.
 bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
             size_t count, ScriptChoice* choice, PyObject** result) {
@@ -127,7 +119,7 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
   }
   // Asked anew: a compilation may have cleared everything.
   cache = find_code_cache(code, options);
-  if (cache && cache->skip_forever && cache->entries().empty()) {
+  if (cache && cache->is_hopeless()) {
     if (CodeMemory* memory = code_memory(code)) memory->hopeless_with = options;
   }
   return false;
@@ -146,7 +138,8 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
   ScriptChoice choice = ScriptChoice::kPass;
   PyObject* result = nullptr;
   bool answered = false;
-  if (is_plain_positional(code_object, nargs, kwnames)) {
+  if (static_cast<Py_ssize_t>(nargs) == plain_parameters(code_object) &&
+      (!kwnames || PyTuple_GET_SIZE(kwnames) == 0)) {
     answered = answer(callable, code.get(), args, nargs, &choice, &result);
   } else {
     // Gone before the original runs: it sees the references it always sees.

@@ -56,11 +56,6 @@ Result<Ref> operate_with_floats(Recorder& recorder, PyObject* function,
       PyObject_Vectorcall(function, args.data(), args.size(), nullptr));
 }
 
-// Expressions are over 64 bits, Python's integers are not. Sums and products
-// are kept within this, by guards where the program's own integers (or many
-// sizes) could lead beyond it.
-constexpr int64_t kLargest = int64_t{1} << 62;
-
 bool may_grow(const char* name) {
   static const char* const kGrowing[] = {"add",  "iadd", "sub",  "isub", "mul",
                                          "imul", "pow",  "ipow", "neg"};
@@ -92,7 +87,7 @@ Result<Ref> value_now(PyObject* function,
 bool is_large(PyObject* number) {
   int overflow = 0;
   long long value = PyLong_AsLongLongAndOverflow(number, &overflow);
-  return overflow || value > kLargest || value < -kLargest;
+  return overflow || value > kLargestInteger || value < -kLargestInteger;
 }
 
 // Could other values of its symbols lead beyond 64 bits?
@@ -109,14 +104,15 @@ bool may_overflow(const Expr& expr, const GuardSet& guards) {
   });
 }
 
+// Guards only where the program's own integers, or many sizes, could.
 void keep_within_64_bits(const Recorder& recorder, PyObject* result) {
   std::optional<c10::SymInt> number = sym_int_of(result);
   if (!number || !number->is_symbolic()) return;
   std::optional<Expr> expr = to_expr(number->toSymNode());
   GuardSet* guards = recorder.guards();
   if (!expr || !may_overflow(*expr, *guards)) return;
-  guards->add_expr(expr_le(*expr, kLargest));
-  guards->add_expr(expr_le(Expr(-kLargest), *expr));
+  guards->add_expr(expr_le(*expr, kLargestInteger));
+  guards->add_expr(expr_le(Expr(-kLargestInteger), *expr));
 }
 
 }  // namespace

@@ -157,27 +157,20 @@ std::string keys_difference(const std::string& name, uint64_t expected,
   };
   if (std::strcmp(layout(before), layout(now)) != 0)
     return text(".layout", layout(before), layout(now));
-  auto lacks = [](c10::DispatchKeySet keys, DispatchKey key) {
-    return !keys.has(key);
-  };
-  auto has = [](c10::DispatchKeySet keys, DispatchKey key) {
-    return keys.has(key);
-  };
   struct Row {
     const char* what;
-    bool before, now;
+    DispatchKey key;
+    bool with_key;  // True where the key is there
   };
-  const Row rows[] = {
-      {".is_conj()", has(before, DispatchKey::Conjugate),
-       has(now, DispatchKey::Conjugate)},
-      {".is_neg()", has(before, DispatchKey::Negative),
-       has(now, DispatchKey::Negative)},
-      {".is_inference()", lacks(before, DispatchKey::ADInplaceOrView),
-       lacks(now, DispatchKey::ADInplaceOrView)}};
-  for (const Row& row : rows) {
-    if (row.before != row.now)
-      return text(row.what, row.before ? "True" : "False",
-                  row.now ? "True" : "False");
+  constexpr Row kRows[] = {
+      {".is_conj()", DispatchKey::Conjugate, true},
+      {".is_neg()", DispatchKey::Negative, true},
+      {".is_inference()", DispatchKey::ADInplaceOrView, false}};
+  for (const Row& row : kRows) {
+    bool was = before.has(row.key) == row.with_key;
+    bool is = now.has(row.key) == row.with_key;
+    if (was != is)
+      return text(row.what, was ? "True" : "False", is ? "True" : "False");
   }
   return "";
 }

@@ -14,55 +14,51 @@ void Emitter::emit_float(ExprOp op) {
     a_.movq(x86::xmm0, x86::rax);
     a_.movq(x86::xmm1, x86::r8);
   };
-  auto store = [&] { a_.movq(x86::rax, x86::xmm0); };
+  auto store = [&](const x86::Xmm& result) { a_.movq(x86::rax, result); };
+  auto compute = [&](x86::Inst::Id instruction) {
+    load();
+    a_.emit(instruction, x86::xmm0, x86::xmm1);
+    store(x86::xmm0);
+  };
+  // The first of equal ones, and where one is NaN.
+  auto select = [&](x86::Inst::Id instruction) {
+    load();
+    a_.emit(instruction, x86::xmm1, x86::xmm0);
+    store(x86::xmm1);
+  };
   // False on NaN.
   auto compare = [&](int predicate) {
     load();
     a_.cmpsd(x86::xmm0, x86::xmm1, predicate);
-    store();
+    store(x86::xmm0);
     a_.and_(x86::eax, 1);
   };
   constexpr int kEqual = 0, kLess = 1, kLessOrEqual = 2;
   switch (op) {
     case ExprOp::kFromInt:
       a_.cvtsi2sd(x86::xmm0, x86::rax);
-      return store();
+      return store(x86::xmm0);
     case ExprOp::kFloatAdd:
-      load();
-      a_.addsd(x86::xmm0, x86::xmm1);
-      return store();
+      return compute(x86::Inst::kIdAddsd);
     case ExprOp::kFloatSub:
-      load();
-      a_.subsd(x86::xmm0, x86::xmm1);
-      return store();
+      return compute(x86::Inst::kIdSubsd);
     case ExprOp::kFloatMul:
-      load();
-      a_.mulsd(x86::xmm0, x86::xmm1);
-      return store();
+      return compute(x86::Inst::kIdMulsd);
     case ExprOp::kFloatDiv:
       a_.mov(x86::r9, x86::r8);
       a_.add(x86::r9, x86::r9);  // without the sign
       fail_when(x86::CondCode::kZ);
-      load();
-      a_.divsd(x86::xmm0, x86::xmm1);
-      return store();
+      return compute(x86::Inst::kIdDivsd);
     case ExprOp::kFloatNeg:
       a_.btc(x86::rax, 63);
       return;
     case ExprOp::kFloatAbs:
       a_.btr(x86::rax, 63);
       return;
-    // The first of equal ones, and where one is NaN.
     case ExprOp::kFloatMin:
-      load();
-      a_.minsd(x86::xmm1, x86::xmm0);
-      a_.movq(x86::rax, x86::xmm1);
-      return;
+      return select(x86::Inst::kIdMinsd);
     case ExprOp::kFloatMax:
-      load();
-      a_.maxsd(x86::xmm1, x86::xmm0);
-      a_.movq(x86::rax, x86::xmm1);
-      return;
+      return select(x86::Inst::kIdMaxsd);
     case ExprOp::kFloatEq:
       return compare(kEqual);
     case ExprOp::kFloatLt:

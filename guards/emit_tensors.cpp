@@ -140,7 +140,7 @@ void Emitter::emit_tensor_numbers(const Source* source,
     }
     FJ_CHECK(node(source).shared || node(source).constant,
              "a number of this tensor is read again");
-    late_numbers_.push_back({source, dim, stride, offset, index, expr});
+    walk_.late_numbers.push_back({source, dim, stride, offset, index, expr});
   };
   if (spec.check_offset) {
     if (spec.storage_offset.is_const()) {
@@ -194,7 +194,7 @@ bool Emitter::join_group(const Source* source) {
                layout->is_tensor(n.constant) && tensor_fields(n.constant).valid,
            "not the tensor of the guard");
   n.in_group = true;
-  for (auto& [number, members] : tensor_groups_) {
+  for (auto& [number, members] : walk_.tensor_groups) {
     bool gathered = node(members[0]).gather >= 0;
     if (gathered != (n.gather >= 0) ||
         !same_spec(set_.tensor_specs()[number], spec))
@@ -202,7 +202,7 @@ bool Emitter::join_group(const Source* source) {
     members.push_back(source);
     return true;
   }
-  tensor_groups_.push_back({static_cast<int>(guard.number), {source}});
+  walk_.tensor_groups.push_back({static_cast<int>(guard.number), {source}});
   return true;
 }
 
@@ -216,10 +216,10 @@ void Emitter::emit_tensor_groups() {
   // Where there are many, one question in place of a cache line for each.
   constexpr size_t kMany = 32;
   size_t count = 0;
-  for (const auto& group : tensor_groups_) count += group.second.size();
+  for (const auto& group : walk_.tensor_groups) count += group.second.size();
   const bool ask = count >= kMany && tensor_layout()->forward_grad >= 0;
   const size_t first_table = tables_.size();
-  for (const auto& [spec, members] : tensor_groups_) {
+  for (const auto& [spec, members] : walk_.tensor_groups) {
     for (bool storages : {false, true}) {
       std::vector<const Source*> part;
       for (const Source* source : members) {

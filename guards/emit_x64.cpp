@@ -189,7 +189,7 @@ void Emitter::plan() {
         for (const Source* tensor : set_.storage_groups()[guard.number].tensors)
           native = share(tensor) && native;
       }
-      (native ? shared_guards_ : root_guards_).push_back(index);
+      (native ? shared_guards_ : walk_.root_guards).push_back(index);
       continue;
     }
     need(guard.source);
@@ -202,7 +202,7 @@ void Emitter::plan() {
     if (guard.kind == GuardKind::kTensor && !from_roots)
       from_roots = !plan_tensor(guard);
     if (from_roots) {
-      root_guards_.push_back(index);
+      walk_.root_guards.push_back(index);
     } else {
       node(guard.source).guards.push_back(index);
     }
@@ -435,10 +435,7 @@ void Emitter::walk_both_ways() {
   const auto counter = reinterpret_cast<uint64_t>(dict_version_counter());
   const int now = allocate_slot();
   const std::vector<Known> known(nodes_.begin(), nodes_.end());
-  const auto checked_versions = checked_versions_;
-  const auto late_numbers = late_numbers_;
-  const auto root_guards = root_guards_;
-  const auto tensor_groups = tensor_groups_;
+  const Walk begun = walk_;
   const Label held = a_.newLabel(), read_dicts = a_.newLabel();
 
   // What is read now is what the walk that reads the dicts has verified.
@@ -463,10 +460,7 @@ void Emitter::walk_both_ways() {
   forget_r11();
   for (size_t i = 0; i < known.size(); ++i)
     static_cast<Known&>(nodes_[i]) = known[i];
-  checked_versions_ = checked_versions;
-  late_numbers_ = late_numbers;
-  root_guards_ = root_guards;
-  tensor_groups_ = tensor_groups;
+  walk_ = begun;
   restore_arguments();
   if (uses_r14_) a_.xor_(x86::r14d, x86::r14d);
   walk();
@@ -478,7 +472,7 @@ void Emitter::walk_both_ways() {
 
 void Emitter::emit_shared_guards() {
   const Guard* thread_state = nullptr;
-  for (const LateNumber& late : late_numbers_) {
+  for (const LateNumber& late : walk_.late_numbers) {
     emit_expression(late.expr);
     in_rax_ = nullptr;
     Node& n = node(late.tensor);
@@ -519,7 +513,7 @@ void Emitter::emit_shared_guards() {
         for (int symbol : used)
           native = native && !node(set_.symbols()[symbol].source).temporary;
         if (!native) {
-          root_guards_.push_back(index);
+          walk_.root_guards.push_back(index);
           break;
         }
         emit_expression(guard.expr);
@@ -575,7 +569,7 @@ void Emitter::emit_root_calls() {
     call(reinterpret_cast<const void*>(predicate_symbol));
     check_result();
   }
-  for (int index : root_guards_) {
+  for (int index : walk_.root_guards) {
     roots(x86::rdx, x86::rcx);
     a_.mov(x86::rdi, reinterpret_cast<uint64_t>(&set_));
     a_.mov(x86::esi, index);
@@ -714,7 +708,7 @@ unsigned Emitter::type_version(PyTypeObject* type) {
 void Emitter::check_type_version(const Source* source, PyTypeObject* type) {
   pin({Pin::Kind::kTypeVersion, source->id, 0, type_version(type),
        reinterpret_cast<uint64_t>(type)});
-  if (!checked_versions_.insert(type).second) return;
+  if (!walk_.checked_versions.insert(type).second) return;
   keep(reinterpret_cast<PyObject*>(type));
   if (watches_->add_type(type)) return;
   a_.mov(x86::r8, reinterpret_cast<uint64_t>(&type->tp_version_tag));

@@ -200,6 +200,15 @@ class Emitter {
     Expr expr;
   };
 
+  // What a walk has found and left for its end. (What it knows of each source
+  // is in the nodes.)
+  struct Walk {
+    std::vector<int> root_guards;  // C calls from the roots
+    std::vector<LateNumber> late_numbers;
+    std::vector<std::pair<int, std::vector<const Source*>>> tensor_groups;
+    std::set<PyTypeObject*> checked_versions;
+  };
+
   const GuardSet& set_;
   const std::vector<SourceForm>& forms_;
   SourceValues values_;
@@ -207,10 +216,10 @@ class Emitter {
   std::vector<const Source*> roots_;
   size_t next_root_ = 0;            // to be visited
   std::vector<int> shared_guards_;  // about several sources or symbols
-  std::vector<int> root_guards_;    // C calls from the roots
   std::vector<int> root_gathers_;
   std::vector<int> root_symbols_;
-  std::vector<LateNumber> late_numbers_;
+
+  Walk walk_;
 
   asmjit::CodeHolder code_;
   asmjit::x86::Assembler a_;
@@ -233,10 +242,8 @@ class Emitter {
   uint64_t in_r11_ = 0;
   bool r11_known_ = false;
   std::vector<std::function<void()>> late_;
-  std::set<PyTypeObject*> checked_versions_;
   std::vector<Ref> kept_;
   std::vector<std::unique_ptr<std::vector<const void*>>> tables_;
-  std::vector<std::pair<int, std::vector<const Source*>>> tensor_groups_;
   std::vector<Pin> pins_;
   std::unique_ptr<WatchSet> watches_ = std::make_unique<WatchSet>();
 };

@@ -17,6 +17,11 @@
 
 namespace framejit {
 
+// Expressions are over 64 bits, Python's integers are not: no symbol is larger
+// than this, and sums and products are kept within it, so that one more step
+// (the opposite, the sum of two) does not lead beyond.
+constexpr int64_t kLargestInteger = int64_t{1} << 62;
+
 // The Python int, bool or float. Null: a Python error is set.
 PyObject* number_object(const Expr& expr, const int64_t* symbols);
 // Of an int, bool or float; none for others and for ints beyond 64 bits.

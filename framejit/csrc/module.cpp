@@ -188,6 +188,7 @@ PYBIND11_MODULE(_C, m) {
                                 : form == "generic" ? Form::kGeneric
                                                     : Form::kVersion);
   });
+  m.def("dicts_worth_an_epoch", &dicts_worth_an_epoch);
   m.def("set_dicts_worth_an_epoch", &set_dicts_worth_an_epoch);
   m.attr("_regions") =
       py::reinterpret_steal<py::object>(graph::region_module().release());

@@ -1,6 +1,7 @@
 // What predicates take for granted while no dict changes: the counter says so
 // truly, what is no dict is looked at each time, and the walk is in use.
 #include <cstdlib>
+#include <optional>
 
 #include "guard_harness.h"
 #include "guards/dict_epoch.h"
@@ -72,12 +73,10 @@ def function(): pass
     set->gather(first);
     if (more) more(*set);
     auto made = std::make_unique<ArmedGuards>(std::move(set));
-    args = python.value("args");
-    function = python.value("function");
-    EXPECT_TRUE(made->arm(slots(), function.get()));
+    call.emplace(python);
+    EXPECT_TRUE(made->arm(call->args.data(), call->function.get()));
     return made;
   }
-  PyObject* const* slots() { return &PyTuple_GET_ITEM(args.get(), 0); }
   static PyObject* object(PyTypeObject* type) {
     return reinterpret_cast<PyObject*>(type);
   }
@@ -107,27 +106,19 @@ def function(): pass
       }
     }
   }
-  bool holds_unchecked(ArmedGuards& armed) {
-    std::vector<PyObject*> objects(armed.guards().gathered().size());
-    std::vector<int64_t> symbols(armed.guards().symbols().size());
-    return armed.predicate_functions()[0](slots(), function.get(),
-                                          objects.data(), symbols.data());
-  }
   // The first predicate alone.
+  Outcome outcome(ArmedGuards& armed) {
+    return native_outcome(armed.guards(), armed.predicate_functions()[0],
+                          *call);
+  }
   bool holds(ArmedGuards& armed) {
-    std::vector<PyObject*> objects(armed.guards().gathered().size());
-    std::vector<int64_t> symbols(armed.guards().symbols().size());
-    if (!armed.predicate_functions()[0](slots(), function.get(), objects.data(),
-                                        symbols.data()))
-      return false;
-    std::vector<PyObject*> expected(objects.size());
-    EXPECT_TRUE(evaluate(armed.guards(), slots(), function.get(),
-                         expected.data(), symbols.data()));
-    EXPECT_EQ(objects, expected);
-    return true;
+    const Outcome native = outcome(armed);
+    if (native.holds)
+      expect_same(native, reference_outcome(armed.guards(), *call));
+    return native.holds;
   }
   PythonSource python;
-  Ref args, function;
+  std::optional<Call> call;  // made once: making one makes dicts
 };
 
 TEST_F(DictEpochTest, TheCounterFollowsEveryStore) {
@@ -224,14 +215,14 @@ TEST_F(DictEpochTest, UnchangedDictsAreNotRead) {
   auto entry = armed();
   Ref hooks = python.value("leaf.hooks"), another = Ref::steal(PyDict_New());
   auto* dict = reinterpret_cast<PyDictObject*>(hooks.get());
-  EXPECT_TRUE(holds_unchecked(*entry));
+  EXPECT_TRUE(outcome(*entry).holds);
   dict->ma_used = 1;
-  EXPECT_TRUE(holds_unchecked(*entry));
+  EXPECT_TRUE(outcome(*entry).holds);
   ASSERT_EQ(PyDict_SetItem(another.get(), Py_None, Py_None), 0);
-  EXPECT_FALSE(holds_unchecked(*entry));
-  EXPECT_FALSE(holds_unchecked(*entry));
+  EXPECT_FALSE(outcome(*entry).holds);
+  EXPECT_FALSE(outcome(*entry).holds);
   dict->ma_used = 0;
-  EXPECT_TRUE(holds_unchecked(*entry));
+  EXPECT_TRUE(outcome(*entry).holds);
 }
 
 // Globals are read by slot: an entry holds for whatever equal object is there,

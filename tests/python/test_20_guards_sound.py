@@ -145,7 +145,7 @@ def enter(change: Any) -> Any:
     return contextlib.nullcontext()
 
 
-_DICTS = 32  # of a predicate with that walk
+_DICTS = _C.dicts_worth_an_epoch()
 FORMS = {"version": "native", "slot": "eager", "generic": "aot_eager"}
 
 
