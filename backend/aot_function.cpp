@@ -2,24 +2,29 @@
 
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
-#include <unordered_map>
 
-#include "backend/alias_analysis.h"
 #include "backend/aot_node.h"
+#include "backend/commit.h"
+#include "backend/output_views.h"
 #include "backend/rng_state.h"
 #include "backend/torch_executor.h"
-#include "graph/python_tensor.h"
-#include "guards/number_expr.h"
+#include "backend/warnings.h"
+#include "graph/ops/alias_analysis.h"
+#include "graph/tensors/python_tensor.h"
+#include "guards/set/number_expr.h"
 
 namespace framejit::backend {
 
+using graph::AliasAnalysis;
 using graph::AotGraphs;
 using graph::Arg;
 using graph::Graph;
 using graph::OutputInfo;
+using graph::ReleaseGil;
 using graph::TorchGraph;
 using graph::Value;
 
@@ -40,65 +45,6 @@ const Value* tensor_of(const Arg& arg) {
   return value->kind == Value::Kind::kInt ? nullptr : value;
 }
 
-bool has_contiguous_strides(const graph::TensorMeta& meta) {
-  Expr stride = 1;
-  for (size_t i = meta.sizes.size(); i-- > 0;) {
-    if (!meta.sizes[i].is_const(1) && meta.strides[i] != stride) return false;
-    stride = stride * meta.sizes[i];
-  }
-  return true;
-}
-
-size_t count_symbols(const Graph& graph) {
-  std::vector<int> symbols;
-  auto add = [&](const Expr& expr) { expr.collect_symbols(&symbols); };
-  std::function<void(const Arg&)> walk = [&](const Arg& arg) {
-    if (arg.is<Expr>()) add(arg.get<Expr>());
-    if (arg.is<Arg::List>()) {
-      for (const Arg& item : arg.get<Arg::List>().items) walk(item);
-    } else if (arg.is<Arg::Tuple>()) {
-      for (const Arg& item : arg.get<Arg::Tuple>().items) walk(item);
-    }
-  };
-  for (const auto& node : graph.block().nodes) {
-    for (const Arg& arg : node->args) walk(arg);
-    for (const auto& output : node->outputs) {
-      add(output->expr);
-      for (const Expr& size : output->meta.sizes) add(size);
-      for (const Expr& stride : output->meta.strides) add(stride);
-    }
-  }
-  size_t count = 0;
-  for (int symbol : symbols) count = std::max<size_t>(count, symbol + 1);
-  return count;
-}
-
-// Which tangents each value of a backward graph is computed from.
-std::unordered_map<const Value*, std::vector<int>> find_tangents(
-    const Graph& backward, const std::vector<int>& tensor_inputs,
-    size_t num_saved) {
-  std::unordered_map<const Value*, std::vector<int>> found;
-  for (size_t i = num_saved; i < tensor_inputs.size(); ++i) {
-    found[backward.inputs[tensor_inputs[i]]] = {
-        static_cast<int>(i - num_saved)};
-  }
-  for (const auto& node : backward.block().nodes) {
-    if (node->op != graph::Opcode::kCallFunction) continue;
-    std::vector<int> tangents;
-    for (const Arg& arg : node->args) {
-      graph::for_each_value(arg, [&](Value* value) {
-        const std::vector<int>& more = found[value];
-        tangents.insert(tangents.end(), more.begin(), more.end());
-      });
-    }
-    std::sort(tangents.begin(), tangents.end());
-    tangents.erase(std::unique(tangents.begin(), tangents.end()),
-                   tangents.end());
-    for (const auto& output : node->outputs) found[output.get()] = tangents;
-  }
-  return found;
-}
-
 // What the caller gets.
 struct UserOutput {
   enum class Kind : uint8_t {
@@ -109,10 +55,11 @@ struct UserOutput {
     kViewOfOutput
   };
   Kind kind = Kind::kTensor;
-  Expr expr;        // kInt
-  int object = 0;   // kInputObject: gathered object
-  int base = 0;     // views: graph input or user output
-  OutputInfo view;  // views: how
+  Expr expr;                       // kInt
+  int object = 0;                  // kInputObject: gathered object
+  int base = 0;                    // views: graph input or user output
+  OutputView view;                 // views: how
+  std::vector<Expr> idle_strides;  // kTensor
 };
 
 // One value the forward keeps for the backward.
@@ -132,9 +79,17 @@ class AotExecutor final : public Executor {
                 PyObject** outputs) override;
 
  private:
+  // The memory of this tensor is that of a saved value.
   struct Watch {
+    int saved;
     bool is_output;
     int index;
+  };
+  // A graph input that a replay of the backward needs.
+  struct Kept {
+    int input;
+    int saved;     // it is this saved value; -1: held for that alone
+    bool written;  // the old content
   };
   using Tensors = c10::SmallVector<at::Tensor, 8>;
   using Inputs = c10::SmallVector<const at::Tensor*, 16>;
@@ -145,31 +100,54 @@ class AotExecutor final : public Executor {
                        const AotGraphs& graphs) const;
   Status check_mutations(const Graph& forward, bool has_backward) const;
   Status build_saved(const Graph& forward, const AliasAnalysis& aliases);
+  void build_kept(const AotGraphs& graphs);
   Status build_backward(const AotGraphs& graphs, const ProgramOptions& options);
-  void forward(const Inputs& tensors, const int64_t* symbols, Tensors* outputs,
-               Tensors* mutations) const;
-  void attach_node(const Inputs& tensors, const int64_t* symbols,
-                   Tensors& outputs) const;
-  bool wrap_outputs(const Inputs& tensors, const Tensors& results,
-                    PyObject* const* inputs, const int64_t* symbols,
-                    PyObject** outputs) const;
+  bool is_written(size_t input) const;
+  struct Call;
+  void hold_inputs(Call& call) const;
+  void forward(const int64_t* symbols, Call& call) const;
+  // committing: the first write has begun.
+  void commit(Call& call, bool* committing) const;
+  void make_node(const int64_t* symbols, Call& call) const;
+  void attach_node(Call& call) const;
+  void attach_spent(Call& call) const;
+  RunStatus run_at_torch_level(PyObject* const* inputs, const int64_t* symbols,
+                               PyObject** outputs);
+  bool wrap_outputs(const Call& call, PyObject* const* inputs,
+                    const int64_t* symbols, PyObject** outputs) const;
 
   std::shared_ptr<const Program> program_;
-  std::shared_ptr<const BackwardCode> backward_;  // null: no gradient
+  std::shared_ptr<BackwardCode> backward_;  // null: no gradient
   std::vector<int> input_objects_;
   size_t num_user_outputs_ = 0;
   std::vector<UserOutput> user_outputs_;
-  std::vector<int> mutated_inputs_;
+  std::vector<InputWrite> writes_;      // in order
+  std::vector<int> inputs_used_later_;  // behind the graph
+  std::vector<std::pair<int, uint32_t>> touched_;
+  // Outputs the program wrote to, and how often.
+  std::vector<std::pair<int, uint32_t>> output_versions_;
+  // Outputs whose backward ran in the graph, and the inputs it went to.
+  std::vector<int> spent_outputs_, gradient_inputs_;
   // Training only.
-  size_t num_symbols_ = 0;
-  std::vector<int> edge_inputs_;  // graph input of each next edge
-  std::vector<int> tangent_of_;
   std::vector<SavedSlot> saved_;
   std::vector<Watch> watches_;
+  std::vector<Kept> kept_;
   bool uses_random_ = false;
   std::shared_ptr<const TorchGraph> torch_graph_;
-  // Runs instead, once an operator did not do what the trace predicted.
+  // Runs instead, once most gradients are differentiated themselves. Never
+  // replaced: it may be running.
   std::unique_ptr<Executor> torch_level_;
+};
+
+// One run.
+struct AotExecutor::Call {
+  Inputs tensors;
+  // What is written, or viewed, when other threads have run.
+  Tensors held;
+  Program::Registers registers;
+  Tensors results, mutations;
+  c10::intrusive_ptr<AotNode> node;
+  RngState random;
 };
 
 Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
@@ -191,14 +169,37 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
     user_outputs_.push_back(output);
   }
   for (const auto& mutation : forward.mutations) {
-    mutated_inputs_.push_back(mutation.input);
+    InputWrite write{mutation.input, mutation.writes};
+    // The memory of another input may be written to before.
+    for (const Value* root : aliases.roots(mutation.value))
+      write.shared |= root->node->op == graph::Opcode::kPlaceholder;
+    writes_.push_back(write);
+  }
+  touched_ = graphs.touched;
+  for (size_t i = 0; i < num_user_outputs_; ++i) {
+    const OutputInfo& info = graphs.outputs[i];
+    if (user_outputs_[i].kind == UserOutput::Kind::kTensor && info.writes)
+      output_versions_.emplace_back(static_cast<int>(i), info.writes);
+  }
+  for (const InputWrite& write : writes_)
+    inputs_used_later_.push_back(write.input);
+  for (size_t i = 0; i < num_user_outputs_; ++i)
+    if (graphs.outputs[i].spent) spent_outputs_.push_back(static_cast<int>(i));
+  for (size_t i = 0; !spent_outputs_.empty() && i < forward.inputs.size(); ++i)
+    if (forward.inputs[i]->meta.requires_grad && input_objects_[i] >= 0)
+      gradient_inputs_.push_back(static_cast<int>(i));
+  for (const UserOutput& output : user_outputs_) {
+    if (output.kind == UserOutput::Kind::kViewOfInput &&
+        !is_written(output.base))
+      inputs_used_later_.push_back(output.base);
   }
   FJ_TRY(program_, Program::build(forward, options));
   *kernel_texts = program_->kernel_texts();
   if (!graphs.backward) return ok_status();
   FJ_CHECK_OK(build_saved(forward, aliases));
+  build_kept(graphs);
   FJ_CHECK_OK(build_backward(graphs, options));
-  for (std::string& text : backward_->program->kernel_texts()) {
+  for (std::string& text : backward_->complete()->program->kernel_texts()) {
     kernel_texts->push_back(std::move(text));
   }
   return ok_status();
@@ -220,9 +221,10 @@ Result<UserOutput> AotExecutor::user_output(const Arg& arg,
                       ? UserOutput::Kind::kViewOfOutput
                       : UserOutput::Kind::kViewOfInput;
     output.base = info.base;
-    output.view = info;
+    FJ_TRY(output.view, OutputView::build(info));
     return output;
   }
+  output.idle_strides = info.idle_strides;
   if (tensor_of(arg)) return output;
   output.kind = UserOutput::Kind::kInt;
   if (arg.is<Expr>()) {
@@ -279,17 +281,18 @@ Status AotExecutor::check_mutations(const Graph& forward,
   return ok_status();
 }
 
+bool AotExecutor::is_written(size_t input) const {
+  return std::any_of(writes_.begin(), writes_.end(), [&](const auto& write) {
+    return write.input == static_cast<int>(input);
+  });
+}
+
 Status AotExecutor::build_saved(const Graph& forward,
                                 const AliasAnalysis& aliases) {
-  auto add_watch = [&](bool is_output, int index) {
-    for (const Watch& watch : watches_) {
-      if (watch.is_output == is_output && watch.index == index) return;
-    }
-    watches_.push_back({is_output, index});
-  };
   for (size_t i = num_user_outputs_; i < forward.outputs.size(); ++i) {
     const Value* value = tensor_of(forward.outputs[i]);
     if (!value) continue;  // a symbol
+    const int number = static_cast<int>(saved_.size());
     SavedSlot slot;
     slot.index = static_cast<int>(i);
     for (size_t j = 0; j < num_user_outputs_; ++j) {
@@ -298,7 +301,7 @@ Status AotExecutor::build_saved(const Graph& forward,
       if (output == value) {
         slot = {SavedSlot::Kind::kUserOutput, static_cast<int>(j)};
       } else if (aliases.may_alias(output, value)) {
-        add_watch(true, static_cast<int>(j));
+        watches_.push_back({number, true, static_cast<int>(j)});
       }
     }
     for (size_t j = 0; j < forward.inputs.size(); ++j) {
@@ -306,13 +309,12 @@ Status AotExecutor::build_saved(const Graph& forward,
       if (input->kind == Value::Kind::kInt) continue;
       bool is_input = input == value;
       if (!is_input && !aliases.may_alias(input, value)) continue;
-      if (std::count(mutated_inputs_.begin(), mutated_inputs_.end(),
-                     static_cast<int>(j))) {
+      if (is_written(j)) {
         slot.clone = true;  // the old content is what the backward needs
       } else if (is_input) {
         slot = {SavedSlot::Kind::kInput, static_cast<int>(j)};
       } else {
-        add_watch(false, static_cast<int>(j));
+        watches_.push_back({number, false, static_cast<int>(j)});
       }
     }
     saved_.push_back(slot);
@@ -320,121 +322,147 @@ Status AotExecutor::build_saved(const Graph& forward,
   return ok_status();
 }
 
+void AotExecutor::build_kept(const AotGraphs& graphs) {
+  for (size_t i = 0; i < graphs.read_inputs.size(); ++i) {
+    if (!graphs.read_inputs[i] || input_objects_[i] < 0) continue;
+    Kept kept{static_cast<int>(i), -1, is_written(i)};
+    for (size_t j = 0; j < saved_.size(); ++j) {
+      if (saved_[j].kind == SavedSlot::Kind::kInput &&
+          saved_[j].index == kept.input)
+        kept.saved = static_cast<int>(j);
+    }
+    kept_.push_back(kept);
+  }
+}
+
 Status AotExecutor::build_backward(const AotGraphs& graphs,
                                    const ProgramOptions& options) {
-  const Graph& backward = *graphs.backward;
-  auto code = std::make_shared<BackwardCode>();
-  code->num_saved = saved_.size();
-  for (size_t i = 0; i < backward.inputs.size(); ++i) {
-    if (backward.inputs[i]->kind == Value::Kind::kInt) continue;
-    code->tensor_inputs.push_back(static_cast<int>(i));
-  }
-  size_t num_tangents = graphs.tangent_of.size();
-  FJ_CHECK(code->tensor_inputs.size() == saved_.size() + num_tangents);
-  for (size_t i = 0; i < num_tangents; ++i) {
-    const auto& meta =
-        backward.inputs[code->tensor_inputs[saved_.size() + i]]->meta;
-    code->tangents.push_back({meta.strides, has_contiguous_strides(meta)});
-  }
-  tangent_of_ = graphs.tangent_of;
   for (size_t i = 0; i < num_user_outputs_; ++i) {
     if (graphs.outputs[i].requires_grad && !graphs.outputs[i].remade &&
-        !std::count(tangent_of_.begin(), tangent_of_.end(),
+        !graphs.outputs[i].spent &&
+        !std::count(graphs.tangent_of.begin(), graphs.tangent_of.end(),
                     static_cast<int>(i))) {
       return fall_back("an output that requires grad has no tangent");
     }
   }
-  AliasAnalysis aliases(backward);
-  auto tangents_of =
-      find_tangents(backward, code->tensor_inputs, saved_.size());
-  for (size_t i = 0; i < backward.outputs.size(); ++i) {
-    const Value* gradient = tensor_of(backward.outputs[i]);
-    if (!gradient) continue;
-    bool copy = false;
-    for (size_t j = 0; j < saved_.size(); ++j) {
-      copy |=
-          aliases.may_alias(gradient, backward.inputs[code->tensor_inputs[j]]);
-    }
-    for (const Value* root : aliases.roots(gradient)) {
-      copy |= root->node->op == graph::Opcode::kGetAttr;
-    }
-    for (size_t j = 0; j < i; ++j) {
-      const Value* other = tensor_of(backward.outputs[j]);
-      copy |= other && other != gradient && aliases.may_alias(gradient, other);
-    }
-    code->gradients.push_back(
-        {static_cast<int>(i), copy, tangents_of[gradient]});
-    edge_inputs_.push_back(static_cast<int>(i));
-  }
-  num_symbols_ = count_symbols(backward);
-  ProgramOptions backward_options = options;
-  // A backward cannot fall back.
-  backward_options.repair_strides = true;
-  FJ_TRY(code->program, Program::build(backward, backward_options));
-  backward_ = std::move(code);
+  FJ_TRY(backward_, BackwardCode::build(torch_graph_, graphs, options));
+  FJ_CHECK(backward_->num_saved() == saved_.size());
   return ok_status();
 }
 
-void AotExecutor::forward(const Inputs& tensors, const int64_t* symbols,
-                          Tensors* outputs, Tensors* mutations) const {
-  // In the caller's grad mode: some kernels ask for it, whether they keep what
-  // their backward needs. Nothing gets a history below autograd.
-  outputs->resize(program_->num_outputs());
-  mutations->resize(program_->num_mutations());
-  program_->run(tensors.data(), symbols, outputs->data(), mutations->data());
+// An input may get another tensor's content while other threads run.
+void AotExecutor::hold_inputs(Call& call) const {
+  call.held.reserve(inputs_used_later_.size());
+  for (int input : inputs_used_later_) {
+    call.held.push_back(*call.tensors[input]);
+    call.tensors[input] = &call.held.back();
+  }
 }
 
-void AotExecutor::attach_node(const Inputs& tensors, const int64_t* symbols,
-                              Tensors& outputs) const {
+// Without the GIL, as eager's operators run. In the caller's grad mode: some
+// kernels ask for it, whether they keep what their backward needs. Nothing gets
+// a history below autograd.
+void AotExecutor::forward(const int64_t* symbols, Call& call) const {
+  call.results.resize(program_->num_outputs());
+  call.mutations.resize(program_->num_mutations());
+  program_->load(call.tensors.data(), &call.registers);
+  if (program_->is_brief()) {
+    program_->execute(symbols, &call.registers);
+  } else {
+    WarningBuffer warnings;
+    {
+      ReleaseGil released;
+      program_->execute(symbols, &call.registers);
+    }
+    warnings.give_out();
+  }
+  program_->store(&call.registers, call.results.data(), call.mutations.data());
+  call.registers.clear();
+}
+
+// What is saved of the inputs is saved before the graph runs: meanwhile other
+// threads may do with them what they like.
+void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
   torch::autograd::edge_list edges;
-  edges.reserve(edge_inputs_.size());
-  for (int input : edge_inputs_) {
-    edges.push_back(torch::autograd::impl::gradient_edge(*tensors[input]));
+  edges.reserve(backward_->edge_inputs().size());
+  for (int input : backward_->edge_inputs()) {
+    edges.push_back(torch::autograd::impl::gradient_edge(*call.tensors[input]));
   }
-  auto node = c10::make_intrusive<AotNode>(
-      backward_, std::move(edges),
-      std::vector<int64_t>(symbols, symbols + num_symbols_));
-  for (int output : tangent_of_) {
-    torch::autograd::set_history(outputs[output], node);
+  call.node =
+      c10::make_intrusive<AotNode>(backward_, std::move(edges), symbols);
+  AotNode& node = *call.node;
+  for (size_t i = 0; i < saved_.size(); ++i) {
+    if (saved_[i].kind == SavedSlot::Kind::kInput)
+      node.save(static_cast<int>(i), *call.tensors[saved_[i].index], false);
   }
-  for (const SavedSlot& slot : saved_) {
-    if (slot.kind == SavedSlot::Kind::kInput) {
-      node->save(*tensors[slot.index], false);
-    } else if (slot.clone) {
+  for (const Watch& watch : watches_) {
+    if (!watch.is_output)
+      node.watch(watch.saved, *call.tensors[watch.index], false);
+  }
+  for (const Kept& kept : kept_) {
+    if (kept.saved >= 0) {
+      node.keep_saved(kept.input, kept.saved);
+    } else if (kept.written) {
       c10::AutoGradMode no_grad(false);
-      node->save(outputs[slot.index].detach().clone(), false);
+      node.keep(kept.input, call.tensors[kept.input]->detach().clone());
     } else {
-      node->save(outputs[slot.index],
-                 slot.kind == SavedSlot::Kind::kUserOutput);
+      node.keep(kept.input, *call.tensors[kept.input]);
+    }
+  }
+  if (uses_random_) node.keep_random_state(call.random.cpu_state());
+}
+
+void AotExecutor::attach_node(Call& call) const {
+  c10::intrusive_ptr<torch::autograd::Node> history = call.node;
+  if (backward_->replay().may_be_nonlinear()) {
+    auto gate = c10::make_intrusive<OutputGate>();
+    for (int output : backward_->tangent_of()) {
+      uint32_t number = call.node->add_input_metadata(call.results[output]);
+      gate->add_next_edge({call.node, number});
+    }
+    call.node->set_gate(gate);
+    history = std::move(gate);
+  }
+  for (int output : backward_->tangent_of()) {
+    torch::autograd::set_history(call.results[output], history);
+  }
+  for (size_t i = 0; i < saved_.size(); ++i) {
+    const SavedSlot& slot = saved_[i];
+    if (slot.kind == SavedSlot::Kind::kInput) continue;
+    const at::Tensor& value = call.results[slot.index];
+    if (slot.clone) {
+      c10::AutoGradMode no_grad(false);
+      call.node->save(static_cast<int>(i), value.detach().clone(), false);
+    } else {
+      call.node->save(static_cast<int>(i), value,
+                      slot.kind == SavedSlot::Kind::kUserOutput);
     }
   }
   for (const Watch& watch : watches_) {
-    node->watch(watch.is_output ? outputs[watch.index] : *tensors[watch.index],
-                watch.is_output);
+    if (watch.is_output)
+      call.node->watch(watch.saved, call.results[watch.index], true);
   }
 }
 
-// Outside of the graph, so that it is a view to autograd, too.
-at::Tensor make_view(const at::Tensor& base, const OutputInfo& view,
-                     const int64_t* symbols) {
-  std::vector<int64_t> sizes, strides;
-  for (const Expr& size : view.sizes) sizes.push_back(size.evaluate(symbols));
-  for (const Expr& stride : view.strides)
-    strides.push_back(stride.evaluate(symbols));
-  c10::AutoGradMode grad(!view.detached);
-  at::Tensor source = view.detached ? base.detach() : base;
-  return source.as_strided(
-      sizes, strides, base.storage_offset() + view.offset.evaluate(symbols));
+void AotExecutor::attach_spent(Call& call) const {
+  std::vector<at::Tensor> inputs;
+  for (int input : gradient_inputs_) inputs.push_back(*call.tensors[input]);
+  auto node = c10::make_intrusive<SpentNode>(
+      torch::autograd::collect_next_edges(inputs));
+  for (int output : spent_outputs_)
+    torch::autograd::set_history(call.results[output], node);
 }
 
-bool AotExecutor::wrap_outputs(const Inputs& tensors, const Tensors& results,
-                               PyObject* const* inputs, const int64_t* symbols,
+bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
+                               const int64_t* symbols,
                                PyObject** outputs) const {
   for (size_t i = 0; i < num_user_outputs_; ++i) {
     const UserOutput& output = user_outputs_[i];
     switch (output.kind) {
       case UserOutput::Kind::kTensor:
-        outputs[i] = THPVariable_Wrap(results[i]);
+        if (!output.idle_strides.empty())
+          set_idle_strides(call.results[i], output.idle_strides, symbols);
+        outputs[i] = THPVariable_Wrap(call.results[i]);
         break;
       case UserOutput::Kind::kInt:
         outputs[i] = number_object(output.expr, symbols);
@@ -445,9 +473,9 @@ bool AotExecutor::wrap_outputs(const Inputs& tensors, const Tensors& results,
       case UserOutput::Kind::kViewOfInput:
       case UserOutput::Kind::kViewOfOutput: {
         bool of_input = output.kind == UserOutput::Kind::kViewOfInput;
-        outputs[i] = THPVariable_Wrap(
-            make_view(of_input ? *tensors[output.base] : results[output.base],
-                      output.view, symbols));
+        outputs[i] = THPVariable_Wrap(output.view.make(
+            of_input ? *call.tensors[output.base] : call.results[output.base],
+            symbols));
         break;
       }
     }
@@ -458,30 +486,62 @@ bool AotExecutor::wrap_outputs(const Inputs& tensors, const Tensors& results,
   return true;
 }
 
+void AotExecutor::commit(Call& call, bool* committing) const {
+  c10::AutoGradMode no_grad(false);
+  for (size_t i = 0; i < writes_.size(); ++i) {
+    if (writes_[i].shared) call.mutations[i] = call.mutations[i].clone();
+  }
+  for (size_t i = 0; i < writes_.size(); ++i) {
+    *committing = true;
+    write_back(*call.tensors[writes_[i].input], call.mutations[i],
+               writes_[i].writes);
+  }
+  for (auto [input, writes] : touched_)
+    count_writes(*call.tensors[input], writes);
+}
+
+RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
+                                          const int64_t* symbols,
+                                          PyObject** outputs) {
+  if (!torch_level_) {
+    auto executor = make_torch_executor(torch_graph_);
+    if (!executor.ok()) {
+      PyErr_SetString(PyExc_RuntimeError,
+                      "framejit: a captured graph cannot be replayed");
+      return RunStatus::kFailedBeforeCommit;
+    }
+    torch_level_ = executor.take();
+  }
+  return torch_level_->run(inputs, symbols, outputs);
+}
+
 RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                            PyObject** outputs) {
-  if (torch_level_) return torch_level_->run(inputs, symbols, outputs);
-  RngState rng;
+  if (torch_level_ || (backward_ && backward_->prefers_torch_level()))
+    return run_at_torch_level(inputs, symbols, outputs);
+  Call call;
   bool committing = false;
   bool mispredicted = false;
   size_t wrapped = 0;
   try {
-    Inputs tensors(input_objects_.size(), nullptr);
-    for (size_t i = 0; i < tensors.size(); ++i) {
+    call.tensors.resize(input_objects_.size(), nullptr);
+    for (size_t i = 0; i < call.tensors.size(); ++i) {
       int object = input_objects_[i];
-      if (object >= 0) tensors[i] = &graph::unpack_tensor(inputs[object]);
+      if (object >= 0) call.tensors[i] = &graph::unpack_tensor(inputs[object]);
     }
-    if (uses_random_) rng.save({});
-    Tensors results, mutations;
-    forward(tensors, symbols, &results, &mutations);
-    if (backward_) attach_node(tensors, symbols, results);
-    if (wrap_outputs(tensors, results, inputs, symbols, outputs)) {
+    TORCH_CHECK(program_->numbers_fit(symbols),
+                "framejit: a number is out of the range of float32");
+    hold_inputs(call);
+    if (uses_random_) call.random.save({});
+    if (backward_) make_node(symbols, call);
+    forward(symbols, call);
+    for (auto [output, writes] : output_versions_)
+      count_writes(call.results[output], writes);
+    if (backward_) attach_node(call);
+    if (!spent_outputs_.empty()) attach_spent(call);
+    if (wrap_outputs(call, inputs, symbols, outputs)) {
       wrapped = num_user_outputs_;
-      c10::AutoGradMode no_grad(false);
-      for (size_t i = 0; i < mutated_inputs_.size(); ++i) {
-        committing = true;
-        tensors[mutated_inputs_[i]]->copy_(mutations[i]);
-      }
+      commit(call, &committing);
       return RunStatus::kOk;
     }
   } catch (const UnexpectedResult& error) {
@@ -497,18 +557,12 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     for (size_t i = 0; i < wrapped; ++i) Py_CLEAR(outputs[i]);
     if (committing) return RunStatus::kFailedInCommit;
     try {
-      rng.restore();
+      call.random.restore();
     } catch (...) {
       return RunStatus::kFailedInCommit;
     }
-    if (mispredicted) {
-      auto executor = make_torch_executor(torch_graph_);
-      if (executor.ok()) torch_level_ = executor.take();
-    }
   }
-  if (!torch_level_) return RunStatus::kFailedBeforeCommit;
-  PyErr_Clear();
-  return torch_level_->run(inputs, symbols, outputs);
+  return mispredicted ? RunStatus::kMistaken : RunStatus::kFailedBeforeCommit;
 }
 
 }  // namespace

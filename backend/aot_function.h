@@ -16,8 +16,8 @@
 #include <string>
 
 #include "backend/program.h"
-#include "graph/joint.h"
-#include "graph/torch_graph.h"
+#include "graph/ir/torch_graph.h"
+#include "graph/joint/joint.h"
 
 namespace framejit::backend {
 

@@ -3,20 +3,17 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/core/GradMode.h>
-#include <torch/csrc/autograd/functions/basic_ops.h>
-#include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+
+#include "backend/tensor_places.h"
 
 namespace framejit::backend {
 
 using torch::autograd::variable_list;
 
 namespace {
-
-constexpr char kDoubleBackward[] =
-    "double backward is not captured; use framejit.compile(..., "
-    "backend='eager')";
 
 bool same_strides(const at::Tensor& tensor, at::IntArrayRef strides) {
   for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
@@ -42,7 +39,7 @@ bool is_expanded_float(const at::Tensor& tensor) {
 
 // The tangent in the layout the backward was traced with.
 at::Tensor AotNode::tangent(size_t index, at::Tensor grad) const {
-  const BackwardCode::Tangent& expected = code_->tangents[index];
+  const BackwardCode::Tangent& expected = code_->tangents()[index];
   if (grad.layout() != at::kStrided) grad = grad.to_dense();
   if (grad.is_neg() || grad.is_conj()) grad = grad.resolve_neg().resolve_conj();
   if (expected.contiguous) {
@@ -67,62 +64,255 @@ at::Tensor AotNode::tangent(size_t index, at::Tensor grad) const {
   return result.copy_(grad);
 }
 
+namespace {
+
+// Ours to compute with: no wrapper of a transform, no class that wants to see
+// each operation.
+bool is_plain(const at::Tensor& tensor) {
+  using c10::DispatchKey;
+  constexpr c10::DispatchKeySet wrappers(
+      {DispatchKey::Python, DispatchKey::FuncTorchBatched,
+       DispatchKey::FuncTorchGradWrapper, DispatchKey::Batched,
+       DispatchKey::Functionalize, DispatchKey::Fake});
+  return !tensor.key_set().has_any(wrappers);
+}
+
+bool are_plain(const variable_list& grads) {
+  return !WithoutModes::any() &&
+         std::all_of(grads.begin(), grads.end(), [](const at::Tensor& grad) {
+           return !grad.defined() || is_plain(grad);
+         });
+}
+
+uint32_t version_of(const at::Tensor& tensor) {
+  const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
+  return counter.enabled() ? counter.current_version() : 0;
+}
+
+}  // namespace
+
+AotNode::Task AotNode::task_of(const variable_list& grads) const {
+  Task task{grads, {}, {}};
+  for (const at::Tensor& grad : grads) task.complete &= grad.defined();
+  for (size_t i = 0; i < num_outputs(); ++i)
+    task.complete &= task_should_compute_output(i);
+  if (task.complete) return task;
+  for (const at::Tensor& grad : grads) task.defined.push_back(grad.defined());
+  for (size_t i = 0; i < num_outputs(); ++i)
+    task.wanted.push_back(task_should_compute_output(i));
+  return task;
+}
+
 variable_list AotNode::apply(variable_list&& grads) {
-  std::lock_guard<std::mutex> lock(mutex_);
-  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  const BackwardCode& code = *code_;
-  variable_list results(code.gradients.size());
-  if (std::none_of(grads.begin(), grads.end(),
-                   [](const at::Tensor& grad) { return grad.defined(); })) {
-    return results;
+  auto any = [](const std::vector<bool>& bits) {
+    return std::find(bits.begin(), bits.end(), true) != bits.end();
+  };
+  const Task task = task_of(grads);
+  if (!task.complete && (!any(task.defined) || !any(task.wanted))) {
+    begin(nullptr, /*runs=*/false);
+    return variable_list(num_outputs());
   }
   const bool create_graph = c10::GradMode::is_enabled();
+  code_->count(create_graph);
+  auto program = task.complete
+                     ? code_->complete()
+                     : code_->find(task.defined, task.wanted, symbols_.data());
+  begin(program, /*runs=*/true);
+  // Also for a replay: what eager has saved may not have been written to.
   std::vector<at::Tensor> values;
-  values.reserve(code.tensor_inputs.size());
-  for (const auto& watched : watched_) watched.unpack(getptr());
-  for (const auto& saved : saved_) values.push_back(saved.unpack(getptr()));
+  if (program && program->program) values = unpack(*program);
+  if (!program || create_graph || !are_plain(grads)) return replay(task);
+  if (!program->program) return variable_list(num_outputs());
+  if (!program->program->numbers_fit(symbols_.data())) return replay(task);
+  free_early(*program);
+  RngState random;
+  if (program->uses_random) random.save({});
+  try {
+    return run(task, *program, std::move(values));
+  } catch (const UnexpectedResult& error) {
+    random.restore();
+    code_->give_up(error.what());
+    return replay(task);
+  } catch (const c10::OutOfMemoryError&) {
+    throw;
+  } catch (const c10::Error& error) {
+    // If torch's own backward raises, too, that is the program's error.
+    random.restore();
+    variable_list results = replay(task);
+    code_->give_up(error.what_without_backtrace());
+    return results;
+  }
+}
+
+// values: by position among the program's inputs.
+variable_list AotNode::run(const Task& task, const BackwardProgram& program,
+                           std::vector<at::Tensor> values) const {
   c10::AutoGradMode no_grad(false);
-  for (size_t i = 0; i < code.tangents.size(); ++i) {
-    at::Tensor grad =
-        grads[i].defined() ? grads[i] : input_metadata(i).zeros_like();
-    values.push_back(tangent(i, std::move(grad)));
+  for (const auto& [position, output] : program.tangents)
+    values[position] = tangent(output, task.grads[output]);
+  std::vector<const at::Tensor*> inputs;
+  inputs.reserve(values.size());
+  for (const at::Tensor& value : values) inputs.push_back(&value);
+  std::vector<at::Tensor> outputs(program.program->num_outputs());
+  {
+    Program::Registers registers;
+    program.program->load(inputs.data(), &registers);
+    values.clear();
+    program.program->execute(symbols_.data(), &registers);
+    program.program->store(&registers, outputs.data(), nullptr);
   }
-  std::vector<const at::Tensor*> inputs(code.program->num_inputs(), nullptr);
-  for (size_t i = 0; i < values.size(); ++i) {
-    inputs[code.tensor_inputs[i]] = &values[i];
-  }
-  std::vector<at::Tensor> outputs(code.program->num_outputs());
-  code.program->run(inputs.data(), symbols_.data(), outputs.data(), nullptr);
-  c10::intrusive_ptr<Node> error;
-  for (size_t i = 0; i < code.gradients.size(); ++i) {
-    at::Tensor& result = outputs[code.gradients[i].output];
-    if (!result.defined() || !should_compute_output(i)) continue;
-    const std::vector<int>& sources = code.gradients[i].tangents;
-    if (!sources.empty() &&
-        std::none_of(sources.begin(), sources.end(),
-                     [&](int tangent) { return grads[tangent].defined(); })) {
-      continue;
-    }
-    results[i] = code.gradients[i].copy ? result.clone() : result;
-    if (!create_graph) continue;
-    // Detached first: the tangent itself may be a result.
-    results[i] = results[i].detach();
-    if (!error) {
-      torch::autograd::edge_list edges = next_edges();
-      error = c10::make_intrusive<torch::autograd::Error>(kDoubleBackward,
-                                                          std::move(edges));
-    }
-    torch::autograd::set_history(results[i], error);
+  variable_list results(num_outputs());
+  for (size_t i = 0; i < results.size(); ++i) {
+    const BackwardProgram::Gradient& gradient = program.gradients[i];
+    if (gradient.output < 0) continue;
+    const at::Tensor& result = outputs[gradient.output];
+    if (result.defined())
+      results[i] = gradient.copy ? copy_laid_out(result) : result;
   }
   return results;
 }
 
+variable_list AotNode::replay(const Task& task) {
+  const ReplayedCall call = unpack_inputs();
+  std::vector<int> wanted;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < num_outputs(); ++i) {
+    if (!task.complete && !task.wanted[i]) continue;
+    wanted.push_back(code_->edge_inputs()[i]);
+    places.push_back(i);
+  }
+  torch::autograd::edge_list history;
+  variable_list found = code_->replay().differentiate(
+      call, code_->tangent_of(), task.grads, wanted, &history);
+  // The gate has run: the engine will not look at its edges again in this task.
+  if (auto gate = gate_.lock(); gate && c10::GradMode::is_enabled())
+    gate->lead_to(std::move(history));
+  variable_list results(num_outputs());
+  for (size_t i = 0; i < places.size(); ++i)
+    results[places[i]] = std::move(found[i]);
+  return results;
+}
+
+// ---- what is saved
+
+// Raises where eager would have freed something that is needed again.
+void AotNode::begin(std::shared_ptr<const BackwardProgram> program, bool runs) {
+  std::lock_guard<std::mutex> lock(mutex_);
+  // What saved nothing can run again.
+  const bool reads = runs && (!program || !program->readers.empty());
+  const bool consumed = (released_ && (reads || !runs)) ||
+                        (reads && !consumed_.empty() &&
+                         (!program || is_consumed(program->readers)));
+  TORCH_CHECK(!consumed, torch::autograd::ERR_BACKWARD_TWICE);
+  last_ = program == code_->complete() ? nullptr : std::move(program);
+}
+
+bool AotNode::is_consumed(const std::vector<int64_t>& readers) const {
+  return std::any_of(readers.begin(), readers.end(), [&](int64_t reader) {
+    return std::binary_search(consumed_.begin(), consumed_.end(), reader);
+  });
+}
+
+std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {
+  std::vector<at::Tensor> values(program.program->num_inputs());
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [saved, variable] : watched_) {
+    auto reads = [&, number = saved](const auto& read) {
+      return read.second == number;
+    };
+    if (std::any_of(program.saved.begin(), program.saved.end(), reads))
+      variable.unpack(getptr());
+  }
+  for (const auto& [position, saved] : program.saved)
+    values[position] = saved_.at(saved).unpack(getptr());
+  return values;
+}
+
+// What is read for the last time need not wait for release_variables().
+void AotNode::free_early(const BackwardProgram& program) {
+  if (&program != code_->complete().get() ||
+      torch::autograd::get_current_graph_task_keep_graph())
+    return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (const auto& [position, saved] : program.saved) {
+    if (!is_kept(saved)) saved_.at(saved).reset_data();
+  }
+}
+
+// A replay would ask for it.
+bool AotNode::is_kept(int saved) const {
+  return std::any_of(kept_.begin(), kept_.end(), [&](const KeptInput& kept) {
+    return kept.saved == saved;
+  });
+}
+
+void AotNode::keep(int input, const at::Tensor& tensor) {
+  kept_.push_back({input, -1, tensor, version_of(tensor)});
+}
+
+ReplayedCall AotNode::unpack_inputs() {
+  ReplayedCall call;
+  const size_t num_inputs = code_->replay().graph().graph->inputs.size();
+  call.inputs.resize(num_inputs);
+  call.edges.resize(num_inputs);
+  call.symbols = symbols_.data();
+  for (size_t i = 0; i < num_outputs(); ++i)
+    call.edges[code_->edge_inputs()[i]] = next_edge(i);
+  std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  call.random_state = random_state_;
+  for (const KeptInput& kept : kept_) {
+    at::Tensor& input = call.inputs[kept.input];
+    if (kept.saved >= 0) {
+      input = saved_.at(kept.saved).unpack(getptr());
+      continue;
+    }
+    input = kept.tensor;
+    TORCH_CHECK(version_of(input) == kept.version,
+                "one of the variables needed for gradient computation has been "
+                "modified by an inplace operation: [",
+                input.toString(), " ", input.sizes(), "] is at version ",
+                version_of(input), "; expected version ", kept.version,
+                " instead.");
+  }
+  return call;
+}
+
 void AotNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
+  std::shared_ptr<const BackwardProgram> last = std::move(last_);
+  last_ = nullptr;
+  if (!last) {
+    free_all();
+    return;
+  }
+  consumed_.insert(consumed_.end(), last->readers.begin(), last->readers.end());
+  std::sort(consumed_.begin(), consumed_.end());
+  consumed_.erase(std::unique(consumed_.begin(), consumed_.end()),
+                  consumed_.end());
+  auto freed = [&](const std::vector<int64_t>& readers) {
+    return std::includes(consumed_.begin(), consumed_.end(), readers.begin(),
+                         readers.end());
+  };
+  if (freed(code_->complete()->readers)) {
+    free_all();
+    return;
+  }
+  for (size_t i = 0; i < code_->saved_readers().size(); ++i) {
+    const std::vector<int64_t>& readers = code_->saved_readers()[i];
+    // None: the backward itself computes it, of what others read.
+    if (!readers.empty() && freed(readers) && !is_kept(static_cast<int>(i)))
+      saved_[i].reset_data();
+  }
+}
+
+void AotNode::free_all() {
   // A node that saved nothing can run again, as in eager.
-  released_ = !saved_.empty();
+  released_ = !saved_.empty() || !code_->complete()->readers.empty();
   saved_.clear();
   watched_.clear();
+  kept_.clear();
+  random_state_.reset();
 }
 
 }  // namespace framejit::backend

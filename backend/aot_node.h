@@ -1,4 +1,13 @@
 // AotNode: the backward of one call of an AOT-compiled graph.
+//
+// The outputs that have a gradient are its inputs, the graph inputs that
+// require grad are where its edges lead. What the backward programs read is in
+// SavedVariables, so that a write to an input or an output before the backward
+// raises as in eager. A value that is saved but shares memory with an input or
+// an output is watched through a SavedVariable of that tensor, too.
+//
+// The other inputs that gradients depend on are held as they are, for a replay
+// (torch_replay.h): their versions are looked at only then.
 #pragma once
 
 #include <torch/csrc/autograd/function.h>
@@ -8,64 +17,112 @@
 #include <string>
 #include <vector>
 
-#include "backend/program.h"
-#include "graph/joint.h"
+#include "backend/backward_code.h"
 
 namespace framejit::backend {
 
-// What all calls of one executor share. Holds no Python object, because a node
-// may die on a thread without the GIL.
-struct BackwardCode {
-  std::shared_ptr<const Program> program;
-  // Positions of the saved tensors, then of the tangents, among the backward
-  // graph's inputs (the rest are symbols).
-  std::vector<int> tensor_inputs;
-  size_t num_saved = 0;
-  // Expected layout of each tangent.
-  struct Tangent {
-    std::vector<Expr> strides;
-    bool contiguous = true;
-  };
-  std::vector<Tangent> tangents;
-  // Per next edge: which result of the backward graph, and whether it has to be
-  // copied because it may share memory with a saved tensor or another result.
-  struct Gradient {
-    int output;
-    bool copy;
-    // The tangents it comes from: without any of them there is no gradient.
-    std::vector<int> tangents;
-  };
-  std::vector<Gradient> gradients;
+// Stands between the outputs of a call and its AotNode where the program's own
+// functions take part in the backward. What was run again to be differentiated
+// has a history of its own, and a gradient that comes to the outputs afterwards
+// must meet those that come to it there: the gate then leads to that history.
+class OutputGate final : public torch::autograd::Node {
+ public:
+  torch::autograd::variable_list apply(
+      torch::autograd::variable_list&& grads) override {
+    return std::move(grads);
+  }
+  std::string name() const override { return "FrameJitBackward"; }
+  // Its place in the order of nodes stays: it leads to the same inputs.
+  void lead_to(torch::autograd::edge_list&& edges) {
+    next_edges_ = std::move(edges);
+  }
+};
+
+// The history of an output whose backward ran in the graph and freed it.
+class SpentNode final : public torch::autograd::Node {
+ public:
+  explicit SpentNode(torch::autograd::edge_list&& edges)
+      : Node(std::move(edges)) {}
+  torch::autograd::variable_list apply(
+      torch::autograd::variable_list&&) override {
+    TORCH_CHECK(false, torch::autograd::ERR_BACKWARD_TWICE);
+  }
+  std::string name() const override { return "FrameJitBackward"; }
 };
 
 class AotNode final : public torch::autograd::Node {
  public:
-  AotNode(std::shared_ptr<const BackwardCode> code,
-          torch::autograd::edge_list&& edges, std::vector<int64_t> symbols)
+  AotNode(std::shared_ptr<BackwardCode> code,
+          torch::autograd::edge_list&& edges, const int64_t* symbols)
       : Node(std::move(edges)),
         code_(std::move(code)),
-        symbols_(std::move(symbols)) {}
+        symbols_(symbols, symbols + code_->num_symbols()) {
+    saved_.resize(code_->num_saved());
+  }
 
   torch::autograd::variable_list apply(
       torch::autograd::variable_list&& grads) override;
   void release_variables() override;
   std::string name() const override { return "FrameJitBackward"; }
 
-  void save(const at::Tensor& tensor, bool is_output) {
-    saved_.emplace_back(tensor, is_output);
+  void save(int saved, const at::Tensor& tensor, bool is_output) {
+    saved_[saved] = SavedVariable(tensor, is_output);
   }
-  // Its memory is saved through another tensor: only its version matters.
-  void watch(const at::Tensor& tensor, bool is_output) {
-    watched_.emplace_back(tensor, is_output);
+  // The memory of a saved value is that of this tensor: the version matters.
+  void watch(int saved, const at::Tensor& tensor, bool is_output) {
+    watched_.emplace_back(saved, SavedVariable(tensor, is_output));
   }
+  // A graph input, by its number. saved: it is this saved value.
+  void keep(int input, const at::Tensor& tensor);
+  void keep_saved(int input, int saved) {
+    kept_.push_back({input, saved, at::Tensor(), 0});
+  }
+  // The history of the outputs; null: this node itself.
+  void set_gate(const c10::intrusive_ptr<OutputGate>& gate) { gate_ = gate; }
+  void keep_random_state(at::Tensor state) { random_state_ = std::move(state); }
 
  private:
+  using SavedVariable = torch::autograd::SavedVariable;
+  struct KeptInput {
+    int input;
+    int saved;  // -1: the tensor
+    at::Tensor tensor;
+    uint32_t version;
+  };
+  using variable_list = torch::autograd::variable_list;
+
+  // What a backward is asked for.
+  struct Task {
+    const variable_list& grads;
+    std::vector<bool> defined, wanted;  // tangents, edges
+    bool complete = true;
+  };
+  Task task_of(const variable_list& grads) const;
+  variable_list run(const Task& task, const BackwardProgram& program,
+                    std::vector<at::Tensor> values) const;
+  variable_list replay(const Task& task);
+  void begin(std::shared_ptr<const BackwardProgram> program, bool runs);
+  void free_early(const BackwardProgram& program);
+  void free_all();
+  bool is_kept(int saved) const;
+  bool is_consumed(const std::vector<int64_t>& readers) const;
+  std::vector<at::Tensor> unpack(const BackwardProgram& program);
+  ReplayedCall unpack_inputs();
   at::Tensor tangent(size_t index, at::Tensor grad) const;
 
-  std::shared_ptr<const BackwardCode> code_;
+  std::shared_ptr<BackwardCode> code_;
   std::vector<int64_t> symbols_;
-  std::vector<torch::autograd::SavedVariable> saved_;
-  std::vector<torch::autograd::SavedVariable> watched_;
+  c10::weak_intrusive_ptr<OutputGate> gate_{c10::intrusive_ptr<OutputGate>()};
+  // ---- under mutex_
+  std::vector<SavedVariable> saved_;
+  std::vector<std::pair<int, SavedVariable>> watched_;
+  std::vector<KeptInput> kept_;
+  at::Tensor random_state_;
+  // Eager frees node by node: what one output's backward freed, another's may
+  // not need. Which nodes have been freed, sorted; and the last pattern that
+  // ran, null: everything.
+  std::vector<int64_t> consumed_;
+  std::shared_ptr<const BackwardProgram> last_;
   bool released_ = false;
 };
 

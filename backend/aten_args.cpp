@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "graph/python_tensor.h"
-#include "graph/tensor_check.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
 
 namespace framejit::backend {
 

@@ -13,7 +13,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/ir.h"
+#include "graph/ir/ir.h"
 
 namespace framejit::backend {
 

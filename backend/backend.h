@@ -15,8 +15,8 @@
 #include <vector>
 
 #include "frame_hook/dispatch.h"
-#include "graph/joint.h"
-#include "graph/torch_graph.h"
+#include "graph/ir/torch_graph.h"
+#include "graph/joint/joint.h"
 
 namespace framejit::backend {
 

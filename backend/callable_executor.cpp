@@ -7,54 +7,19 @@
 
 #include "backend/input_snapshot.h"
 #include "backend/rng_state.h"
-#include "graph/ambient_state.h"
-#include "graph/fx_bridge.h"
-#include "graph/python_tensor.h"
-#include "graph/tensor_check.h"
-#include "graph/tensor_classes.h"
-#include "graph/without_torch_function.h"
+#include "frame_hook/python_text.h"
+#include "graph/ir/fx_bridge.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+#include "graph/tensors/without_torch_function.h"
+#include "graph/tracing/ambient_state.h"
+#include "graph/tracing/tensor_classes.h"
 
 namespace framejit::backend {
 
 namespace {
 
 constexpr size_t kMaxVariants = 64;
-
-std::string take_error_text() {
-  PyObject *type = nullptr, *value = nullptr, *traceback = nullptr;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  Ref held_type = Ref::steal(type), held_value = Ref::steal(value),
-      held_traceback = Ref::steal(traceback);
-  Ref text = held_value ? Ref::steal(PyObject_Str(held_value.get())) : Ref();
-  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  std::string result =
-      held_value ? std::string(Py_TYPE(held_value.get())->tp_name) + ": "
-                 : std::string();
-  result += utf8 ? utf8 : "";
-  PyErr_Clear();
-  return result;
-}
-
-// The thread state that the graph may write is put back behind it. A backend
-// that traces the module runs its state writes, too.
-class StateScope {
- public:
-  explicit StateScope(const graph::TorchGraph& graph)
-      : place_(&c10::AutogradState::get_tls_state()), ambient_(*place_) {
-    if (graph.writes_state) written_ = graph::AmbientState::now();
-  }
-  ~StateScope() { restore(); }
-  void restore(bool keep_casts = false) const {
-    *place_ = ambient_;
-    if (written_) written_->restore(keep_casts);
-  }
-
- private:
-  c10::AutogradState* place_;  // of this thread
-  c10::AutogradState ambient_;
-  std::optional<graph::AmbientState> written_;
-};
 
 // What is known of the versions of many tensors without reading them each call.
 //
@@ -192,7 +157,7 @@ class CallableExecutor final : public Executor {
 };
 
 Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
-  const StateScope state(*graph_);
+  const graph::StateScope state(graph_->writes_state);
   auto module = graph::to_fx(*graph_->graph);
   if (module.broke()) {
     PyErr_SetString(PyExc_RuntimeError, format_break(module.brk()).c_str());
@@ -342,7 +307,7 @@ RunStatus CallableExecutor::run_plain(PyObject* const* inputs,
 RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                 PyObject** outputs) {
   if (plain_) return run_plain(inputs, outputs);
-  const StateScope state(*graph_);
+  const graph::StateScope state(graph_->writes_state);
   InputSnapshot snapshot(inputs);
   RngState rng;
   bool called = false;

@@ -448,8 +448,13 @@ void Emitter::emit() {
   cc_.finalize();
 }
 
-aj::JitRuntime& runtime() {
-  static auto* instance = new aj::JitRuntime;  // code outlives everything
+// Kernels in use, by text. Never destroyed: the last programs may go after it.
+struct KernelsInUse {
+  std::mutex mutex;
+  std::unordered_map<std::string, std::weak_ptr<const MachineCode>> by_text;
+};
+KernelsInUse& kernels_in_use() {
+  static auto* instance = new KernelsInUse;
   return *instance;
 }
 
@@ -464,37 +469,49 @@ bool cpu_has_avx512() {
   return has;
 }
 
-KernelFn emit_avx512_listing(const Kernel& kernel, std::string* listing) {
+KernelCode emit_avx512_listing(const Kernel& kernel, std::string* listing) {
   if (!cpu_has_avx512() || kernel.operands.size() > kMaxKernelOperands) {
     return nullptr;
   }
   aj::CodeHolder code;
   ThrowingHandler handler;
   aj::StringLogger logger;
-  code.init(runtime().environment());
+  code.init(aj::Environment::host());
   code.setErrorHandler(&handler);
   if (listing) code.setLogger(&logger);
+  KernelCode placed;
   try {
     Emitter(kernel, code).emit();
+    placed = MachineCode::place(code);
   } catch (const EmitError&) {
     return nullptr;  // the interpreter runs the kernel
   }
-  KernelFn function = nullptr;
-  if (runtime().add(&function, &code)) return nullptr;
-  if (listing) *listing = logger.data();
-  return function;
+  if (placed && listing) *listing = logger.data();
+  return placed;
 }
 
-KernelFn emit_avx512(const Kernel& kernel) {
-  static std::mutex mutex;
-  static auto* cache = new std::unordered_map<std::string, KernelFn>;
+KernelCode emit_avx512(const Kernel& kernel) {
   std::string text = kernel.str();
-  std::lock_guard<std::mutex> lock(mutex);
-  auto found = cache->find(text);
-  if (found != cache->end()) return found->second;
-  KernelFn function = emit_avx512_listing(kernel, nullptr);
-  (*cache)[text] = function;
-  return function;
+  KernelsInUse& kernels = kernels_in_use();
+  std::lock_guard<std::mutex> lock(kernels.mutex);
+  auto found = kernels.by_text.find(text);
+  if (found != kernels.by_text.end()) {
+    if (KernelCode code = found->second.lock()) return code;
+  }
+  KernelCode code = emit_avx512_listing(kernel, nullptr);
+  if (!code) return nullptr;
+  const MachineCode* raw = code.get();
+  KernelCode shared(raw, [code = std::move(code), text](const MachineCode*) {
+    KernelsInUse& kernels = kernels_in_use();
+    std::lock_guard<std::mutex> lock(kernels.mutex);
+    auto found = kernels.by_text.find(text);
+    // Not if it was emitted again just now.
+    if (found != kernels.by_text.end() && found->second.expired()) {
+      kernels.by_text.erase(found);
+    }
+  });
+  kernels.by_text[std::move(text)] = shared;
+  return shared;
 }
 
 }  // namespace framejit::backend

@@ -6,17 +6,23 @@
 // The code makes no call: what needs libm raises the retry flag (kernel_ir.h).
 #pragma once
 
+#include <memory>
+#include <string>
+
 #include "backend/kernel_ir.h"
+#include "guards/emit/machine_code.h"
 
 namespace framejit::backend {
 
 bool cpu_has_avx512();
 
-// Null when the CPU lacks AVX-512 or the kernel cannot be emitted. Compiled
-// code is cached by the kernel's text and lives as long as the process.
-KernelFn emit_avx512(const Kernel& kernel);
+// A KernelFn at the beginning. Equal kernels share one while any is in use.
+using KernelCode = std::shared_ptr<const MachineCode>;
 
-// The same without the cache, with the assembly text (tests, inspect).
-KernelFn emit_avx512_listing(const Kernel& kernel, std::string* listing);
+// Null when the CPU lacks AVX-512 or the kernel cannot be emitted.
+KernelCode emit_avx512(const Kernel& kernel);
+
+// Emitted anew, with the assembly text (tests, inspect).
+KernelCode emit_avx512_listing(const Kernel& kernel, std::string* listing);
 
 }  // namespace framejit::backend

@@ -8,8 +8,8 @@
 #include <string>
 #include <vector>
 
-#include "backend/kernel_ir.h"
-#include "guards/expr.h"
+#include "backend/emit_avx512.h"
+#include "guards/expr/expr.h"
 
 namespace framejit::backend {
 
@@ -35,13 +35,15 @@ class FusedKernel {
 
   const std::string& text() const { return text_; }
   const Kernel& kernel() const { return kernel_; }
+  const Shape& shape() const { return shape_; }
 
  private:
   Kernel kernel_;
   Shape shape_;
   bool static_sizes_ = true;
   std::vector<int64_t> sizes_;  // static
-  KernelFn function_ = nullptr;
+  KernelCode code_;
+  KernelFn function_ = nullptr;  // of code_
   std::string text_;
 };
 

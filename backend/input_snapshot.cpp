@@ -2,7 +2,10 @@
 
 #include <ATen/ops/clone.h>
 #include <c10/core/GradMode.h>
+#include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/variable.h>
+
+#include "backend/tensor_places.h"
 
 namespace framejit::backend {
 
@@ -20,16 +23,31 @@ bool same_metadata(const at::Tensor& a, const at::Tensor& b) {
              b.storage().unsafeGetStorageImpl();
 }
 
+void set_version(const at::Tensor& tensor, int64_t version) {
+  c10::VariableVersion counter =
+      tensor.unsafeGetTensorImpl()->version_counter();
+  counter.set_version(version);
+}
+
+// Inference tensors are written to in inference mode only.
+void copy_content(const at::Tensor& tensor, const at::Tensor& content) {
+  c10::InferenceMode mode(tensor.is_inference());
+  places_of(tensor).copy_(content);
+}
+
 }  // namespace
 
+int64_t InputSnapshot::version_of(const at::Tensor& tensor) {
+  return tensor.is_inference() ? 0 : tensor._version();
+}
+
 void InputSnapshot::add_written(const at::Tensor& tensor) {
-  if (tensor.is_inference()) return;  // has no version
   Item item;
   item.tensor = tensor;
-  item.version = tensor._version();
+  item.version = version_of(tensor);
   c10::AutoGradMode no_grad(false);
   item.original = tensor.variable_data();
-  item.copy = item.original.clone();
+  item.copy = places_of(item.original).clone();
   item.required_grad = tensor.requires_grad();
   item.grad_fn = grad_fn(tensor);
   items_.push_back(std::move(item));
@@ -41,28 +59,21 @@ bool InputSnapshot::restore() {
     if (changed(watched_[i])) return false;
   }
   for (const Item& item : items_) {
-    if (changed(item) && !can_restore(item)) return false;
+    if (!can_restore(item)) return false;
   }
   for (const Item& item : items_) {
-    if (!changed(item)) continue;
-    bool bumped = static_cast<int64_t>(item.tensor._version()) != item.version;
     if (!same_metadata(item.tensor, item.original)) {
       item.tensor.set_data(item.original);
     }
-    // A write through .data has no version, and its undoing has none.
-    at::Tensor content =
-        bumped ? item.tensor.detach() : item.tensor.variable_data();
-    content.copy_(item.copy);
+    copy_content(item.original, item.copy);
+    // As if nobody had written: who saved the tensor before may use it.
+    if (version_of(item.tensor) != item.version)
+      set_version(item.tensor, item.version);
     if (item.tensor.requires_grad() != item.required_grad) {
       item.tensor.set_requires_grad(item.required_grad);
     }
   }
   return true;
-}
-
-bool InputSnapshot::changed(const Item& item) {
-  return item.copy.defined() ||
-         static_cast<int64_t>(item.tensor._version()) != item.version;
 }
 
 bool InputSnapshot::changed(const Watched& watched) const {
@@ -73,7 +84,7 @@ bool InputSnapshot::changed(const Watched& watched) const {
 }
 
 bool InputSnapshot::can_restore(const Item& item) {
-  return item.copy.defined() && grad_fn(item.tensor) == item.grad_fn &&
+  return grad_fn(item.tensor) == item.grad_fn &&
          (item.tensor.requires_grad() == item.required_grad ||
           item.tensor.is_leaf()) &&
          !(item.required_grad && item.tensor.is_view());

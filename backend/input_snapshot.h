@@ -1,7 +1,8 @@
 // What a run at torch level may change of its inputs, to undo a failed run.
 //
-// Content, sizes and requires_grad come back; an autograd history that changed
-// does not. A write nobody announced is noticed by the tensor's version.
+// Content, sizes, version and requires_grad come back; an autograd history that
+// changed does not. A write nobody announced is noticed by the tensor's
+// version.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +11,7 @@
 #include <vector>
 
 #include "frame_hook/py_ref.h"
-#include "graph/python_tensor.h"
+#include "graph/tensors/python_tensor.h"
 
 namespace framejit::backend {
 
@@ -58,7 +59,7 @@ class InputSnapshot {
     uint32_t version;
     int index;
   };
-  static bool changed(const Item& item);
+  static int64_t version_of(const at::Tensor& tensor);
   bool changed(const Watched& watched) const;
   static bool can_restore(const Item& item);
 

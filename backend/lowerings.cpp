@@ -1,5 +1,7 @@
 #include "backend/lowerings.h"
 
+#include <c10/util/TypeCast.h>
+
 #include <cmath>
 #include <limits>
 #include <string>
@@ -23,6 +25,11 @@ double number_of(const Arg& arg) {
   if (arg.is<bool>()) return arg.get<bool>();
   if (arg.is<int64_t>()) return static_cast<double>(arg.get<int64_t>());
   return arg.get<double>();
+}
+
+// Of one that does not fit into a float, each operator has its own opinion.
+bool is_fitting_number(const Arg& arg) {
+  return is_number(arg) && !c10::overflows<float>(number_of(arg));
 }
 
 // A number argument: known, or an expression over the floats of the call.
@@ -155,17 +162,17 @@ bool is_kernel_tensor(const Value& value) {
 bool matches(const Arg& arg, char kind) {
   switch (kind) {
     case 'f':
-      return is_number(arg) || is_float_parameter(arg) ||
+      return is_fitting_number(arg) || is_float_parameter(arg) ||
              (arg.is<Value*>() && is_kernel_tensor(*arg.get<Value*>()));
     case 'm':
       return arg.is<Value*>() && is_kernel_tensor(*arg.get<Value*>()) &&
              arg.get<Value*>()->meta.dtype == c10::ScalarType::Bool;
     case 's':
-      return is_number(arg) || is_float_parameter(arg);
+      return is_fitting_number(arg) || is_float_parameter(arg);
     case 'k':
-      return is_number(arg);
+      return is_fitting_number(arg);
     case 'n':
-      return is_number(arg) || arg.is<Arg::None>();
+      return is_fitting_number(arg) || arg.is<Arg::None>();
     case 't':
       return arg.is<std::string>();
     default:

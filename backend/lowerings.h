@@ -9,7 +9,7 @@
 #include <functional>
 
 #include "backend/kernel_ir.h"
-#include "graph/ir.h"
+#include "graph/ir/ir.h"
 
 namespace framejit::backend {
 

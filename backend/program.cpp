@@ -3,11 +3,14 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
+#include <c10/util/TypeCast.h>
 
 #include "backend/fused_kernel.h"
 #include "backend/schedule.h"
-#include "graph/python_tensor.h"
-#include "graph/tensor_check.h"
+#include "graph/ops/alias_analysis.h"
+#include "graph/ops/node_traits.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
 
 namespace framejit::backend {
 
@@ -16,6 +19,24 @@ using graph::Graph;
 using graph::Node;
 using graph::Opcode;
 using graph::Value;
+
+namespace {
+
+// What a kernel of so many elements takes is little more than a call costs.
+constexpr int64_t kBriefElements = 4096;
+constexpr size_t kBriefKernels = 4;
+
+bool is_small(const Value& value) {
+  int64_t elements = 1;
+  for (const Expr& size : value.meta.sizes) {
+    if (!size.is_const()) return false;
+    elements *= size.constant();
+    if (elements > kBriefElements) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 class Program::Builder {
  public:
@@ -46,7 +67,7 @@ class Program::Builder {
       program_.mutations_.push_back(reg);
     }
     program_.num_registers_ = registers_.size();
-    find_last_uses();
+    find_last_uses(options.frees_inputs);
     return ok_status();
   }
 
@@ -99,39 +120,31 @@ class Program::Builder {
       return Break{BreakReason::kBackendFailed,
                    "keyword arguments below autograd", node.span};
     }
+    program_.is_brief_ = false;
     Instruction instruction;
     instruction.op = node.aten;
+    instruction.suspects.add(*node.aten);
+    // In a backward nobody writes to it.
+    instruction.may_return_argument = graph::is_custom(node) &&
+                                      graph::aliased_arguments(node).empty() &&
+                                      !program_.repair_strides_;
     FJ_TRY(instruction.args, make_aten_args(schema, node.args, registers_));
     instruction.result_is_list = node.outputs_are_list;
     for (const auto& output : node.outputs) {
       instruction.results.push_back(add_register(output.get()));
-      instruction.expected.push_back(check_results_ ? expect(*output)
-                                                    : Expected{});
+      instruction.promises.push_back(promise(*output));
+      instruction.used.push_back(!output->users.empty());
     }
     program_.instructions_.push_back(std::move(instruction));
     return ok_status();
   }
 
-  static Expected expect(const Value& value) {
-    Expected expected;
-    if (value.kind != Value::Kind::kTensor || value.users.empty()) {
-      return expected;
-    }
-    expected.checked = true;
-    expected.dtype = value.meta.dtype;
-    bool is_static = true;
-    for (size_t i = 0; i < value.meta.sizes.size(); ++i) {
-      const Expr &size = value.meta.sizes[i], &stride = value.meta.strides[i];
-      is_static &= size.is_const() && (stride.is_const() || size.is_const(1));
-      if (!is_static) break;
-      expected.sizes.push_back(size.constant());
-      expected.strides.push_back(size.is_const(1) ? -1 : stride.constant());
-    }
-    if (!is_static) {
-      expected.symbolic_sizes = value.meta.sizes;
-      expected.symbolic_strides = value.meta.strides;
-    }
-    return expected;
+  // A result that no operation uses may have decided a branch. The program's
+  // own backward has none.
+  Promise promise(const Value& value) const {
+    bool known = value.kind == Value::Kind::kTensor &&
+                 !(value.users.empty() && program_.repair_strides_);
+    return check_results_ && known ? Promise(value.meta) : Promise();
   }
 
   Status add_kernel(ScheduleUnit unit) {
@@ -146,7 +159,11 @@ class Program::Builder {
     }
     for (const Value* result : unit.results) {
       instruction.results.push_back(add_register(result));
+      program_.is_brief_ &= is_small(*result);
     }
+    program_.is_brief_ &= ++num_kernels_ <= kBriefKernels;
+    for (const auto& [operand, number] : unit.kernel->shape().parameters)
+      program_.parameters_.push_back(number);
     instruction.kernel = std::move(unit.kernel);
     program_.instructions_.push_back(std::move(instruction));
     return ok_status();
@@ -167,8 +184,16 @@ class Program::Builder {
 
   // Marks where each register is read for the last time; a plain argument then
   // hands its reference over.
-  void find_last_uses() {
+  void find_last_uses(bool frees_inputs) {
     std::vector<bool> seen(program_.num_registers_, false);
+    std::vector<bool> read(program_.num_registers_, false);
+    for (int reg : program_.input_registers_) {
+      if (reg >= 0) seen[reg] = !frees_inputs;
+    }
+    for (int reg : program_.outputs_) {
+      if (reg >= 0) read[reg] = true;
+    }
+    for (int reg : program_.mutations_) read[reg] = true;
     for (int reg : program_.outputs_) {
       if (reg >= 0) seen[reg] = true;
     }
@@ -177,6 +202,7 @@ class Program::Builder {
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
       std::vector<int> reads = it->operands;
       for (const AtenArg& arg : it->args) collect_registers(arg, &reads);
+      for (int reg : reads) read[reg] = true;
       for (AtenArg& arg : it->args) {
         if (arg.kind == AtenArg::Kind::kRegister && !seen[arg.reg] &&
             std::count(reads.begin(), reads.end(), arg.reg) == 1) {
@@ -192,11 +218,12 @@ class Program::Builder {
     }
     // An input nobody reads is not loaded at all.
     for (int& reg : program_.input_registers_) {
-      if (reg >= 0 && !seen[reg]) reg = -1;
+      if (reg >= 0 && !read[reg]) reg = -1;
     }
   }
 
   bool check_results_ = true;
+  size_t num_kernels_ = 0;
   Program& program_;
   const Graph& graph_;
   RegisterIndex registers_;
@@ -211,6 +238,31 @@ Result<std::shared_ptr<const Program>> Program::build(
   return std::shared_ptr<const Program>(std::move(program));
 }
 
+bool Program::numbers_fit(const int64_t* symbols) const {
+  return std::none_of(
+      parameters_.begin(), parameters_.end(), [symbols](const Expr& number) {
+        return c10::overflows<float>(number.evaluate_float(symbols));
+      });
+}
+
+namespace {
+
+void collect_storages(const torch::jit::Stack& stack,
+                      c10::SmallVector<at::Storage, 4>* storages) {
+  auto add = [&](const at::Tensor& tensor) {
+    if (tensor.defined() && tensor.has_storage() && tensor.storage().nbytes())
+      storages->push_back(tensor.storage());
+  };
+  for (const c10::IValue& value : stack) {
+    if (value.isTensor()) add(value.toTensor());
+    if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) add(tensor);
+    }
+  }
+}
+
+}  // namespace
+
 void Program::call(const Instruction& instruction, c10::IValue* registers,
                    const int64_t* symbols) const {
   torch::jit::Stack stack;
@@ -218,7 +270,18 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
   for (const AtenArg& arg : instruction.args) {
     stack.push_back(build_aten_arg(arg, registers, symbols));
   }
+  c10::SmallVector<at::Storage, 4> given;
+  if (instruction.may_return_argument) collect_storages(stack, &given);
   instruction.op->callBoxed(stack);
+  if (instruction.may_return_argument) {
+    c10::SmallVector<at::Storage, 4> returned;
+    collect_storages(stack, &returned);
+    for (const at::Storage& storage : returned)
+      for (const at::Storage& other : given)
+        TORCH_CHECK(!storage.is_alias_of(other),
+                    "framejit: ", instruction.op->schema().name(),
+                    " returns an argument, which its schema does not say");
+  }
   size_t count = instruction.results.size();
   if (!instruction.result_is_list) {
     TORCH_INTERNAL_ASSERT(stack.size() >= count, "too few results");
@@ -239,59 +302,49 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
 
 void Program::check_result(const Instruction& instruction, size_t index,
                            c10::IValue* result, const int64_t* symbols) const {
-  const Expected& expected = instruction.expected[index];
-  if (!expected.checked) return;
-  auto fail = [&](const char* what) {
-    throw UnexpectedResult(instruction.op->schema().name() + ": " + what +
-                           " differs from what its meta function says");
-  };
-  if (!result->isTensor() || !result->toTensor().defined()) fail("a result");
-  const at::Tensor& tensor = result->toTensor();
-  if (tensor.scalar_type() != expected.dtype) fail("a dtype");
-  c10::SmallVector<int64_t, 8> sizes, strides;
-  at::IntArrayRef wanted_sizes = expected.sizes;
-  at::IntArrayRef wanted_strides = expected.strides;
-  if (!expected.symbolic_sizes.empty()) {
-    for (const Expr& e : expected.symbolic_sizes) {
-      sizes.push_back(e.evaluate(symbols));
-    }
-    for (const Expr& e : expected.symbolic_strides) {
-      strides.push_back(e.evaluate(symbols));
-    }
-    wanted_sizes = sizes;
-    wanted_strides = strides;
+  const Promise& promise = instruction.promises[index];
+  if (!promise.is_made()) return;
+  at::Tensor nothing;
+  const at::Tensor& tensor = result->isTensor() ? result->toTensor() : nothing;
+  switch (promise.kept_by(tensor, symbols)) {
+    case Promise::Kept::kYes:
+      return;
+    case Promise::Kept::kExceptStrides:
+      if (repair_strides_) break;
+      [[fallthrough]];
+    case Promise::Kept::kNo:
+      if (!tensor.defined() && !instruction.used[index]) return;
+      instruction.suspects.fail(promise.difference(tensor, symbols));
   }
-  if (tensor.layout() != c10::kStrided) fail("a layout");
-  if (tensor.sizes() != wanted_sizes) fail("a size");
-  bool same = true;
-  for (size_t i = 0; i < wanted_sizes.size(); ++i) {
-    same &= wanted_sizes[i] == 1 || tensor.stride(i) == wanted_strides[i];
-  }
-  if (same || tensor.numel() == 0) return;
-  if (!repair_strides_) fail("a stride");
-  if (wanted_strides.data() != strides.data())
-    strides.assign(wanted_strides.begin(), wanted_strides.end());
+  instruction.suspects.note();
+  auto strides = promise.strides(symbols);
   for (size_t i = 0; i < strides.size(); ++i) {
-    if (wanted_sizes[i] == 1) strides[i] = 1;
-    if (strides[i] < 1) fail("a stride");  // overlapping: nothing to copy into
+    if (tensor.size(static_cast<int64_t>(i)) == 1) strides[i] = 1;
+    if (strides[i] < 1)  // overlapping: nothing to copy into
+      instruction.suspects.fail(promise.difference(tensor, symbols));
   }
   at::Tensor copy =
       at::empty_strided(tensor.sizes(), strides, tensor.options());
   *result = copy.copy_(tensor);
 }
 
-void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
-                  at::Tensor* outputs, at::Tensor* mutations) const {
+void Program::load(const at::Tensor* const* inputs,
+                   Registers* registers) const {
+  registers->resize(num_registers_);
+  for (size_t i = 0; i < input_registers_.size(); ++i) {
+    if (input_registers_[i] >= 0)
+      (*registers)[input_registers_[i]] = *inputs[i];
+  }
+  for (const auto& [reg, constant] : constants_) (*registers)[reg] = constant;
+}
+
+void Program::execute(const int64_t* symbols, Registers* registers_) const {
+  Registers& registers = *registers_;
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   // The casts are instructions; others would also stay in the cache of casts,
   // without a history.
   c10::impl::ExcludeDispatchKeyGuard below_autocast(
       c10::autocast_dispatch_keyset);
-  c10::SmallVector<c10::IValue, 32> registers(num_registers_);
-  for (size_t i = 0; i < input_registers_.size(); ++i) {
-    if (input_registers_[i] >= 0) registers[input_registers_[i]] = *inputs[i];
-  }
-  for (const auto& [reg, constant] : constants_) registers[reg] = constant;
   c10::SmallVector<const at::Tensor*, 8> operands;
   c10::SmallVector<at::Tensor, 4> results;
   for (const Instruction& instruction : instructions_) {
@@ -310,15 +363,27 @@ void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
     }
     for (int reg : instruction.dying) registers[reg] = c10::IValue();
   }
+}
+
+void Program::store(Registers* registers, at::Tensor* outputs,
+                    at::Tensor* mutations) const {
   for (size_t i = 0; i < mutations_.size(); ++i) {
-    mutations[i] = registers[mutations_[i]].toTensor();
+    mutations[i] = (*registers)[mutations_[i]].toTensor();
   }
   for (size_t i = 0; i < outputs_.size(); ++i) {
     // A None result (a gradient that does not exist) is an undefined tensor.
-    if (outputs_[i] >= 0 && registers[outputs_[i]].isTensor()) {
-      outputs[i] = registers[outputs_[i]].toTensor();
+    if (outputs_[i] >= 0 && (*registers)[outputs_[i]].isTensor()) {
+      outputs[i] = (*registers)[outputs_[i]].toTensor();
     }
   }
+}
+
+void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
+                  at::Tensor* outputs, at::Tensor* mutations) const {
+  Registers registers;
+  load(inputs, &registers);
+  execute(symbols, &registers);
+  store(&registers, outputs, mutations);
 }
 
 std::vector<std::string> Program::kernel_texts() const {

@@ -5,17 +5,23 @@
 // use, so memory is reused as early as in eager. The program writes only its
 // own buffers; the input mutations a graph asks for are values that the caller
 // commits afterwards. Immutable once built: any number of threads may run it.
+//
+// A run has three parts, so that the one in the middle needs no GIL: the
+// registers of the inputs (whose Python objects count the references of others)
+// are filled before it and emptied after it.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
+#include <c10/util/SmallVector.h>
+
 #include <memory>
-#include <stdexcept>
 #include <string>
 #include <vector>
 
 #include "backend/aten_args.h"
-#include "graph/ir.h"
+#include "backend/promise.h"
+#include "graph/ir/ir.h"
 
 namespace framejit::backend {
 
@@ -29,13 +35,9 @@ struct ProgramOptions {
   // Compare every ATen result with its metadata. Off for graphs whose values
   // carry none (written by hand).
   bool check_results = true;
-};
-
-// An operator returned something else than its meta function said: the graph
-// was traced under a wrong assumption and must not be used.
-class UnexpectedResult : public std::runtime_error {
- public:
-  using std::runtime_error::runtime_error;
+  // The registers hold the only references to inputs, which can be freed at
+  // their last use, too. Otherwise the caller holds them until the end.
+  bool frees_inputs = false;
 };
 
 class Program {
@@ -45,11 +47,23 @@ class Program {
       const graph::Graph& graph, const ProgramOptions& options);
   ~Program();
 
-  // inputs[i] belongs to the graph's i-th input; null for symbols. Fills
-  // outputs (undefined: None or an int) and mutation values, in the graph's
-  // order. Below autograd. Throws what the operators throw, UnexpectedResult.
+  using Registers = c10::SmallVector<c10::IValue, 32>;
+  // inputs[i] belongs to the graph's i-th input; null for symbols.
+  void load(const at::Tensor* const* inputs, Registers* registers) const;
+  // Below autograd. Throws what the operators throw, UnexpectedResult.
+  void execute(const int64_t* symbols, Registers* registers) const;
+  // Fills outputs (undefined: None or an int) and mutation values, in the
+  // graph's order.
+  void store(Registers* registers, at::Tensor* outputs,
+             at::Tensor* mutations) const;
   void run(const at::Tensor* const* inputs, const int64_t* symbols,
            at::Tensor* outputs, at::Tensor* mutations) const;
+
+  // A few small kernels: over before another thread could take the GIL.
+  bool is_brief() const { return is_brief_; }
+  // Are the floats of the call within the range of the kernels that read them?
+  // Out of it ATen refuses some and takes others for infinite.
+  bool numbers_fit(const int64_t* symbols) const;
 
   size_t num_inputs() const { return input_registers_.size(); }
   size_t num_outputs() const { return outputs_.size(); }
@@ -58,20 +72,16 @@ class Program {
   size_t num_instructions() const { return instructions_.size(); }
 
  private:
-  // What the trace says about a result that is used.
-  struct Expected {
-    bool checked = false;
-    c10::ScalarType dtype = c10::ScalarType::Undefined;
-    // Strides of -1 belong to dimensions of size 1. Symbolic: the expressions.
-    std::vector<int64_t> sizes, strides;
-    std::vector<Expr> symbolic_sizes, symbolic_strides;
-  };
   struct Instruction {
     std::optional<c10::OperatorHandle> op;
     std::vector<AtenArg> args;
     bool result_is_list = false;
-    std::vector<int> results;        // registers; -1: dropped
-    std::vector<Expected> expected;  // per result
+    std::vector<int> results;       // registers; -1: dropped
+    std::vector<Promise> promises;  // per result
+    std::vector<bool> used;         // per result
+    Suspects suspects;              // the operator
+    // May return an argument although its schema does not say so.
+    bool may_return_argument = false;
     std::unique_ptr<FusedKernel> kernel;
     std::vector<int> operands;  // kernel inputs
     std::vector<int> dying;
@@ -89,8 +99,10 @@ class Program {
   std::vector<Instruction> instructions_;
   std::vector<int> outputs_;  // register, or -1
   std::vector<int> mutations_;
+  std::vector<Expr> parameters_;  // of kernels: floats of the call
   size_t num_registers_ = 0;
   bool repair_strides_ = false;
+  bool is_brief_ = true;
 };
 
 }  // namespace framejit::backend

@@ -1,27 +1,11 @@
 #include "backend/python_args.h"
 
-#include <torch/csrc/Device.h>
-#include <torch/csrc/Dtype.h>
-#include <torch/csrc/DynamicTypes.h>
-#include <torch/csrc/Layout.h>
-#include <torch/csrc/utils/tensor_memoryformats.h>
-
-#include "guards/number_expr.h"
+#include "graph/ir/python_args.h"
+#include "guards/set/number_expr.h"
 
 namespace framejit::backend {
 
 using graph::Arg;
-
-PyObject* torch_constant(c10::ScalarType value) {
-  return Py_NewRef(reinterpret_cast<PyObject*>(torch::getTHPDtype(value)));
-}
-PyObject* torch_constant(c10::Device value) { return THPDevice_New(value); }
-PyObject* torch_constant(c10::Layout value) {
-  return Py_NewRef(reinterpret_cast<PyObject*>(torch::getTHPLayout(value)));
-}
-PyObject* torch_constant(c10::MemoryFormat value) {
-  return Py_NewRef(torch::utils::getTHPMemoryFormat(value));
-}
 
 namespace {
 
@@ -82,39 +66,10 @@ Result<PyArg> value_arg(const graph::Value* value,
 }  // namespace
 
 Result<PyArg> make_py_arg(const Arg& arg, const RegisterMap& registers) {
-  if (arg.is<Arg::None>()) return constant(Py_NewRef(Py_None));
   if (arg.is<graph::Value*>()) {
     return value_arg(arg.get<graph::Value*>(), registers);
   }
-  if (arg.is<bool>()) return constant(PyBool_FromLong(arg.get<bool>()));
-  if (arg.is<int64_t>()) {
-    return constant(PyLong_FromLongLong(arg.get<int64_t>()));
-  }
-  if (arg.is<double>()) {
-    return constant(PyFloat_FromDouble(arg.get<double>()));
-  }
-  if (arg.is<c10::complex<double>>()) {
-    auto number = arg.get<c10::complex<double>>();
-    return constant(PyComplex_FromDoubles(number.real(), number.imag()));
-  }
-  if (arg.is<std::string>()) {
-    const std::string& text = arg.get<std::string>();
-    return constant(PyUnicode_FromStringAndSize(text.data(), text.size()));
-  }
   if (arg.is<Expr>()) return expr_arg(arg.get<Expr>());
-  if (arg.is<c10::ScalarType>()) {
-    return constant(torch_constant(arg.get<c10::ScalarType>()));
-  }
-  if (arg.is<c10::Device>()) {
-    return constant(torch_constant(arg.get<c10::Device>()));
-  }
-  if (arg.is<c10::Layout>()) {
-    return constant(torch_constant(arg.get<c10::Layout>()));
-  }
-  if (arg.is<c10::MemoryFormat>()) {
-    return constant(torch_constant(arg.get<c10::MemoryFormat>()));
-  }
-  if (arg.is<Ref>()) return constant(arg.get<Ref>().new_reference());
   if (arg.is<Arg::List>()) {
     FJ_TRY(auto items, convert(arg.get<Arg::List>().items, registers));
     return container(PyArg::Kind::kList, std::move(items));
@@ -132,9 +87,15 @@ Result<PyArg> make_py_arg(const Arg& arg, const RegisterMap& registers) {
     FJ_TRY(auto items, convert(flat, registers));
     return container(PyArg::Kind::kDict, std::move(items));
   }
-  const auto& slice = *arg.get<std::shared_ptr<Arg::Slice>>();
-  FJ_TRY(auto items, convert({slice.start, slice.stop, slice.step}, registers));
-  return container(PyArg::Kind::kSlice, std::move(items));
+  if (arg.is<std::shared_ptr<Arg::Slice>>()) {
+    const auto& slice = *arg.get<std::shared_ptr<Arg::Slice>>();
+    FJ_TRY(auto items,
+           convert({slice.start, slice.stop, slice.step}, registers));
+    return container(PyArg::Kind::kSlice, std::move(items));
+  }
+  return constant(
+      graph::to_python(arg, nullptr, static_cast<const int64_t*>(nullptr))
+          .release());
 }
 
 PyObject* build_py_arg(const PyArg& arg, PyObject* const* registers,

@@ -9,7 +9,7 @@
 #include <unordered_map>
 #include <vector>
 
-#include "graph/ir.h"
+#include "graph/ir/ir.h"
 
 namespace framejit::backend {
 
@@ -38,12 +38,5 @@ Result<PyArg> make_py_arg(const graph::Arg& arg, const RegisterMap& registers);
 // New reference, or null with an error set.
 PyObject* build_py_arg(const PyArg& arg, PyObject* const* registers,
                        const int64_t* symbols);
-
-// Python objects of torch constants (dtype, device, layout, memory format):
-// new reference, or null with an error set.
-PyObject* torch_constant(c10::ScalarType value);
-PyObject* torch_constant(c10::Device value);
-PyObject* torch_constant(c10::Layout value);
-PyObject* torch_constant(c10::MemoryFormat value);
 
 }  // namespace framejit::backend

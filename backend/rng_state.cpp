@@ -18,6 +18,13 @@ void RngState::save(const std::vector<c10::Device>& devices) {
   for (c10::Device device : devices) add(device);
 }
 
+void RngState::set(const at::Tensor& cpu_state) {
+  at::Generator generator =
+      at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
+  std::lock_guard<std::mutex> lock(generator.mutex());
+  generator.set_state(cpu_state);
+}
+
 void RngState::restore() {
   for (const auto& [device, state] : states_) {
     at::Generator generator = at::globalContext().defaultGenerator(device);

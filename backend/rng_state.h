@@ -18,6 +18,11 @@ class RngState {
   void save(const std::vector<c10::Device>& devices);
   // Puts the saved states back. Does nothing when nothing was saved.
   void restore();
+  // Of the CPU generator; undefined when nothing was saved.
+  at::Tensor cpu_state() const {
+    return states_.empty() ? at::Tensor() : states_[0].second;
+  }
+  static void set(const at::Tensor& cpu_state);
 
  private:
   std::vector<std::pair<c10::Device, at::Tensor>> states_;

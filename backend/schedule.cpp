@@ -21,16 +21,9 @@ namespace {
 
 constexpr int kMaxGroupCost = 400;
 constexpr size_t kMaxGroupInputs = 14;
-
-bool contiguous(const graph::TensorMeta& meta) {
-  if (meta.strides.size() != meta.sizes.size()) return false;
-  Expr stride = 1;
-  for (size_t i = meta.sizes.size(); i-- > 0;) {
-    if (!meta.sizes[i].is_const(1) && meta.strides[i] != stride) return false;
-    stride = stride * meta.sizes[i];
-  }
-  return true;
-}
+// How many units may lie between two that join. It bounds the search for a
+// way between them, and how long results wait for their use.
+constexpr int kMaxDistance = 512;
 
 struct OperandShape {
   Walk walk;
@@ -90,6 +83,7 @@ class Scheduler {
     int cost = 0;
     bool fusible = false;
     bool emitted = false;
+    int position = 0;  // behind every unit that it needs
   };
 
   void collect();
@@ -97,9 +91,11 @@ class Scheduler {
   std::optional<int> required_split(const Node& node) const;
   bool joinable(int unit, const Unit& other) const;
   bool reaches(int from, int unit, int without);
+  void place_joined(int unit, int low, int high);
   bool merge(int target, int source);
   size_t count_inputs(const Unit& unit) const;
   void emit(int unit);
+  void emit_alone(int unit);
   std::unique_ptr<FusedKernel> build_kernel(const Unit& unit,
                                             ScheduleUnit* out) const;
 
@@ -112,6 +108,7 @@ class Scheduler {
   std::vector<int> unit_of_;
   std::unordered_set<const Value*> graph_results_;
   std::vector<ScheduleUnit> result_;
+  std::vector<int> unit_at_;  // by position; -1: joined another
   std::vector<int> visited_;  // per unit: the last search that met it
   int visit_ = 0;
 };
@@ -149,13 +146,13 @@ void Scheduler::collect() {
 // cannot be part of a kernel.
 std::optional<int> Scheduler::required_split(const Node& node) const {
   const graph::TensorMeta& meta = node.outputs[0]->meta;
-  if (!contiguous(meta)) return std::nullopt;
+  if (!graph::is_contiguous(meta)) return std::nullopt;
   int split = -1;
   for (const Arg& arg : node.args) {
     if (!arg.is<Value*>()) continue;
     const Value* value = arg.get<Value*>();
     if (value->kind != Value::Kind::kTensor) return std::nullopt;
-    if (!contiguous(value->meta)) return std::nullopt;
+    if (!graph::is_contiguous(value->meta)) return std::nullopt;
     auto shape = classify(value->meta.sizes, meta.sizes);
     if (!shape) return std::nullopt;
     if (shape->split < 0) continue;
@@ -166,9 +163,9 @@ std::optional<int> Scheduler::required_split(const Node& node) const {
 }
 
 // Does `from` need `unit` (through units other than `without`)? The numbers of
-// the nodes say nothing: a unit on the way may have later members that do.
+// the nodes say nothing: a unit on the way may have later members that do. But
+// no unit needs one at a later position.
 bool Scheduler::reaches(int from, int unit, int without) {
-  visited_.resize(nodes_.size(), 0);
   ++visit_;
   std::vector<int> stack{from};
   visited_[from] = visit_;
@@ -179,7 +176,9 @@ bool Scheduler::reaches(int from, int unit, int without) {
     for (int member : units_[current].members) {
       for (int input : inputs_[member]) {
         int next = unit_of_[input];
-        if (next == without || visited_[next] == visit_) continue;
+        if (next == without || visited_[next] == visit_ ||
+            units_[next].position < units_[unit].position)
+          continue;
         visited_[next] = visit_;
         stack.push_back(next);
       }
@@ -222,6 +221,9 @@ bool Scheduler::joinable(int unit, const Unit& other) const {
 // Puts `source`'s nodes into `target`, unless a third unit lies between them.
 bool Scheduler::merge(int target, int source) {
   if (target == source || !joinable(target, units_[source])) return false;
+  auto [low, high] =
+      std::minmax({units_[target].position, units_[source].position});
+  if (high - low > kMaxDistance) return false;
   for (auto [from, to] : {std::pair{target, source}, {source, target}}) {
     for (int member : units_[from].members) {
       for (int input : inputs_[member]) {
@@ -243,15 +245,54 @@ bool Scheduler::merge(int target, int source) {
   units_[source].members.clear();
   units_[source].emitted = true;
   units_[target] = std::move(joined);
+  place_joined(target, low, high);
   return true;
 }
 
+// Between the positions of the two that joined: what the unit needs comes
+// before it, the others behind.
+void Scheduler::place_joined(int unit, int low, int high) {
+  ++visit_;
+  std::vector<int> stack{unit};
+  visited_[unit] = visit_;
+  while (!stack.empty()) {
+    int current = stack.back();
+    stack.pop_back();
+    for (int member : units_[current].members) {
+      for (int input : inputs_[member]) {
+        int next = unit_of_[input];
+        if (visited_[next] == visit_ || units_[next].position < low) continue;
+        visited_[next] = visit_;
+        stack.push_back(next);
+      }
+    }
+  }
+  std::vector<int> needed, others;
+  for (int i = low; i <= high; ++i) {
+    int at = unit_at_[i];
+    if (at < 0 || at == unit || units_[at].members.empty()) continue;
+    (visited_[at] == visit_ ? needed : others).push_back(at);
+  }
+  int position = low;
+  auto put = [&](int at) {
+    units_[at].position = position;
+    unit_at_[position++] = at;
+  };
+  for (int at : needed) put(at);
+  put(unit);
+  for (int at : others) put(at);
+  while (position <= high) unit_at_[position++] = -1;
+}
+
 void Scheduler::group() {
+  visited_.resize(nodes_.size(), 0);
   for (size_t i = 0; i < nodes_.size(); ++i) {
     const Node& node = *nodes_[i];
     unit_of_.push_back(static_cast<int>(units_.size()));
     Unit unit;
     unit.members = {static_cast<int>(i)};
+    unit.position = static_cast<int>(i);
+    unit_at_.push_back(unit_of_.back());
     rows_[i] = find_lowering(node);
     std::optional<int> split;
     if (rows_[i]) split = required_split(node);
@@ -337,16 +378,33 @@ std::unique_ptr<FusedKernel> Scheduler::build_kernel(const Unit& unit,
   return std::make_unique<FusedKernel>(std::move(kernel), std::move(shape));
 }
 
-// What a unit needs comes first; usually it is there already.
+// What a unit needs comes first; usually it is there already. A stack of our
+// own: chains of units are as long as graphs.
 void Scheduler::emit(int index) {
-  Unit& unit = units_[index];
-  if (unit.emitted) return;
-  unit.emitted = true;
-  for (int member : unit.members) {
-    for (int input : inputs_[member]) {
-      if (unit_of_[input] != index) emit(unit_of_[input]);
+  std::vector<std::pair<int, bool>> pending = {{index, false}};
+  while (!pending.empty()) {
+    auto [at, inputs_done] = pending.back();
+    pending.pop_back();
+    if (inputs_done) {
+      emit_alone(at);
+      continue;
     }
+    Unit& unit = units_[at];
+    if (unit.emitted) continue;
+    unit.emitted = true;
+    pending.emplace_back(at, true);
+    size_t first = pending.size();
+    for (int member : unit.members) {
+      for (int input : inputs_[member]) {
+        if (unit_of_[input] != at) pending.emplace_back(unit_of_[input], false);
+      }
+    }
+    std::reverse(pending.begin() + first, pending.end());
   }
+}
+
+void Scheduler::emit_alone(int index) {
+  Unit& unit = units_[index];
   if (unit.fusible) {
     ScheduleUnit out;
     out.kernel = build_kernel(unit, &out);

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "backend/fused_kernel.h"
-#include "graph/ir.h"
+#include "graph/ir/ir.h"
 
 namespace framejit::backend {
 

@@ -6,12 +6,13 @@
 #include <algorithm>
 
 #include "backend/input_snapshot.h"
+#include "backend/promise.h"
 #include "backend/python_args.h"
 #include "backend/rng_state.h"
-#include "graph/ambient_state.h"
-#include "graph/python_tensor.h"
-#include "graph/tensor_check.h"
-#include "graph/without_torch_function.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+#include "graph/tensors/without_torch_function.h"
+#include "graph/tracing/ambient_state.h"
 
 namespace framejit::backend {
 
@@ -31,7 +32,9 @@ struct Instruction {
   Ref keyword_names;         // tuple, or empty
   std::vector<int> results;  // registers
   bool results_are_list = false;
-  std::vector<int> dying;  // registers used here for the last time
+  std::vector<int> dying;         // registers used here for the last time
+  std::vector<Promise> promises;  // per result
+  Suspects suspects;
 };
 
 class TorchExecutor final : public Executor {
@@ -156,7 +159,12 @@ Status TorchExecutor::add_call(const Node& node) {
     int reg = num_registers_++;
     registers_[output.get()] = reg;
     instruction.results.push_back(reg);
+    bool known =
+        output->kind == Value::Kind::kTensor && !node.operators.empty();
+    instruction.promises.push_back(known ? Promise(output->meta) : Promise());
   }
+  for (const c10::OperatorHandle& op : node.operators)
+    instruction.suspects.add(op);
   instruction.results_are_list =
       node.outputs_are_list || node.outputs.size() > 1;
   instructions_.push_back(std::move(instruction));
@@ -204,6 +212,21 @@ bool unpack_results(PyObject* object, const std::vector<int>& results,
   return true;
 }
 
+void check_results(const Instruction& instruction,
+                   const std::vector<Ref>& registers, const int64_t* symbols) {
+  for (size_t i = 0; i < instruction.promises.size(); ++i) {
+    const Promise& promise = instruction.promises[i];
+    if (!promise.is_made()) continue;
+    PyObject* result = registers[instruction.results[i]].get();
+    at::Tensor nothing;
+    const at::Tensor& tensor = result && graph::is_tensor_object(result)
+                                   ? graph::unpack_tensor(result)
+                                   : nothing;
+    if (promise.kept_by(tensor, symbols) != Promise::Kept::kYes)
+      instruction.suspects.fail(promise.difference(tensor, symbols));
+  }
+}
+
 bool TorchExecutor::execute(const Instruction& instruction,
                             std::vector<Ref>* registers,
                             const int64_t* symbols) const {
@@ -240,6 +263,7 @@ bool TorchExecutor::execute(const Instruction& instruction,
   } else if (!instruction.results.empty()) {
     (*registers)[instruction.results[0]] = std::move(result);
   }
+  check_results(instruction, *registers, symbols);
   for (int reg : instruction.dying) (*registers)[reg].reset();
   return true;
 }
@@ -287,13 +311,7 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   // The graph is what classes of tensors made of the program's calls: they are
   // not asked again.
   const graph::WithoutTorchFunction unasked;
-  const auto ambient = c10::AutogradState::get_tls_state();
-  std::optional<graph::AmbientState> state;
-  if (graph_->writes_state) state = graph::AmbientState::now();
-  auto restore_state = [&](bool keep_casts) {
-    c10::AutogradState::set_tls_state(ambient);
-    if (state) state->restore(keep_casts);
-  };
+  const graph::StateScope state(graph_->writes_state);
   InputSnapshot snapshot(reinterpret_cast<PyObject* const*>(keep.data()));
   RngState rng;
   bool prepared = false;
@@ -301,16 +319,22 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     save_inputs(keep, &snapshot);
     if (graph_->uses_random) rng.save({});
     prepared = true;
-    bool replayed = replay(&registers, symbols, outputs);
+    RunStatus failed = RunStatus::kFailedBeforeCommit;
+    bool replayed = false;
+    try {
+      replayed = replay(&registers, symbols, outputs);
+    } catch (const UnexpectedResult& error) {
+      PyErr_SetString(PyExc_RuntimeError, error.what());
+      failed = RunStatus::kMistaken;
+    }
     // State still changed at the end is set again by the residual code.
-    restore_state(replayed && graph_->interrupts_autocast);
+    state.restore(replayed && graph_->interrupts_autocast);
     if (replayed) return RunStatus::kOk;
     ErrorGuard error;
     rng.restore();
-    return snapshot.restore() ? RunStatus::kFailedBeforeCommit
-                              : RunStatus::kFailedInCommit;
+    return snapshot.restore() ? failed : RunStatus::kFailedInCommit;
   } catch (...) {
-    restore_state(false);
+    state.restore();
     if (!PyErr_Occurred()) {
       torch::translate_exception_to_python(std::current_exception());
     }

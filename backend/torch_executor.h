@@ -16,7 +16,7 @@
 
 #include <memory>
 
-#include "graph/torch_graph.h"
+#include "graph/ir/torch_graph.h"
 
 namespace framejit::backend {
 

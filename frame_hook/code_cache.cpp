@@ -6,6 +6,7 @@
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/function_watcher.h"
+#include "frame_hook/hook_off.h"
 
 namespace framejit {
 namespace {
@@ -14,6 +15,7 @@ namespace {
 struct CodeExtra : CodeMemory {
   PyObject* code = nullptr;  // borrowed: the owner of this struct
   CodeKind kind = CodeKind::kUser;
+  bool without_hook = false;  // hook_off.h
   std::vector<std::unique_ptr<CodeCache>> caches;
 };
 
@@ -95,14 +97,72 @@ bool CodeCache::remove(CacheEntry* entry) {
   return false;
 }
 
+namespace {
+
+// Running for the first time, it may still complete.
+bool counts(const CacheEntry& entry) {
+  return entry.active != 0 || *entry.completed || entry.identity_result >= 0;
+}
+
+}  // namespace
+
+size_t CodeCache::num_completed() const {
+  size_t count = 0;
+  for (const auto& entry : entries_) count += counts(*entry);
+  return count;
+}
+
+void CodeCache::limit_others(size_t count) {
+  std::vector<CacheEntry*> others;
+  for (const auto& entry : entries_) {
+    if (!counts(*entry)) others.push_back(entry.get());
+  }
+  // The end of one may run any code, which may take others out.
+  for (size_t i = count; i < others.size(); ++i) remove(others[i]);
+}
+
+std::shared_ptr<bool> CodeCache::add_failed_attempt() {
+  // Those whose calls are over and raised.
+  std::erase_if(failed_attempts_, [](const std::shared_ptr<bool>& attempt) {
+    return !*attempt && attempt.use_count() == 1;
+  });
+  return failed_attempts_.emplace_back(std::make_shared<bool>(false));
+}
+
+size_t CodeCache::num_failed_attempts() const {
+  size_t count = 0;
+  for (const auto& attempt : failed_attempts_) count += *attempt;
+  return count;
+}
+
+void CodeCache::add_raising(std::shared_ptr<RaisingCalls> calls) {
+  constexpr size_t kMaxKinds = 8;
+  raising_.insert(raising_.begin(), std::move(calls));
+  if (raising_.size() <= kMaxKinds) return;
+  std::shared_ptr<RaisingCalls> last = std::move(raising_.back());
+  raising_.pop_back();
+}
+
+bool CodeCache::is_known_to_raise(PyObject* const* slots, PyObject* function) {
+  if (raising_.empty()) return false;
+  // A copy: looking may run code that changes the cache.
+  const std::vector<std::shared_ptr<RaisingCalls>> known = raising_;
+  for (const auto& calls : known) {
+    if (calls->covers(slots, function)) return true;
+  }
+  return false;
+}
+
 void CodeCache::clear() {
   // Destroying an entry may run any code, which may come back here.
   std::vector<std::shared_ptr<CacheEntry>> old = std::move(entries_);
+  std::vector<std::shared_ptr<RaisingCalls>> old_raising = std::move(raising_);
   entries_.clear();
+  raising_.clear();
   max_objects_ = max_symbols_ = 0;
   compiler_state.reset();
   skip_forever = hook_callees = limit_logged = left_to_cpython = false;
-  failed_compiles = 0;
+  failed_attempts_.clear();
   misses = 0;
   for (std::shared_ptr<CacheEntry>& entry : old) {
     if (entry->active != 0) entry->retired_self = entry;
@@ -135,6 +195,16 @@ bool mark_code(PyObject* code, CodeKind kind) {
   } catch (const std::bad_alloc&) {
     return false;
   }
+}
+
+void run_without_hook(PyObject* code) {
+  CodeExtra* extra = find_extra(code);
+  if (extra) extra->without_hook = true;
+}
+
+bool runs_without_hook(PyObject* code) {
+  CodeExtra* extra = find_extra(code);
+  return extra && extra->without_hook;
 }
 
 CodeKind code_kind(PyObject* code) {

@@ -39,6 +39,19 @@ class CodeCache {
   void insert(std::shared_ptr<CacheEntry> entry);  // as the most recent
   void move_to_front(size_t index);
   bool remove(CacheEntry* entry);  // false: not here
+  // Of those that count towards the recompile limit.
+  size_t num_completed() const;
+  // Takes out the least recent of the other entries, beyond so many.
+  void limit_others(size_t count);
+
+  // An attempt that gave neither entry nor verdict. It counts towards the limit
+  // once the result is set true: when its call has ended without an exception.
+  std::shared_ptr<bool> add_failed_attempt();
+  size_t num_failed_attempts() const;
+
+  // Calls known to raise, a few kinds of them; most recent first.
+  void add_raising(std::shared_ptr<RaisingCalls> calls);
+  bool is_known_to_raise(PyObject* const* slots, PyObject* function);
   // Takes every entry out and forgets all verdicts (reset()).
   void clear();
 
@@ -54,16 +67,18 @@ class CodeCache {
 
   bool skip_forever = false;  // the compiler has nothing for this code
   bool hook_callees = false;  // see CompileOutcome
+  bool is_asked_for = false;  // of a function given to framejit.compile()
   bool limit_logged = false;
   // FJ410: resume functions of a loop that breaks at every turn.
   bool left_to_cpython = false;
-  uint32_t failed_compiles = 0;  // attempts that gave neither entry nor verdict
-  uint64_t misses = 0;           // calls that no entry matched
+  uint64_t misses = 0;  // calls that no entry matched
 
  private:
   PyObject* code_;
   const void* options_;
   std::vector<std::shared_ptr<CacheEntry>> entries_;
+  std::vector<std::shared_ptr<RaisingCalls>> raising_;
+  std::vector<std::shared_ptr<bool>> failed_attempts_;
   uint32_t max_objects_ = 0;
   uint32_t max_symbols_ = 0;
 };
@@ -101,13 +116,14 @@ enum class CodeVerdict : uint8_t {
   kSkip,     // no
   kCallee,   // beneath a compiled function only
   kTensors,  // in whole-script mode, too, when an argument holds a tensor
-  kTorch,    // likewise, and without one: it names torch itself
+  kLibrary,  // likewise, and without one: it names the tensors' library
   kSuspend,  // traces or compiles on its own: nothing beneath it is ours
 };
 struct CodeMemory {
   CodeVerdict verdict = CodeVerdict::kUnknown;
   uint8_t calls_without_tensor = 0;  // whole-script mode
   bool gave_up = false;              // whole-script mode: never a tensor
+  uint8_t notices = 0;               // said of this code (notices.h)
   // Options for which the compiler had nothing: the cache's skip_forever.
   const void* hopeless_with = nullptr;
 

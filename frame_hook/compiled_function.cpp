@@ -8,6 +8,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/notices.h"
 
 namespace framejit {
 namespace {
@@ -30,8 +31,13 @@ bool refresh_cache(CompiledFunction* self) {
   self->native_only = internals::is_generator_like(code_object) ||
                       code_kind(code) != CodeKind::kUser;
   self->cache = self->native_only ? nullptr : code_cache(code, self->options);
+  if (self->cache) self->cache->is_asked_for = true;
+  bool is_new = self->code != code;
   PyObject* old = std::exchange(self->code, Py_NewRef(code));
   Py_XDECREF(old);
+  if (is_new && internals::is_generator_like(code_object) && compiler()) {
+    compiler()->pass_over(self->function, self->options);
+  }
   return self->cache != nullptr;
 }
 
@@ -44,14 +50,31 @@ PyObject* run_original(CompiledFunction* self, PyObject* const* args,
   return call_original(self->function, args, nargsf, kwnames);
 }
 
+// A call went from break to break, and none of its operations was compiled.
+void note_no_graph(PyObject* code) {
+  if (was_noticed(Notice::kNotCompiled, code)) return;
+  log_notice(Notice::kNotCompiled, code,
+             "no graph ran in a call of " + describe_code(code) +
+                 ": it breaks wherever it works "
+                 "(FRAMEJIT_LOG=graph_breaks says why)");
+}
+
 PyObject* call_bound(CompiledFunction* self, PyObject* const* slots,
                      PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   PyObject* result = nullptr;
+  size_t runs_before = num_graph_runs();
   if (dispatch(self->function, self->cache, slots, &result) ==
       DispatchOutcome::kRunOriginal) [[unlikely]] {
-    return run_original(self, args, nargsf, kwnames);
+    CallEnd end;
+    result = run_original(self, args, nargsf, kwnames);
+    end.end(result);
+    return result;
   }
-  if (is_token(result)) return run_tokens(result, self->options);
+  if (!is_token(result)) return result;
+  result = run_tokens(result, self->options);
+  if (result && num_graph_runs() == runs_before) [[unlikely]] {
+    note_no_graph(self->code);
+  }
   return result;
 }
 
@@ -183,6 +206,16 @@ PyObject* get_wrapped(PyObject* object, void*) {
   return Py_NewRef(self->function);
 }
 
+PyObject* get_function(PyObject* object, void*) {
+  return Py_NewRef(self_of(object)->function);
+}
+
+// isinstance(f, types.FunctionType), and with it inspect, torch.fx, TorchScript
+// and Dynamo, which go on with the attributes of a function: those of ours.
+PyObject* get_class(PyObject*, void*) {
+  return Py_NewRef(reinterpret_cast<PyObject*>(&PyFunction_Type));
+}
+
 PyObject* represent(PyObject* object) {
   PyObject* name =
       get_own_or_function(object, const_cast<char*>("__qualname__"));
@@ -208,6 +241,8 @@ PyGetSetDef getset[] = {
     FJ_NAMED("__doc__"),
     {"__wrapped__", get_wrapped, set_own, "the original function",
      const_cast<char*>("__wrapped__")},
+    {"__framejit_function__", get_function, nullptr, nullptr, nullptr},
+    {"__class__", get_class, nullptr, nullptr, nullptr},
     {"__dict__", PyObject_GenericGetDict, PyObject_GenericSetDict, nullptr,
      nullptr},
     {nullptr, nullptr, nullptr, nullptr, nullptr},

@@ -9,8 +9,6 @@
 #include <internal/pycore_pystate.h>
 #undef Py_BUILD_CORE
 
-#include <pthread.h>
-
 #include <algorithm>
 #include <climits>
 #include <cstdint>
@@ -18,6 +16,7 @@
 #include <utility>
 
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/native_stack.h"
 
 #define FJ_PYTHON_312 (PY_VERSION_HEX >= 0x030C0000)
 #define FJ_PYTHON_313 (PY_VERSION_HEX >= 0x030D0000)
@@ -58,26 +57,6 @@ void pop_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
 }
 #endif
 
-// This thread's native stack; size 0: unknown.
-struct NativeStack {
-  uintptr_t lowest = 1;
-  size_t size = 0;
-};
-
-NativeStack native_stack() {
-  NativeStack stack;
-  pthread_attr_t attributes;
-  if (pthread_getattr_np(pthread_self(), &attributes) == 0) {
-    void* lowest = nullptr;
-    size_t size = 0;
-    if (pthread_attr_getstack(&attributes, &lowest, &size) == 0) {
-      stack = {reinterpret_cast<uintptr_t>(lowest), size};
-    }
-    pthread_attr_destroy(&attributes);
-  }
-  return stack;
-}
-
 }  // namespace
 
 EvalFrame default_eval_frame() { return _PyEval_EvalFrameDefault; }
@@ -88,6 +67,10 @@ EvalFrame eval_frame_function(PyInterpreterState* interpreter) {
 
 void set_eval_frame_function(PyInterpreterState* interpreter, EvalFrame eval) {
   _PyInterpreterState_SetEvalFrameFunc(interpreter, eval);
+}
+
+EvalFrame installed_hook(PyThreadState* thread) {
+  return thread->interp->eval_frame;
 }
 
 PyObject* frame_function(_PyInterpreterFrame* frame) {
@@ -154,9 +137,8 @@ PyObject* call_with_low_stack(vectorcallfunc call, PyObject* function,
                               PyObject* kwnames) {
 #if FJ_PYTHON_312
   PyThreadState* thread = PyThreadState_Get();
-  size_t left = reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) -
-                native_stack().lowest;
-  size_t units = std::min<size_t>(left / kRecursionUnitBytes, INT_MAX);
+  size_t units =
+      std::min<size_t>(native_stack_left() / kRecursionUnitBytes, INT_MAX);
   int cut =
       std::max(thread->c_recursion_remaining - static_cast<int>(units), 0);
   thread->c_recursion_remaining -= cut;
@@ -188,6 +170,14 @@ void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame) {
 #endif
 }
 
+Ref own_dict(PyTypeObject* type) {
+#if FJ_PYTHON_312
+  return Ref::steal(PyType_GetDict(type));
+#else
+  return Ref::borrow(type->tp_dict);
+#endif
+}
+
 PyTypeObject* method_wrapper_type() {
   static PyTypeObject* const type = [] {
     Ref wrapper = Ref::steal(PyObject_GetAttrString(Py_None, "__repr__"));
@@ -212,15 +202,16 @@ bool is_traced(PyThreadState* thread) {
 #endif
 }
 
-uintptr_t native_stack_floor(size_t bytes) {
-  NativeStack stack = native_stack();
-  bool is_small = stack.size < 2 * 1024 * 1024;
-  return stack.lowest + (is_small ? bytes / 4 : bytes);
+bool can_handle_signals() {
+  return _Py_ThreadCanHandleSignals(PyInterpreterState_Get());
 }
 
-uintptr_t native_stack_middle() {
-  NativeStack stack = native_stack();
-  return stack.lowest + stack.size / 2;
+int python_calls_left(PyThreadState* thread) {
+#if FJ_PYTHON_312
+  return thread->py_recursion_remaining;
+#else
+  return thread->recursion_remaining;
+#endif
 }
 
 Py_ssize_t request_code_extra_index(freefunc free) {

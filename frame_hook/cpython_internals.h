@@ -20,6 +20,8 @@ EvalFrame default_eval_frame();
 // The interpreter's evaluation function; CPython's own is never null here.
 EvalFrame eval_frame_function(PyInterpreterState* interpreter);
 void set_eval_frame_function(PyInterpreterState* interpreter, EvalFrame eval);
+// Quickly: what is installed; null or CPython's own: nothing.
+EvalFrame installed_hook(PyThreadState* thread);
 
 // ---- a frame at hook time
 PyObject* frame_function(_PyInterpreterFrame* frame);  // borrowed
@@ -44,16 +46,20 @@ PyObject* call_with_low_stack(vectorcallfunc call, PyObject* function,
 // Ends a frame that was answered without being run.
 void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame);
 
+// What a class has itself. From 3.12 on tp_dict is null for the static types of
+// CPython, whose dicts belong to an interpreter.
+Ref own_dict(PyTypeObject* type);
 // Of x.__add__ where the slot is C code; its name left the headers in 3.13.
 PyTypeObject* method_wrapper_type();
 
 // sys.settrace, sys.setprofile or sys.monitoring watch this thread.
 bool is_traced(PyThreadState* thread);
 
-// The address below which less than `bytes` of this thread's native stack are
-// left (of a small stack: a quarter of that).
-uintptr_t native_stack_floor(size_t bytes = 256 * 1024);
-uintptr_t native_stack_middle();
+// Do Python's signal handlers and pending calls run on this thread?
+bool can_handle_signals();
+
+// Python calls this thread may nest until CPython raises RecursionError.
+int python_calls_left(PyThreadState* thread);
 
 // ---- extra data of code objects
 Py_ssize_t request_code_extra_index(freefunc free);

@@ -11,7 +11,7 @@
 // entry matches: the Compiler is asked once; when it has nothing, the original
 // code runs.
 //
-// This layer knows nothing of guards, graphs or torch: all is behind these
+// This layer knows nothing of guards, graphs or tensors: all is behind these
 // abstract classes, plugged together by the Python bindings.
 #pragma once
 
@@ -27,14 +27,16 @@ namespace framejit {
 // True when every guard holds. `args` are the bound parameter slots, `function`
 // the PyFunctionObject called. On success `objects` holds borrowed references
 // (kept alive by args/function) to the gathered inputs, and `symbols` the
-// values of the symbolic ints. Emitted by guards/emit_x64.cpp.
+// values of the symbolic ints. Emitted by guards/emit/emit_x64.cpp.
 using PredicateFn = int (*)(PyObject* const* args, PyObject* function,
                             PyObject** objects, int64_t* symbols);
 
 enum class RunStatus {
   kOk,
   kFailedBeforeCommit,  // nothing was changed; run the original code
-  kFailedInCommit,      // an error is set and must propagate
+  // The same, and the entry rests on something that is not so: it goes.
+  kMistaken,
+  kFailedInCommit,  // an error is set and must propagate
 };
 
 // Runs one captured graph. Implemented by backend/.
@@ -76,6 +78,11 @@ class CacheEntry {
   // then installed for its extent.
   virtual bool finish_runs_code() const = 0;
   uint64_t hits = 0;
+  // Has a call that this entry answered, or began, ended without an exception?
+  // One whose calls all raise does not count towards the recompile limit.
+  // Shared with calls under way, which may outlive the entry.
+  std::shared_ptr<bool> completed = std::make_shared<bool>(false);
+  bool settled = false;  // *completed, where the warm path sees it
   // Of the last match_slow() that was false: which fact failed first, by the
   // entry's own count.
   static constexpr size_t kUnknownFact = SIZE_MAX;
@@ -102,8 +109,21 @@ struct CompileRequest {
   CodeCache* cache = nullptr;
 };
 
+// Calls that are known to raise: nothing is compiled for them.
+class RaisingCalls {
+ public:
+  virtual ~RaisingCalls() = default;
+  // Is this call one of them? Leaves no error set.
+  virtual bool covers(PyObject* const* args, PyObject* function) = 0;
+};
+
 struct CompileOutcome {
   std::shared_ptr<CacheEntry> entry;  // null: run the original code this time
+  // No entry, for a reason that lies in the thread's state and not in the code:
+  // does not count towards the recompile limit.
+  bool not_now = false;
+  // The call raises, and so do those that these are; or null.
+  std::shared_ptr<RaisingCalls> raising;
   bool skip_forever = false;  // nothing to gain in this code: never ask again
   // The original code runs, but what it calls is worth compiling: the frame
   // hook is installed for its extent (the function broke as a whole).
@@ -127,6 +147,9 @@ class Compiler {
   virtual bool refuse(const CompileRequest& request, bool raise) {
     return false;
   }
+  // A function given to framejit.compile() that is never compiled, for it is a
+  // generator or a coroutine. Told once for each code it has.
+  virtual void pass_over(PyObject* function, const void* options) {}
   // Why the last entry used does not fit the call, for a log; "": none knows.
   virtual std::string explain_miss(const CompileRequest& request) { return ""; }
 };

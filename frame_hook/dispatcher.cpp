@@ -7,13 +7,24 @@
 #include <new>
 #include <optional>
 
+#include "frame_hook/break_reason.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/hook_off.h"
+#include "frame_hook/interjections.h"
+#include "frame_hook/native_stack.h"
+#include "frame_hook/notices.h"
 #include "frame_hook/options.h"
+#include "frame_hook/python_text.h"
 
 namespace framejit {
+
+size_t detail::graph_runs = 0;
+
 namespace {
+
+using detail::graph_runs;
 
 Compiler* current_compiler = nullptr;
 Stance stance = Stance::kDefault;
@@ -36,35 +47,14 @@ class CallArray {
 using ObjectArray = CallArray<PyObject*, 192>;
 using SymbolArray = CallArray<int64_t, 24>;
 
-// The pending Python error as text; clears it.
-std::string take_python_error() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (!type) return "no error set";
-  PyErr_NormalizeException(&type, &value, &traceback);
-  std::string text = reinterpret_cast<PyTypeObject*>(type)->tp_name;
-  if (PyObject* message = value ? PyObject_Str(value) : nullptr) {
-    const char* utf8 = PyUnicode_AsUTF8(message);
-    if (utf8 && *utf8) text += std::string(": ") + utf8;
-    Py_DECREF(message);
-  }
-  PyErr_Clear();
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  return text;
+// "FJ410 breaks again and again in a loop"
+std::string reason_text(BreakReason reason) {
+  const BreakReasonRow& row = break_reason_row(reason);
+  return std::string(row.id) + " " + row.title;
 }
 
-std::string describe(PyObject* function) {
-  auto* code = reinterpret_cast<PyCodeObject*>(
-      reinterpret_cast<PyFunctionObject*>(function)->func_code);
-  auto text = [](PyObject* string) -> std::string {
-    const char* utf8 = PyUnicode_AsUTF8(string);
-    if (!utf8) PyErr_Clear();
-    return utf8 ? utf8 : "?";
-  };
-  return text(code->co_qualname) + " (" + text(code->co_filename) + ":" +
-         std::to_string(code->co_firstlineno) + ")";
+PyObject* function_code(PyObject* function) {
+  return reinterpret_cast<PyFunctionObject*>(function)->func_code;
 }
 
 // An error inside FrameJIT before anything was changed.
@@ -72,8 +62,8 @@ DispatchOutcome internal_failure(PyObject* function, const char* where,
                                  const std::string& text, PyObject** result) {
   ++event_counters().failures;
   std::string message = "internal error while " + std::string(where) + " " +
-                        describe(function) + ": " + text;
-  log_event(Channel::k_fallbacks, message);
+                        describe_code(function_code(function)) + ": " + text;
+  log_notice(Notice::kInternalError, function_code(function), message);
   if (!options().strict) {
     ++event_counters().fallbacks;
     return DispatchOutcome::kRunOriginal;
@@ -83,18 +73,41 @@ DispatchOutcome internal_failure(PyObject* function, const char* where,
   return DispatchOutcome::kResult;
 }
 
+// Is the pending error what a signal handler raised?
+bool is_interruption() {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  if (value && traceback) PyException_SetTraceback(value, traceback);
+  bool answer = value && raised_by_handler(value);
+  PyErr_Restore(type, value, traceback);
+  return answer;
+}
+
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
 DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   *result = nullptr;
+  if (is_interruption()) {
+    return raise_in_next_code() ? DispatchOutcome::kRunOriginal
+                                : DispatchOutcome::kResult;
+  }
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
     return DispatchOutcome::kResult;
   }
   ++event_counters().fallbacks;
-  std::string text = take_python_error();
-  log_event(Channel::k_fallbacks, "graph of " + describe(function) +
-                                      " failed, original code runs: " + text);
+  log_notice(Notice::kOriginalRuns, function_code(function),
+             "graph of " + describe_code(function_code(function)) +
+                 " failed, original code runs: " + take_error_text());
   return DispatchOutcome::kRunOriginal;
+}
+
+// Mistakes count towards the limit, so that they end. The error stays set.
+void forget_mistaken(CacheEntry* entry, PyObject* function,
+                     const void* options) {
+  CodeCache* cache = find_code_cache(PyFunction_GET_CODE(function), options);
+  if (!cache || !cache->remove(entry)) return;
+  *cache->add_failed_attempt() = true;
 }
 
 // Owns what a running entry was given and has made.
@@ -118,10 +131,6 @@ struct HeldObjects {
   PyObject** objects;
   uint32_t count;
 };
-
-// Graphs run so far, of all functions: who wants to know whether one ran
-// compares.
-size_t graph_runs = 0;
 
 RunStatus run_executor(CacheEntry* entry, PyObject** objects, int64_t* symbols,
                        PyObject** outputs) {
@@ -153,8 +162,13 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
   }
 }
 
+// What wants to know how the call in hand ends, an entry that has begun it or
+// an attempt that found nothing: until CallEnd takes it, at once. The GIL
+// guards it.
+std::shared_ptr<bool> begun_call;
+
 // A predicate of `entry` held: objects and symbols are filled in.
-[[gnu::noinline]] DispatchOutcome run_entry(
+[[gnu::noinline]] DispatchOutcome run_entry_once(
     CacheEntry* entry, PyObject* function, const void* options,
     PyObject** objects, int64_t* symbols, PyObject** result) {
   ActiveEntry active(entry);
@@ -166,6 +180,9 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
       case RunStatus::kOk:
         break;
       case RunStatus::kFailedBeforeCommit:
+        return rejected_by_executor(function, result);
+      case RunStatus::kMistaken:
+        forget_mistaken(entry, function, options);
         return rejected_by_executor(function, result);
       case RunStatus::kFailedInCommit:
         *result = nullptr;
@@ -190,6 +207,34 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
     release();
   }
   return DispatchOutcome::kResult;
+}
+
+// An entry that has completed no call yet.
+[[gnu::noinline]] DispatchOutcome run_unsettled_entry(
+    CacheEntry* entry, PyObject* function, const void* options,
+    PyObject** objects, int64_t* symbols, PyObject** result) {
+  std::shared_ptr<bool> completed = entry->completed;
+  if (*completed) entry->settled = true;
+  DispatchOutcome outcome =
+      run_entry_once(entry, function, options, objects, symbols, result);
+  // The entry may be gone.
+  bool ended = outcome == DispatchOutcome::kResult && !is_token(*result);
+  if (!ended) {
+    begun_call = std::move(completed);
+  } else if (*result) {
+    *completed = true;
+  }
+  return outcome;
+}
+
+DispatchOutcome run_entry(CacheEntry* entry, PyObject* function,
+                          const void* options, PyObject** objects,
+                          int64_t* symbols, PyObject** result) {
+  if (!entry->settled) [[unlikely]] {
+    return run_unsettled_entry(entry, function, options, objects, symbols,
+                               result);
+  }
+  return run_entry_once(entry, function, options, objects, symbols, result);
 }
 
 // Structural evaluation of the entries, most recent first.
@@ -251,9 +296,9 @@ CompileRequest request_of(CodeCache* cache, PyObject* function,
 
 bool may_compile(CodeCache* cache, PyObject* function, PyObject* const* slots) {
   if (cache->skip_forever || !current_compiler || is_compiling()) return false;
-  if (compilation_runs) return false;
+  if (compilation_runs || low_for_capture()) return false;
   size_t limit = options().recompile_limit;
-  if (cache->entries().size() < limit && cache->failed_compiles < limit) {
+  if (cache->num_completed() < limit && cache->num_failed_attempts() < limit) {
     return true;
   }
   if (!cache->limit_logged) {
@@ -264,10 +309,12 @@ bool may_compile(CodeCache* cache, PyObject* function, PyObject* const* slots) {
       reason =
           current_compiler->explain_miss(request_of(cache, function, slots));
     }
-    log_event(Channel::k_recompiles,
-              "recompile_limit (" + std::to_string(limit) + ") reached for " +
-                  describe(function) + ": other calls run the original code" +
-                  (reason.empty() ? "" : "; this one: " + reason));
+    log_notice(Notice::kLimit, cache->code(),
+               "recompile_limit (" + std::to_string(limit) + ") reached for " +
+                   describe_code(function_code(function)) + " (" +
+                   break_reason_row(BreakReason::kRecompileLimit).id +
+                   "): other calls run the original code" +
+                   (reason.empty() ? "" : "; this one: " + reason));
   }
   return false;
 }
@@ -301,26 +348,57 @@ DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
 DispatchOutcome refuse_to_compile(CodeCache* cache, PyObject* function,
                                   PyObject* const* slots, PyObject** result) {
   bool raised = false;
+  Interjections interjections;
   {
     CompilingScope compiling;
     raised = current_compiler->refuse(request_of(cache, function, slots),
                                       stance == Stance::kFailOnRecompile);
   }
+  Interjections::End end = interjections.end();
+  if (end == Interjections::End::kInterrupted) raised = false;
+  if (end == Interjections::End::kRaised) raised = true;
   if (!raised) return DispatchOutcome::kRunOriginal;
   *result = nullptr;
   return DispatchOutcome::kResult;
 }
 
+// The compiler's answer; a C++ exception of it comes as text.
+CompileOutcome ask_compiler(const CompileRequest& request, std::string* error) {
+  CompilingScope compiling;
+  try {
+    return current_compiler->compile(request);
+  } catch (...) {
+    *error = current_exception_text();
+    if (PyErr_Occurred()) PyErr_Clear();
+    return {};
+  }
+}
+
 DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
                                 PyObject* const* slots, PyObject** result) {
   CompileRequest request = request_of(cache, function, slots);
-  CompileOutcome outcome;
-  std::optional<OnlyCompilation> only(std::in_place);
-  {
-    CompilingScope compiling;
-    outcome = current_compiler->compile(request);
-  }
   *result = nullptr;
+  std::optional<OnlyCompilation> only(std::in_place);
+  Interjections interjections;
+  std::string error;
+  CompileOutcome outcome = ask_compiler(request, &error);
+  if (interrupted()) {
+    // Destroyed while handlers still wait.
+    ErrorGuard pending;
+    outcome = {};
+  }
+  switch (interjections.end()) {
+    case Interjections::End::kQuiet:
+      break;
+    case Interjections::End::kInterrupted:
+      return DispatchOutcome::kRunOriginal;
+    case Interjections::End::kRaised:
+      return DispatchOutcome::kResult;
+  }
+  if (!error.empty()) {
+    *cache->add_failed_attempt() = true;
+    return internal_failure(function, "compiling", error, result);
+  }
   if (outcome.raise) {
     if (!PyErr_Occurred()) {
       PyErr_SetString(PyExc_RuntimeError, "FrameJIT: compilation failed");
@@ -328,16 +406,21 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     return DispatchOutcome::kResult;
   }
   if (PyErr_Occurred()) {
-    return internal_failure(function, "compiling", take_python_error(), result);
+    return internal_failure(function, "compiling", take_error_text(), result);
   }
   if (outcome.skip_forever) cache->skip_forever = true;
   cache->hook_callees = outcome.hook_callees;
   if (!outcome.entry) {
-    if (!outcome.skip_forever) ++cache->failed_compiles;
+    if (outcome.raising) cache->add_raising(std::move(outcome.raising));
+    if (!outcome.skip_forever && !outcome.not_now) {
+      begun_call = cache->add_failed_attempt();
+    }
     return DispatchOutcome::kRunOriginal;
   }
   ++event_counters().compiles;
   if (!cache->entries().empty()) ++event_counters().recompiles;
+  size_t limit = options().recompile_limit;
+  cache->limit_others(limit > 0 ? limit - 1 : 0);
   cache->insert(outcome.entry);
   only.reset();  // running the entry may compile what it calls
   return run_new_entry(outcome.entry, function, cache->options(), slots,
@@ -352,16 +435,17 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   Ref code = Ref::borrow(cache->code());
   Ref kept_function = Ref::borrow(function);
   ++cache->misses;
-  const char* where = "matching";
   try {
     DispatchOutcome outcome = DispatchOutcome::kRunOriginal;
     if (!cache->entries().empty() &&
         match_structurally(cache, function, slots, result, &outcome)) {
       return outcome;
     }
+    if (cache->is_known_to_raise(slots, function)) {
+      return DispatchOutcome::kRunOriginal;
+    }
     if (!may_compile(cache, function, slots))
       return DispatchOutcome::kRunOriginal;
-    where = "compiling";
     if (stance != Stance::kDefault) {
       return refuse_to_compile(cache, function, slots, result);
     }
@@ -369,13 +453,9 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   } catch (...) {
     std::string text = current_exception_text();
     if (PyErr_Occurred()) PyErr_Clear();
-    ++cache->failed_compiles;
-    return internal_failure(function, where, text, result);
+    *cache->add_failed_attempt() = true;
+    return internal_failure(function, "matching", text, result);
   }
-}
-
-PyObject* function_code(PyObject* function) {
-  return reinterpret_cast<PyFunctionObject*>(function)->func_code;
 }
 
 // Takes the arguments out of a token: owned references.
@@ -410,14 +490,25 @@ class IdleTurns {
 void leave_to_cpython(CodeCache* cache, PyObject* function) {
   cache->left_to_cpython = true;
   log_event(Channel::k_graph_breaks,
-            "FJ410 breaks again and again in a loop without tensor work: the "
-            "rest of " +
-                describe(function) + " is left to CPython");
+            reason_text(BreakReason::kLoopOfBreaks) +
+                " without tensor work: the rest of " +
+                describe_code(function_code(function)) + " is left to CPython");
 }
 
-// One step of the token loop: `args` are owned and given up.
+DispatchOutcome dispatch_begun(PyObject* function, CodeCache* cache,
+                               PyObject* const* slots, PyObject** result,
+                               std::vector<CallEnd>* ends) {
+  DispatchOutcome outcome = dispatch(function, cache, slots, result);
+  CallEnd end;
+  if (end.is_awaited()) ends->push_back(std::move(end));
+  return outcome;
+}
+
+// One step of the token loop: `args` are owned and given up. ends: what the
+// call has begun.
 PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
-                             const void* options, IdleTurns& idle) {
+                             const void* options, IdleTurns& idle,
+                             std::vector<CallEnd>* ends) {
   PyObject* code = function_code(function);
   PyObject* result = nullptr;
   if (code_kind(code) == CodeKind::kResume && !must_run_original() &&
@@ -426,7 +517,8 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
     CodeCache* cache = code_cache(code, options);
     size_t runs_before = graph_runs;
     if (cache && !cache->left_to_cpython &&
-        dispatch(function, cache, args, &result) == DispatchOutcome::kResult) {
+        dispatch_begun(function, cache, args, &result, ends) ==
+            DispatchOutcome::kResult) {
       if (graph_runs == runs_before && is_token(result) && idle.add(cache)) {
         leave_to_cpython(cache, function);
       }
@@ -434,6 +526,10 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
       for (size_t i = 0; i < count; ++i) Py_CLEAR(args[i]);
       return result;
     }
+  }
+  if (runs_without_hook(code)) {
+    HookOff off;
+    return call_owned(function, args, count);
   }
   HookExtent extent(options);
   return call_owned(function, args, count);
@@ -468,7 +564,11 @@ DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
   return DispatchOutcome::kRunOriginal;
 }
 
+CallEnd::CallEnd() : completed_(std::move(begun_call)) { begun_call.reset(); }
+
 PyObject* run_tokens(PyObject* result, const void* options) try {
+  CallEnd first;
+  std::vector<CallEnd> later;
   IdleTurns idle;
   while (is_token(result)) {
     size_t count = PyTuple_GET_SIZE(result) - 2;
@@ -481,9 +581,11 @@ PyObject* run_tokens(PyObject* result, const void* options) try {
     ObjectArray args(count);
     take_arguments(result, args.data(), count);
     Py_DECREF(result);
-    result =
-        run_token_function(function.get(), args.data(), count, options, idle);
+    result = run_token_function(function.get(), args.data(), count, options,
+                                idle, &later);
   }
+  first.end(result);
+  for (CallEnd& end : later) end.end(result);
   return result;
 } catch (const std::bad_alloc&) {
   Py_XDECREF(result);
@@ -492,7 +594,8 @@ PyObject* run_tokens(PyObject* result, const void* options) try {
 
 bool must_run_original() {
   if (threads_with_attention != 0 && thread_needs_original()) return true;
-  return internals::is_traced(PyThreadState_Get());
+  PyThreadState* thread = PyThreadState_Get();
+  return internals::is_traced(thread) || other_compiler_active(thread);
 }
 
 PyObject* token_marker() {

@@ -8,6 +8,7 @@
 // and the original code runs; in strict mode it raises.
 #pragma once
 
+#include <memory>
 #include <string>
 
 #include "frame_hook/code_cache.h"
@@ -32,6 +33,30 @@ inline bool is_token(PyObject* result) {
 }
 // Takes over `result`; returns it unless it is a token.
 PyObject* run_tokens(PyObject* result, const void* options);
+
+namespace detail {
+extern size_t graph_runs;
+}
+// Graphs run so far, of all functions: who wants to know whether one ran
+// compares.
+inline size_t num_graph_runs() { return detail::graph_runs; }
+
+// What goes on with a call after dispatch(): tells the entry that began it, or
+// the attempt that found nothing to compile, whether it ended without an
+// exception; those of calls that raise do not count towards the recompile
+// limit. Made at once after dispatch(), before anything else runs.
+class CallEnd {
+ public:
+  CallEnd();
+  CallEnd(CallEnd&&) = default;
+  bool is_awaited() const { return completed_ != nullptr; }
+  void end(PyObject* result) {  // null: raised
+    if (completed_ && result) *completed_ = true;
+  }
+
+ private:
+  std::shared_ptr<bool> completed_;  // null: nobody wants to know
+};
 
 // Is this thread one whose calls must run the original code now?
 bool must_run_original();

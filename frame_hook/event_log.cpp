@@ -2,6 +2,7 @@
 
 #include <deque>
 
+#include "frame_hook/frame_eval.h"
 #include "frame_hook/py_ref.h"
 
 namespace framejit {
@@ -38,15 +39,17 @@ const char* channel_name(Channel channel) {
   return kNames[static_cast<int>(channel)];
 }
 
-void log_event(Channel channel, std::string text) {
+void log_event(Channel channel, std::string text, Severity severity) {
   Log& state = log();
-  state.events.push_back({channel, std::move(text)});
+  state.events.push_back({channel, std::move(text), severity});
   if (state.events.size() > kKeptEvents) state.events.pop_front();
   // A sink that logs again (Python handlers run any code) is not re-entered.
-  if (!enabled(channel) || !state.sink || state.in_sink) return;
+  bool wanted = enabled(channel) || severity == Severity::kWarning;
+  if (!wanted || !state.sink || state.in_sink) return;
   state.in_sink = true;
   Event event = state.events.back();
-  ErrorGuard pending;  // the sink runs Python code
+  ErrorGuard pending;  // the sink runs Python code,
+  PauseHook pause;     // which is not the program's
   try {
     state.sink(event);
   } catch (...) {

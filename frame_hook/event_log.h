@@ -33,16 +33,20 @@ enum class Channel : uint8_t {
 
 const char* channel_name(Channel channel);
 
+// Warnings (notices.h) go to the sink whether or not their channel is on.
+enum class Severity : uint8_t { kInfo, kWarning };
+
 struct Event {
   Channel channel;
   std::string text;
+  Severity severity = Severity::kInfo;
 };
 
 struct EventCounters {
   uint64_t compiles = 0;    // entries made
   uint64_t recompiles = 0;  // of those, not the first for their key
   uint64_t breaks = 0;      // counted by the capture's owner
-  uint64_t fallbacks = 0;   // calls that ran the original code instead
+  uint64_t fallbacks = 0;   // graphs at torch level, calls of original code
   uint64_t failures = 0;    // internal errors
 };
 
@@ -54,11 +58,13 @@ inline bool enabled(Channel channel) {
   return (detail::enabled_channels >> static_cast<int>(channel)) & 1;
 }
 
-void log_event(Channel channel, std::string text);
+void log_event(Channel channel, std::string text,
+               Severity severity = Severity::kInfo);
 // Switches on exactly the channels of a comma-separated list ("all": each).
 // False when a word names no channel; the others are switched on all the same.
 bool set_enabled_channels(std::string_view list);
-// Called for events of enabled channels. Must not throw or raise.
+// Called for events of enabled channels, and for warnings. Must not throw or
+// raise.
 void set_event_sink(std::function<void(const Event&)> sink);
 
 EventCounters& event_counters();

@@ -5,8 +5,10 @@
 #include "frame_hook/code_cache.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
-#include "frame_hook/event_log.h"
 #include "frame_hook/function_watcher.h"
+#include "frame_hook/hook_off.h"
+#include "frame_hook/native_stack.h"
+#include "frame_hook/notices.h"
 #include "frame_hook/script_mode.h"
 
 namespace framejit {
@@ -33,9 +35,9 @@ struct ThreadState {
   int suspended = 0;
   int paused = 0;                            // PauseHook
   int installs = 0;                          // this thread's share of installs
+  int captures = 0;                          // likewise
   _PyInterpreterFrame* passed_on = nullptr;  // to the hook beneath ours
-  uintptr_t stack_floor = 0;                 // 0: not asked for yet
-  uintptr_t stack_middle = 0;                // likewise
+  int low_frames = 0;                        // likewise
 };
 
 constinit thread_local ThreadState thread_state;
@@ -44,26 +46,31 @@ int installs = 0;
 const void* script_options = nullptr;
 bool script_installed = false;
 bool all_original = false;  // force_original()
+int captures = 0;           // CaptureCallbackScopes of all threads
+int low_frames = 0;         // frames that run without the hook: see run_low
 internals::EvalFrame previous_eval = nullptr;
 PyInterpreterState* hooked_interpreter = nullptr;
 ShouldCompile should_compile = nullptr;
+bool (*other_is_active)() = nullptr;
 
 PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
                      int throwflag);
 
-void set_hook(bool is_first) {
+// True: it was on top already. While a thread has little stack left the hook
+// stays off, but for a capture, which must see every frame.
+bool set_hook() {
+  if (low_frames != 0 && captures == 0) return false;
   PyInterpreterState* interpreter = PyInterpreterState_Get();
   internals::EvalFrame current = internals::eval_frame_function(interpreter);
-  if (current == eval_frame) return;
-  // A hook put on top of ours calls ours; on top of it we would go in circles.
-  if (!is_first && current != internals::default_eval_frame()) return;
+  if (current == eval_frame) return true;
   previous_eval = current;
   hooked_interpreter = interpreter;
   internals::set_eval_frame_function(interpreter, eval_frame);
+  return false;
 }
 
 // Somebody who installed a hook on top of ours keeps it: ours then only passes
-// through, and is put back at the bottom when theirs is taken off.
+// through, and goes when theirs is taken off and ours is put back.
 void remove_hook() {
   if (hooked_interpreter &&
       internals::eval_frame_function(hooked_interpreter) == eval_frame) {
@@ -75,6 +82,8 @@ void remove_hook() {
 void after_fork_in_child() {
   const ThreadState& state = thread_state;
   threads_with_attention = state.compiling + state.suspended + all_original;
+  captures = state.captures;
+  low_frames = state.low_frames;
   int left = state.installs + script_installed;
   if (installs != 0 && left == 0) remove_hook();
   installs = left;
@@ -90,7 +99,7 @@ void install() {
   register_fork_handler();
   ++thread_state.installs;
   ++installs;
-  set_hook(installs == 1);
+  set_hook();
 }
 
 void uninstall() {
@@ -112,6 +121,19 @@ void uninstall() {
   return result;
 }
 
+// The other hook has taken itself off and put ours back, which nobody wants any
+// more; or it still calls ours, which it will find gone when it goes.
+[[gnu::noinline]] PyObject* run_unwanted(PyThreadState* thread,
+                                         _PyInterpreterFrame* frame,
+                                         int throwflag) {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  internals::EvalFrame plain = internals::default_eval_frame();
+  if (internals::eval_frame_function(interpreter) == eval_frame) {
+    internals::set_eval_frame_function(interpreter, plain);
+  }
+  return internals::evaluate(plain, thread, frame, throwflag);
+}
+
 // Offers the frame to the capture. True: answered.
 bool offer_to_capture(CaptureCallbackScope* capture, PyObject* function,
                       PyObject* const* slots, size_t count, PyObject** result) {
@@ -126,21 +148,29 @@ bool offer_to_capture(CaptureCallbackScope* capture, PyObject* function,
   }
 }
 
-// Runs a frame without the hook beneath it: every hooked call nests on the
-// native stack, CPython's own do not.
-PyObject* run_with_low_stack(PyThreadState* thread, _PyInterpreterFrame* frame,
-                             int throwflag) {
+// Runs a frame where little native stack is left: every hooked call nests on
+// it, CPython's own do not, so the hook is off for what is beneath the frame.
+// It cannot be taken off under somebody else's hook or while another thread
+// captures; there the calls nest until nothing is left.
+PyObject* run_low(PyThreadState* thread, _PyInterpreterFrame* frame,
+                  int throwflag) {
+  bool ours = hooked_interpreter &&
+              internals::eval_frame_function(hooked_interpreter) == eval_frame;
+  if (!ours || captures != 0) {
+    if (!native_stack_low() || throwflag || !internals::is_plain_call(frame)) {
+      return run_frame(thread, frame, throwflag);
+    }
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
+    internals::discard_frame(thread, frame);
+    return nullptr;
+  }
+  ++low_frames;
+  ++thread_state.low_frames;
   remove_hook();
   PyObject* result = run_frame(thread, frame, throwflag);
-  if (installs > 0) set_hook(true);
+  --thread_state.low_frames;
+  if (--low_frames == 0 && installs > 0) set_hook();
   return result;
-}
-
-[[gnu::always_inline]] inline bool native_stack_low(ThreadState& state) {
-  if (state.stack_floor == 0) [[unlikely]]
-    state.stack_floor = internals::native_stack_floor();
-  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) <
-         state.stack_floor;
 }
 
 bool dispatches(const ThreadState& state) {
@@ -165,7 +195,8 @@ const void* choose(PyThreadState* thread, const ThreadState& state,
     choice = script_choice(function, code, slots, count);
   }
   *suspend = choice == ScriptChoice::kSuspend;
-  if (choice != ScriptChoice::kDispatch || internals::is_traced(thread)) {
+  if (choice != ScriptChoice::kDispatch || internals::is_traced(thread) ||
+      other_compiler_active(thread)) {
     return nullptr;
   }
   return state.options ? state.options : script_options;
@@ -184,7 +215,7 @@ PyObject* run_suspended(PyThreadState* thread, _PyInterpreterFrame* frame,
 bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   return script_options && !state.options && !state.capture &&
          !state.owned_call && !state.skipped_function && !state.passed_on &&
-         !native_stack_low(state) &&
+         !low_for_hook() &&
          script_skips_frame(
              reinterpret_cast<PyObject*>(internals::frame_code(frame)));
 }
@@ -196,8 +227,12 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   if (state.passed_on == frame) [[unlikely]] {
     return internals::default_eval_frame()(thread, frame, throwflag);
   }
+  if (installs == 0) [[unlikely]]
+    return run_unwanted(thread, frame, throwflag);
+  bool is_low = low_for_hook();
+  auto run = is_low ? run_low : run_frame;
   if (throwflag || !internals::is_plain_call(frame)) {
-    return run_frame(thread, frame, throwflag);
+    return run(thread, frame, throwflag);
   }
   PyObject* function = internals::frame_function(frame);
   if (OwnedCall* call = state.owned_call; call && call->function == function) {
@@ -206,21 +241,16 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
     uninstall();
     // The frame holds references of its own: nothing is destroyed here.
     for (size_t i = 0; i < call->num_args; ++i) Py_CLEAR(call->args[i]);
-    return run_frame(thread, frame, throwflag);
+    return run(thread, frame, throwflag);
   }
   if (state.skipped_function == function) {
     state.skipped_function = nullptr;
-    return run_frame(thread, frame, throwflag);
+    return run(thread, frame, throwflag);
   }
-  if (!dispatches(state) || state.suspended || all_original) {
-    return run_frame(thread, frame, throwflag);
-  }
-  if (native_stack_low(state)) [[unlikely]] {
-    if (!state.capture) return run_with_low_stack(thread, frame, throwflag);
-    PyErr_SetString(PyExc_RecursionError,
-                    "native stack exhausted during a capture");
-    internals::discard_frame(thread, frame);
-    return nullptr;
+  // A capture breaks by itself where little is left.
+  if (!dispatches(state) || state.suspended || all_original ||
+      (is_low && !state.capture)) {
+    return run(thread, frame, throwflag);
   }
   auto* code = reinterpret_cast<PyObject*>(internals::frame_code(frame));
   PyObject* const* slots = internals::frame_slots(frame);
@@ -237,10 +267,15 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
     if (suspend) return run_suspended(thread, frame, throwflag);
     if (!options) return run_frame(thread, frame, throwflag);
     CodeCache* cache = code_cache(code, options);
-    if (!cache || cache->is_hopeless() ||
-        dispatch(function, cache, slots, &result) ==
-            DispatchOutcome::kRunOriginal) {
+    if (!cache || cache->is_hopeless()) {
       return run_frame(thread, frame, throwflag);
+    }
+    if (dispatch(function, cache, slots, &result) ==
+        DispatchOutcome::kRunOriginal) {
+      CallEnd end;
+      result = run_frame(thread, frame, throwflag);
+      end.end(result);
+      return result;
     }
     result = run_tokens(result, options);
   }
@@ -258,6 +293,22 @@ PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
 }
 
 }  // namespace
+
+HookOff::HookOff()
+    : taken_off_(captures == 0 && hooked_interpreter &&
+                 internals::eval_frame_function(hooked_interpreter) ==
+                     eval_frame) {
+  if (!taken_off_) return;
+  ++low_frames;
+  ++thread_state.low_frames;
+  remove_hook();
+}
+
+HookOff::~HookOff() {
+  if (!taken_off_) return;
+  --thread_state.low_frames;
+  if (--low_frames == 0 && installs > 0) set_hook();
+}
 
 HookExtent::HookExtent(const void* options)
     : saved_options_(thread_state.options) {
@@ -297,8 +348,8 @@ CodeVerdict code_verdict(PyObject* function, PyObject* code) {
     try {
       answer = should_compile(function, code);
     } catch (...) {
-      log_event(Channel::k_fallbacks,
-                "should_compile: " + current_exception_text());
+      log_notice(Notice::kInternalError, code,
+                 "should_compile: " + current_exception_text());
     }
     if (PyErr_Occurred()) PyErr_Clear();
   }
@@ -313,14 +364,20 @@ CaptureCallbackScope::CaptureCallbackScope(FrameCallback callback)
       saved_options_(thread_state.options) {
   thread_state.capture = this;
   thread_state.options = nullptr;
+  ++captures;
+  ++thread_state.captures;
   install();
 }
 
 CaptureCallbackScope::~CaptureCallbackScope() {
   uninstall();
+  --captures;
+  --thread_state.captures;
   thread_state.capture = saved_capture_;
   thread_state.options = saved_options_;
 }
+
+bool CaptureCallbackScope::keep_hook() { return set_hook(); }
 
 CompilingScope::CompilingScope() {
   ++thread_state.compiling;
@@ -348,15 +405,19 @@ void resume_thread() {
 bool script_applies_here() {
   const ThreadState& state = thread_state;
   return !state.options && !state.capture && !state.paused &&
-         !state.suspended && !all_original;
+         !state.suspended && !all_original &&
+         !other_compiler_active(PyThreadState_Get());
 }
 
-bool native_stack_half_used() {
-  ThreadState& state = thread_state;
-  if (state.stack_middle == 0) [[unlikely]]
-    state.stack_middle = internals::native_stack_middle();
-  return reinterpret_cast<uintptr_t>(__builtin_frame_address(0)) <
-         state.stack_middle;
+void set_other_compiler(bool (*is_active)()) { other_is_active = is_active; }
+
+bool other_compiler_active(PyThreadState* thread) {
+  internals::EvalFrame eval = internals::installed_hook(thread);
+  if (!eval || eval == internals::default_eval_frame()) [[likely]]
+    return false;
+  if (eval == eval_frame && previous_eval == internals::default_eval_frame())
+    return false;
+  return other_is_active && other_is_active();
 }
 
 void set_script_options(const void* options) { script_options = options; }
@@ -366,7 +427,8 @@ void hold_hook(bool installed) {
   script_installed = installed;
   if (installed) {
     register_fork_handler();
-    set_hook(++installs == 1);
+    ++installs;
+    set_hook();
   } else if (--installs == 0) {
     remove_hook();
   }

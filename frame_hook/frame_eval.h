@@ -9,6 +9,13 @@
 // on threads that have a scope. Scopes nest and are strictly tied to C++
 // blocks. It is also how a function called by the dispatcher comes to own its
 // arguments: our references go as its frame starts.
+//
+// Other hooks (torch._dynamo's) come and go in any order, on any thread, each
+// keeping the one it found and putting that back later. So ours is put on top
+// whenever a scope begins, passes on to what it found there, cuts the circle
+// that arises when that passes on to ours, and takes itself off when it is put
+// back with no scope left. A thread on which the other hook is at work
+// (set_other_compiler) is not ours.
 #pragma once
 
 #include <cstddef>
@@ -50,6 +57,12 @@ class PauseHook {
 void set_script_options(const void* options);
 void hold_hook(bool installed);
 
+// Another compiler that lives in this process beside us: is it at work on this
+// thread? Asked only while somebody else's hook is installed. Must not raise.
+void set_other_compiler(bool (*is_active)());
+// Frames and calls of this thread are another compiler's.
+bool other_compiler_active(PyThreadState* thread);
+
 // set_stance("force_eager"): like a suspended thread, for all of them.
 void force_original(bool on);
 
@@ -69,6 +82,10 @@ class CaptureCallbackScope {
   CaptureCallbackScope(const CaptureCallbackScope&) = delete;
   CaptureCallbackScope& operator=(const CaptureCallbackScope&) = delete;
   const FrameCallback& callback() const { return callback_; }
+
+  // Puts the hook on top again where another thread has taken it off. False:
+  // it was off, and frames may have been missed.
+  static bool keep_hook();
 
  private:
   FrameCallback callback_;
@@ -98,8 +115,6 @@ void resume_thread();
 // May a call on this thread be answered by whole-script mode? Not beneath a
 // scope (the hook sees to it), nor where the original must run.
 bool script_applies_here();
-// Half of the native stack is used: calls that need not nest on it should not.
-bool native_stack_half_used();
 
 // Threads that compile or are suspended; when zero, no thread need ask.
 extern int threads_with_attention;

@@ -8,6 +8,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/native_stack.h"
 #include "frame_hook/script_mode.h"
 
 namespace framejit {
@@ -104,7 +105,8 @@ PyObject* call_own_without_stub(PyObject* callable, PyObject* const* args,
 
 // A call whose arguments are bound. True: answered, perhaps by a token.
 bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
-            size_t count, ScriptChoice* choice, PyObject** result) {
+            size_t count, ScriptChoice* choice, PyObject** result,
+            std::optional<CallEnd>* end) {
   *choice = script_choice(function, code, slots, count);
   if (*choice != ScriptChoice::kDispatch ||
       internals::is_traced(PyThreadState_Get()) ||
@@ -117,6 +119,7 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
   if (dispatch(function, cache, slots, result) == DispatchOutcome::kResult) {
     return true;
   }
+  end->emplace();
   // Asked anew: a compilation may have cleared everything.
   cache = find_code_cache(code, options);
   if (cache && cache->is_hopeless()) {
@@ -138,16 +141,18 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
   ScriptChoice choice = ScriptChoice::kPass;
   PyObject* result = nullptr;
   bool answered = false;
+  std::optional<CallEnd> end;  // when CPython runs it
   if (static_cast<Py_ssize_t>(nargs) == plain_parameters(code_object) &&
       (!kwnames || PyTuple_GET_SIZE(kwnames) == 0)) {
-    answered = answer(callable, code.get(), args, nargs, &choice, &result);
+    answered =
+        answer(callable, code.get(), args, nargs, &choice, &result, &end);
   } else {
     // Gone before the original runs: it sees the references it always sees.
     BoundArguments bound;
     try {
       answered = bound.bind(function, args, nargs, kwnames) &&
                  answer(callable, code.get(), bound.slots(), bound.size(),
-                        &choice, &result);
+                        &choice, &result, &end);
     } catch (const std::bad_alloc&) {
     }
   }
@@ -163,7 +168,9 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
     give_version_back(code.get(), *memory);
     if (function->func_code == code.get()) let_go(function);
   }
-  return call_own(callable, args, nargsf, kwnames);
+  result = call_own(callable, args, nargsf, kwnames);
+  if (end) end->end(result);
+  return result;
 }
 
 // The stub.

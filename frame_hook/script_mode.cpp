@@ -99,14 +99,14 @@ ScriptChoice script_choice(PyObject* function, PyObject* code,
     if (!(memory = code_memory(code))) return pass();
   }
   if (verdict == CodeVerdict::kSuspend) return ScriptChoice::kSuspend;
-  if (verdict != CodeVerdict::kTensors && verdict != CodeVerdict::kTorch) {
+  if (verdict != CodeVerdict::kTensors && verdict != CodeVerdict::kLibrary) {
     return pass();
   }
   if (mode.policy.holds_tensor(slots, count)) {
     memory->calls_without_tensor = 0;
     return dispatch_it();
   }
-  if (verdict == CodeVerdict::kTorch) {
+  if (verdict == CodeVerdict::kLibrary) {
     // Once may be all there is: main(), the building of a model.
     if (memory->calls_without_tensor > 0) return dispatch_it();
     memory->calls_without_tensor = 1;

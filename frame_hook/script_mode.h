@@ -12,10 +12,10 @@
 //
 // On 3.11, or where no watcher is to be had, by the frame hook, which makes
 // every Python call dearer. When many frames have passed in vain it is taken
-// off, and the next torch operation, wherever it happens, puts it back:
-// programs that are done with torch, or have not begun, run at CPython's speed.
-// The patience doubles at each waking, so that a program that alternates soon
-// keeps the hook.
+// off, and the next tensor operation, wherever it happens, puts it back:
+// programs that are done with tensors, or have not begun, run at CPython's
+// speed. The patience doubles at each waking, so that a program that alternates
+// soon keeps the hook.
 #pragma once
 
 #include <cstddef>
@@ -29,7 +29,7 @@ struct ScriptPolicy {
   // Does one of the parameter slots (null: unbound) hold a tensor? Runs no
   // Python code.
   bool (*holds_tensor)(PyObject* const* slots, size_t count) = nullptr;
-  // Calls wake_script_soon() at the next torch operation, on any thread, with
+  // Calls wake_script_soon() at the next tensor operation, on any thread, with
   // or without the GIL. Null: the hook never sleeps.
   void (*watch)() = nullptr;
   void (*unwatch)() = nullptr;

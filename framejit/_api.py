@@ -13,8 +13,14 @@ from typing import Any, ParamSpec, TypeVar, overload
 import torch
 
 from framejit import _C, _logging, _script, _tracefile
+from framejit._dynamo import meet_dynamo
 from framejit._explain import EntryInfo, Explanation, entry_info
-from framejit._module import compile_module, forwarding_call
+from framejit._module import (
+    compile_module,
+    compiled_call_in_place,
+    compiled_function_of,
+    original_of,
+)
 from framejit.errors import (
     ConstraintViolationError,
     GraphBreakError,
@@ -27,6 +33,7 @@ _F = TypeVar("_F", bound=Callable[..., Any])
 
 _C.set_error_types(GraphBreakError, RecompileError, ConstraintViolationError)
 _C.install()
+meet_dynamo()
 _logging.start()
 _tracefile.start()
 
@@ -52,7 +59,19 @@ def _options(
     dynamic: bool | None,
     options: dict[str, Any] | None,
 ) -> _C.CompileOptions:
+    budget = 0
+    if options is not None and "max_instructions" in options:
+        # Ours, and not the backend's.
+        options = dict(options)
+        budget = options.pop("max_instructions")
+        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
+            raise TypeError(
+                "framejit.compile: max_instructions must be a positive int, "
+                f"not {budget!r}"
+            )
+        options = options or None
     key: Any = (
+        budget,
         backend if isinstance(backend, str) else id(backend),
         fullgraph,
         dynamic,
@@ -62,7 +81,7 @@ def _options(
     )
     found = _interned_options.get(key)
     if found is None:
-        found = _C.CompileOptions(backend, fullgraph, dynamic, options)
+        found = _C.CompileOptions(backend, fullgraph, dynamic, options, budget)
         _interned_options[key] = found
     return found
 
@@ -198,14 +217,26 @@ def compile_inplace(module: torch.nn.Module, **options: Any) -> None:
         raise TypeError(
             f"framejit.compile_inplace: expected a module, got {type(module).__name__}"
         )
-    call: Any = module._call_impl
-    compiled = compile(call, **options)
-    module._compiled_call_impl = None if compiled is call else compiled
+    module = original_of(module)
+
+    def call() -> None:
+        """Stands for the module's call: only its options are wanted."""
+
+    compiled: Any = compile(call, **options)
+    module._compiled_call_impl = (
+        None
+        if compiled is call
+        else compiled_call_in_place(module, _C.compile_options(compiled))
+    )
 
 
 def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
     if isinstance(model, _C.CompiledFunction):
-        model = model.__wrapped__
+        model = model.__framejit_function__
+    # What was given to torch.compile is compiled by torch.compile. functools.wraps
+    # copies the mark, which therefore says whose it is.
+    if getattr(model, "_torchdynamo_wrapper_id", None) == id(model):
+        return model
     if isinstance(model, torch.nn.Module):
         return compile_module(model, key)
     if isinstance(model, types.FunctionType):
@@ -213,7 +244,7 @@ def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
     if isinstance(model, types.MethodType):
         function = model.__func__
         if isinstance(function, _C.CompiledFunction):
-            function = function.__wrapped__
+            function = function.__framejit_function__
         if isinstance(function, types.FunctionType):
             return types.MethodType(_C.compile_function(function, key), model.__self__)
     if isinstance(model, (staticmethod, classmethod)):
@@ -269,7 +300,7 @@ def disable(
     if fn is None:
         return _DisableDecorator(recursive, reason)
     if isinstance(fn, _C.CompiledFunction):
-        fn = fn.__wrapped__
+        fn = fn.__framejit_function__
     if isinstance(fn, torch.nn.Module):
         fn.forward = disable(fn.forward, recursive=recursive, reason=reason)
         return fn
@@ -358,7 +389,7 @@ def set_logs(channels: str) -> None:
 
 def _key_and_function(fn: Any) -> tuple[_C.CompileOptions, types.FunctionType]:
     if isinstance(fn, torch.nn.Module):
-        call = getattr(type(fn), "__framejit_call__", None) or forwarding_call(fn)
+        call = compiled_function_of(fn)
         if call is None:
             raise TypeError("expected a module returned by framejit.compile")
         fn = call
@@ -369,7 +400,7 @@ def _key_and_function(fn: Any) -> tuple[_C.CompileOptions, types.FunctionType]:
             "expected the result of framejit.compile, "
             f"got {getattr(fn, '__name__', fn)!r}"
         )
-    function: types.FunctionType = fn.__wrapped__  # type: ignore[assignment]
+    function: types.FunctionType = fn.__framejit_function__  # type: ignore[assignment]
     return _C.compile_options(fn), function
 
 
@@ -392,7 +423,7 @@ def explain(fn: Any) -> Callable[..., Explanation]:
     the run uses options of its own, with ``backend="eager"``.
     """
     if isinstance(fn, _C.CompiledFunction):
-        fn = fn.__wrapped__
+        fn = fn.__framejit_function__
 
     def run(*args: Any, **kwargs: Any) -> Explanation:
         # Not interned: what this compiles goes with the object.

@@ -1,7 +1,8 @@
 """Forwards the event log of the C++ layers to Python's ``logging``.
 
 Each channel (``FRAMEJIT_LOG=guards,recompiles,...``) is the logger
-``framejit.<channel>``. Channels that are off cost nothing.
+``framejit.<channel>``. Channels that are off cost nothing. What a user wants to
+know without asking (frame_hook/notices.def) is logged as a warning, once a place.
 """
 
 from __future__ import annotations
@@ -14,8 +15,9 @@ from framejit import _C
 _root = logging.getLogger("framejit")
 
 
-def _forward(channel: str, text: str) -> None:
-    logging.getLogger(f"framejit.{channel}").info(text)
+def _forward(channel: str, text: str, warning: bool) -> None:
+    level = logging.WARNING if warning else logging.INFO
+    logging.getLogger(f"framejit.{channel}").log(level, text)
 
 
 def set_channels(channels: str) -> None:

@@ -1,159 +1,151 @@
-"""``compile(module)``: an instance of the module's own kind whose calls are compiled.
+"""``compile(module)``: an object beside the module whose calls are compiled.
 
-The result is an instance of a subclass (same name) of the module's class, over
-the same ``__dict__``: parameters, buffers, hooks, ``train()`` and ``to()`` are
-those of the original, whose own calls stay eager. Copying or pickling gives the
-plain module. Kinds for which that cannot work get a `CompiledModule`, which
-forwards.
+It is an instance of a subclass (same name) of the module's class, over the same
+``__dict__``, and follows the module: what is read, written or called on it is
+read, written or called on the module, which stays eager itself. Methods see the
+compiled object as ``self`` (``compiled.eval()`` is ``compiled``). Copying or
+pickling gives the plain module. `frame_hook/follower.h` does the work; this file
+makes the classes.
 """
 
 from __future__ import annotations
 
-import copy
-import copyreg
+import types
 import weakref
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
 from framejit import _C
 
-# Equal modules compiled with equal options share a subclass, so the guards on
-# its type, and with them their cache entries, are shared.
-_subclasses: weakref.WeakKeyDictionary[
-    _C.CompileOptions, weakref.WeakKeyDictionary[type, type]
+_M = TypeVar("_M", bound=torch.nn.Module)
+
+# The code that calls a module of a class; entries live with it. Compiled calls
+# (compile) and calls that are compiled in place differ.
+_codes: weakref.WeakKeyDictionary[type, tuple[types.CodeType, types.CodeType]] = (
+    weakref.WeakKeyDictionary()
+)
+# Equal modules compiled with equal options share a class. Weak: it holds the
+# module's class.
+_classes: weakref.WeakKeyDictionary[
+    _C.CompileOptions, weakref.WeakValueDictionary[int, type]
 ] = weakref.WeakKeyDictionary()
 
 
-def _plain(module: torch.nn.Module, plain_class: Any) -> torch.nn.Module:
-    plain: torch.nn.Module = plain_class.__new__(plain_class)
-    plain.__dict__ = module.__dict__
-    return plain
+def _code(cls: type, in_place: bool) -> types.CodeType:
+    found = _codes.get(cls)
+    if found is None:
+
+        def call(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return module(*args, **kwargs)
+
+        def call_in_place(module: Any, *args: Any, **kwargs: Any) -> Any:
+            return module._call_impl(*args, **kwargs)
+
+        name = f"{cls.__qualname__}.__call__"  # reports name the program's class
+        first, second = (
+            f.__code__.replace(co_name="__call__", co_qualname=name)
+            for f in (call, call_in_place)
+        )
+        found = _codes[cls] = first, second
+    return found[in_place]
 
 
-def _subclass(cls: type, key: _C.CompileOptions) -> type:
-    by_class = _subclasses.setdefault(key, weakref.WeakKeyDictionary())
-    found = by_class.get(cls)
-    if found is not None:
+def _compiled_call(
+    cls: type, key: _C.CompileOptions, in_place: bool = False
+) -> _C.CompiledFunction:
+    function = types.FunctionType(_code(cls, in_place), globals())
+    function.__module__ = cls.__module__
+    return _C.compile_function(function, key)
+
+
+class _Follower:
+    """First base of followers: classes that register subclasses see none."""
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        pass
+
+
+def _has_state_in_c(cls: type) -> bool:
+    """State that is in no ``__dict__``, as a dict has: a follower has its own."""
+    for base in cls.__mro__[:-1]:
+        members = sum(
+            isinstance(value, types.MemberDescriptorType)
+            or name in ("__dict__", "__weakref__")
+            for name, value in vars(base).items()
+        )
+        before = base.__base__.__basicsize__ if base.__base__ else 0
+        if base.__basicsize__ > before + 8 * members:
+            return True
+    return False
+
+
+def _follower_class(cls: type, key: _C.CompileOptions) -> type:
+    classes = _classes.setdefault(key, weakref.WeakValueDictionary())
+    found = classes.get(id(cls))
+    if found is not None and found.__dict__["__framejit_class__"]() is cls:
         return found
-    call = cls.__call__
-    if isinstance(call, _C.CompiledFunction):
-        call = call.__wrapped__
 
     def __call__(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return call(self, *args, **kwargs)
+        return self._framejit_call(self._framejit_original, *args, **kwargs)
 
-    # Reports name the class of the program.
-    __call__.__qualname__ = name = f"{cls.__qualname__}.__call__"
-    __call__.__code__ = __call__.__code__.replace(co_qualname=name)
-
-    def __reduce_ex__(self: Any, protocol: int) -> Any:
-        reduced = _plain(self, cls).__reduce_ex__(protocol)
-        if reduced[0] is copyreg.__newobj__ and reduced[1] == (cls,):  # type: ignore[attr-defined]
-            # pickle insists that __newobj__ makes the class of the object at
-            # hand, which is the subclass; this makes the same object.
-            reconstruct = copyreg._reconstructor  # type: ignore[attr-defined]
-            return (reconstruct, (cls, object, None), *reduced[2:])
-        return reduced
-
-    def __deepcopy__(self: Any, memo: dict[int, Any]) -> Any:
-        return copy.deepcopy(_plain(self, cls), memo)
-
-    compiled = _C.compile_function(__call__, key)
-    namespace: dict[str, Any] = {
+    namespace = {
+        "__slots__": ("_framejit_call", "_framejit_class", "_framejit_original"),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
-        "__call__": compiled,
-        "__framejit_call__": compiled,
-        "__framejit_class__": cls,
-        "__reduce_ex__": __reduce_ex__,
+        "__call__": __call__,
+        "__framejit_class__": weakref.ref(cls),
+        "__framejit_options__": key,
     }
-    if "__deepcopy__" in dir(cls):
-        namespace["__deepcopy__"] = __deepcopy__
-    subclass = type(cls)(cls.__name__, (cls,), namespace)
-    by_class[cls] = subclass
-    return subclass
+    base = torch.nn.Module if _has_state_in_c(cls) else cls
+    bases = (base,) if issubclass(base, _Follower) else (_Follower, base)
+    # Not through the metaclass, which may register or refuse classes.
+    follower = type.__new__(type(base), cls.__name__, bases, namespace)
+    _C.make_follower_class(follower)
+    classes[id(cls)] = follower
+    return follower
 
 
-def _needs_forwarding(module: torch.nn.Module) -> bool:
-    if isinstance(module, (torch.jit.ScriptModule, torch.jit.ScriptFunction)):
-        return True
-    if isinstance(module, torch.nn.parallel.DistributedDataParallel):
-        return True
-    # Becomes another class at its first call, which would lose ours.
-    if isinstance(module, torch.nn.modules.lazy.LazyModuleMixin):
-        return True
-    cls = type(module)
-    # Slots hold state outside the shared __dict__.
-    if any(
-        slot not in ("__dict__", "__weakref__")
-        for base in cls.__mro__
-        for slot in _slots(base)
-    ):
-        return True
-    # A metaclass or __init_subclass__ may refuse or register subclasses.
-    return type(cls) is not type or "__init_subclass__" in {
-        name for base in cls.__mro__[:-1] for name in vars(base)
-    }
+def _derive(cls: type, follower: type) -> tuple[type, _C.CompiledFunction]:
+    """The original has become an instance of `cls`."""
+    key: _C.CompileOptions = follower.__dict__["__framejit_options__"]
+    return _follower_class(cls, key), _compiled_call(cls, key)
 
 
-def _slots(cls: type) -> tuple[str, ...]:
-    slots = vars(cls).get("__slots__", ())
-    return (slots,) if isinstance(slots, str) else tuple(slots)
+_C.set_follower_deriver(_derive)
 
 
-class CompiledModule(torch.nn.Module):
-    """Forwards everything to a module whose class cannot be subclassed safely."""
-
-    def __init__(self, module: torch.nn.Module, key: _C.CompileOptions) -> None:
-        object.__setattr__(self, "_framejit_module", module)
-
-        def forward(*args: Any, **kwargs: Any) -> Any:
-            return module(*args, **kwargs)
-
-        object.__setattr__(self, "_framejit_call", _C.compile_function(forward, key))
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        return self._framejit_call(*args, **kwargs)
-
-    def __getattribute__(self, name: str) -> Any:
-        if name in ("_framejit_module", "_framejit_call", "__class__", "__reduce_ex__"):
-            return object.__getattribute__(self, name)
-        return getattr(object.__getattribute__(self, "_framejit_module"), name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._framejit_module, name, value)
-
-    def __delattr__(self, name: str) -> None:
-        delattr(self._framejit_module, name)
-
-    def __dir__(self) -> list[str]:
-        return dir(self._framejit_module)
-
-    def __repr__(self) -> str:
-        return repr(self._framejit_module)
-
-    def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._framejit_module.__reduce_ex__(protocol)
+def original_of(module: _M) -> _M:
+    """The module itself, if it is none that `compile_module` returned."""
+    original: _M | None = _C.follower_original(module)
+    return module if original is None else original
 
 
-def forwarding_call(module: torch.nn.Module) -> _C.CompiledFunction | None:
-    """What a forwarding object compiled; None for other modules."""
-    if not isinstance(module, CompiledModule):
-        return None
-    call: _C.CompiledFunction = object.__getattribute__(module, "_framejit_call")
-    return call
-
-
-def compile_module(module: torch.nn.Module, key: _C.CompileOptions) -> torch.nn.Module:
+def compile_module(module: _M, key: _C.CompileOptions) -> _M:
     """See the top of this file."""
-    cls = getattr(type(module), "__framejit_class__", type(module))
-    if isinstance(module, CompiledModule):
-        module = object.__getattribute__(module, "_framejit_module")
-        cls = type(module)
-    if _needs_forwarding(module):
-        return CompiledModule(module, key)
-    compiled: torch.nn.Module = object.__new__(_subclass(cls, key))
-    compiled.__dict__ = module.__dict__
-    return compiled
+    original = original_of(module)
+    cls = type(original)
+    follower: _M = _C.make_follower(
+        _follower_class(cls, key), original, _compiled_call(cls, key)
+    )
+    return follower
+
+
+def compiled_call_in_place(
+    module: torch.nn.Module, key: _C.CompileOptions
+) -> types.MethodType:
+    """What ``module._compiled_call_impl`` is to be."""
+    call: Any = _compiled_call(type(module), key, in_place=True)
+    return types.MethodType(call, module)
+
+
+def compiled_function_of(module: torch.nn.Module) -> _C.CompiledFunction | None:
+    """What calls of the module call; None: nothing that is compiled."""
+    if _C.follower_original(module) is not None:
+        call: Any = module._framejit_call
+        found: _C.CompiledFunction = call
+        return found
+    in_place = module.__dict__.get("_compiled_call_impl")
+    function = getattr(in_place, "__func__", None)
+    return function if isinstance(function, _C.CompiledFunction) else None

@@ -12,12 +12,12 @@ break at the program's own call.
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import torch
 import torch._functorch.eager_transforms as eager_transforms
 import torch._functorch.vmap as functorch
+import torch.autograd.profiler as profiler
 import torch.utils._pytree as pytree
 from torch.autograd.function import FunctionCtx, _SingleLevelFunction
 from torch.utils.checkpoint import noop_context_fn
@@ -34,6 +34,14 @@ def _without_effects(function: Callable[..., Any], *args: Any, **kwargs: Any) ->
 _without_effects._framejit_without_effects = True  # type: ignore[attr-defined]
 
 
+def _later(function: Callable[..., Any], *args: Any) -> Any:
+    """What the backward will call: what may change until then is not read."""
+    return function(*args)
+
+
+_later._framejit_without_effects = "until the backward"  # type: ignore[attr-defined]
+
+
 # ---- torch.autograd.Function
 
 
@@ -42,6 +50,11 @@ class FunctionContext(FunctionCtx):
 
     needs_input_grad: tuple[bool, ...]
     framejit_handle: Any
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if "framejit_settled" in self.__dict__:
+            _steps.give_up("a ctx that is written to after its forward")
+        object.__setattr__(self, name, value)
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
@@ -67,7 +80,7 @@ def _run_gradient(cls: Any, ctx: Any, gradients: tuple[Any, ...]) -> Any:
     overridden = cls.backward is not torch.autograd.Function.backward
     backward = cls.backward if overridden else cls.vjp
     try:
-        found = _without_effects(backward, ctx, *gradients)
+        found = _later(backward, ctx, *gradients)
     except Exception:
         _steps.give_up("a gradient function that raises")
     if list(ctx.__dict__) != names:
@@ -143,6 +156,7 @@ def function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         next(remaining) if isinstance(item, torch.Tensor) else None for item in outputs
     )
     found = _run_gradient(cls, ctx, gradients)
+    ctx.framejit_settled = True
     wrapped = getattr(cls.backward, "__wrapped__", None)
     once = wrapped is not None and cls.backward.__code__ is _ONCE
     linked = _steps.function_gradient(
@@ -273,7 +287,7 @@ def tensor_register_hook(self: Any, hook: Any) -> Any:
             _steps.give_up("a hook on a leaf")
     (fresh,) = _steps.begin_gradient((self,))
     try:
-        found = _without_effects(hook, fresh)
+        found = _later(hook, fresh)
     except Exception:
         _steps.give_up("a hook that raises")
     if found is None:
@@ -307,26 +321,15 @@ def checkpoint(
     early_stop: bool = True,
     **kwargs: Any,
 ) -> Any:
-    """The results are those of the function; so are the gradients.
-
-    Eager runs the function again in the backward, effects and all.
+    """Without gradients it is its function. With them the backward runs that
+    again, on what parameters and state of the program are by then.
     """
-    preserve = kwargs.pop("preserve_rng_state", True)
-    if use_reentrant is not False or context_fn is not noop_context_fn:
-        _steps.give_up("checkpoint with use_reentrant or a context")
-    if debug or not preserve:
+    kwargs.pop("preserve_rng_state", True)
+    if torch.is_grad_enabled() or use_reentrant is not False:
+        _steps.give_up("a checkpoint: the backward runs its function again")
+    if context_fn is not noop_context_fn or debug:
         _steps.give_up("an option of checkpoint")
-    if not torch.is_grad_enabled():
-        return function(*args, **kwargs)
-    if type(function) is partial:
-        kwargs = {**function.keywords, **kwargs}
-        args = function.args + args
-        function = function.func
-    _steps.begin_repeated()
-    try:
-        return _without_effects(function, *args, **kwargs)
-    finally:
-        _steps.end_repeated()
+    return function(*args, **kwargs)
 
 
 # ---- torch.func
@@ -658,21 +661,35 @@ def max_pool1d(
 # ---- what leaves no trace in a graph
 
 
+_HAS_MONITOR = (
+    "_cupti_monitor_external_id" in profiler.record_function.__init__.__code__.co_names
+)
+
+
 def record_function_init(self: Any, name: str, args: str | None = None) -> None:
-    """`torch.profiler.record_function`: a compiled region is one range."""
+    """`torch.profiler.record_function`: a range for a profiler that runs, and
+    nothing where none does. A graph has no such ranges."""
+    if profiler._is_profiler_enabled:
+        _steps.give_up("record_function while a profiler runs")
     self.name = name
     self.args = args
     # torch's own __exit__ then does nothing, should it run behind a break.
     self.run_callbacks_on_exit = False
     self.record = None
+    if _HAS_MONITOR:
+        self._cupti_monitor_external_id = None
 
 
 def record_function_enter(self: Any) -> Any:
+    if profiler._is_profiler_enabled:
+        _steps.give_up("record_function while a profiler runs")
     return self
 
 
 def record_function_exit(self: Any, *exception: Any) -> None:
-    return None
+    # One that torch's own __enter__ has begun.
+    if self.record is not None:
+        _steps.give_up("record_function while a profiler runs")
 
 
 def nothing(*unused: Any) -> None:

@@ -135,7 +135,8 @@ def strict() -> Iterator[None]:
     """Errors inside FrameJIT raise, and so do graphs that fall back to eager.
 
     Raises:
-        AssertionError: a call ran its original code because its graph failed.
+        AssertionError: a graph runs at torch level, or a call ran its original
+            code because its graph failed.
     """
     before = _C.option_text("strict")
     failures = _C.counters()["fallbacks"]
@@ -148,5 +149,5 @@ def strict() -> Iterator[None]:
     if count > 0:
         texts = [text for channel, text in _C.recent_events() if channel == "fallbacks"]
         raise AssertionError(
-            f"{count} calls fell back to the original code:\n  " + "\n  ".join(texts)
+            f"{count} graphs or calls fell back:\n  " + "\n  ".join(texts)
         )

@@ -1,10 +1,11 @@
-// foreign.h: everything the lower half knows about torch.
+// foreign.h: everything the lower half knows about tensors.
 //
 // The interpreter works on real Python objects; a tensor is a stand-in object
 // that a TensorTracer made, and whatever is done with it goes through the
-// tracer. graph/ implements this with LibTorch; tests/fake_tracer implements it
-// with a toy tensor, so that the interpreter is tested on every CPython with no
-// torch installed.
+// tracer. graph/ implements this for the real library; tests/fake_tracer with a
+// toy tensor, so that the interpreter is tested on every CPython with no tensor
+// library installed. What it knows of libraries otherwise is registered as rows
+// (bytecode/library/library.h).
 #pragma once
 
 #include <memory>
@@ -13,8 +14,8 @@
 #include <vector>
 
 #include "frame_hook/dispatch.h"
-#include "guards/guard_set.h"
 #include "guards/result.h"
+#include "guards/set/guard_set.h"
 
 namespace framejit {
 
@@ -24,7 +25,7 @@ enum class ObjectClass {
   kStandIn,       // a stand-in of the running capture
   kStaleStandIn,  // a stand-in of some other capture: break
   kUnsupported,   // subclass, sparse, quantized...: break when it is used
-  kSymbolic,      // torch.SymInt/SymBool/SymFloat over our expressions
+  kSymbolic,      // a number of the library over our expressions
   kConstant,      // immutable foreign constant: guarded with Equals
 };
 
@@ -32,16 +33,16 @@ enum class CalleeClass {
   kNotForeign,  // none of the tracer's business
   kInline,      // Python code of the library that should be interpreted
   kPure,        // call natively with constants/stand-ins; no node
-  kLeaf,        // a torch operation: recorded as one node
+  kLeaf,        // an operation: recorded as one node
   kStateRead,   // reads guarded thread state (is_grad_enabled): call natively
   kStateWrite,  // set_grad_enabled & co: recorded, restored if it stays open
   kConstFalse,  // is_compiling... : the answer during capture is a constant
   kConstTrue,
-  kSubBlock,  // autograd.Function.apply, checkpoint...: break for now
+  kSubBlock,  // calls back (a checkpoint): its substitute, or a break
   kUnknown,   // known to be outside the vocabulary: break
 };
 
-// A finished torch-level graph, handed to the backend by the bindings.
+// A finished graph, handed to the backend by the bindings.
 class ForeignGraph {
  public:
   virtual ~ForeignGraph() = default;
@@ -49,7 +50,7 @@ class ForeignGraph {
   virtual std::string str() const = 0;
 };
 
-// A call as torch hands it to __torch_function__.
+// A call as the library hands it to what overrides it.
 struct FunctionOverride {
   Ref function;  // the public callable
   Ref types;     // tuple: the classes to ask, in order
@@ -60,6 +61,10 @@ struct FunctionOverride {
 class TensorTracer {
  public:
   virtual ~TensorTracer() = default;
+
+  // Why no capture can begin on this thread now: a mode that it cannot follow
+  // is active, say. Empty: it can.
+  virtual std::string refusal() { return ""; }
 
   // ---- one capture. begin() snapshots the ambient state; exactly one of
   // finish() and abandon() follows, and both restore it.
@@ -96,19 +101,23 @@ class TensorTracer {
   // caller replays it after the graph; false: it is part of the graph.
   virtual Result<bool> set_attribute(PyObject* stand_in, PyObject* name,
                                      PyObject* value) = 0;
-  // isinstance(stand_in, type) for a type written in C (torch.FloatTensor).
+  // isinstance(stand_in, type) for a type written in C.
   virtual Result<bool> is_instance(PyObject* stand_in, PyObject* type) = 0;
   // Operators with at least one stand-in or symbolic operand; `function` is the
   // callable of the operator module that a graph node names.
   virtual Result<Ref> operate(PyObject* function,
                               const std::vector<PyObject*>& operands) = 0;
 
-  // ---- classes of tensors and __torch_function__
+  // A metaclass in C++ that gives attributes as `type` does, but for methods of
+  // its own classes.
+  virtual bool is_binding_metaclass(PyTypeObject* type) { return false; }
+
+  // ---- classes of tensors, and objects that override functions
   // A stand-in of a class that the program derived from the tensor's.
   virtual bool is_subclass(PyObject* stand_in) { return false; }
-  // Has the class of the object a __torch_function__ that torch would ask?
+  // Has the class of the object a method that the library would ask?
   virtual bool is_overloaded(PyObject* object) { return false; }
-  // What torch would ask for this call; empty: it would not ask. Nothing runs.
+  // What it would ask for this call; empty: it would not ask. Nothing runs.
   virtual Result<std::optional<FunctionOverride>> find_override(
       PyObject* callable, const std::vector<PyObject*>& args,
       PyObject* kwnames) {

@@ -11,24 +11,10 @@
 #include <string>
 #include <utility>
 
+#include "frame_hook/break_reason.h"
 #include "frame_hook/py_ref.h"
 
 namespace framejit {
-
-enum class BreakReason : int {
-#define FJ_BREAK(name, id, title, hint) k##name,
-#include "guards/break_reasons.def"
-#undef FJ_BREAK
-  kCount,
-};
-
-struct BreakReasonRow {
-  const char* name;
-  const char* id;
-  const char* title;
-  const char* hint;
-};
-const BreakReasonRow& break_reason_row(BreakReason reason);  // break.cpp
 
 // A place in the user's program: resolved to text only when shown.
 struct Span {

@@ -3,8 +3,8 @@
 #include <chrono>
 #include <cstdio>
 
-#include "guards/armed_guards.h"
-#include "guards/evaluate.h"
+#include "guards/emit/armed_guards.h"
+#include "guards/set/evaluate.h"
 #include "tests/fake_tracer.h"
 
 namespace framejit {

@@ -28,11 +28,11 @@ class Case:
 
 
 class Own:
-    """tests/python/architectures: written here in the styles code on the web has."""
+    """tests/python/modules/architectures, in the styles code on the web has."""
 
     def _registry(self) -> dict[str, Any]:
         root = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
-        path = os.path.join(root, "tests", "python")
+        path = os.path.join(root, "tests", "python", "modules")
         if path not in sys.path:
             sys.path.insert(0, path)
         from architectures import ARCHITECTURES

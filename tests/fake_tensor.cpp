@@ -429,6 +429,8 @@ PyObject* call_operation(size_t index, PyObject* self, PyObject* args,
   for (Py_ssize_t i = 0; names && i < PyTuple_GET_SIZE(names.get()); ++i)
     positional.push_back(
         PyDict_GetItem(keywords, PyTuple_GET_ITEM(names.get(), i)));
+  PyObject* answer = nullptr;
+  if (ask_overrides(operation, positional, names.get(), &answer)) return answer;
   std::vector<PyObject*> bound;
   if (!bind_arguments(operation, positional, names.get(), &bound))
     return nullptr;
@@ -764,6 +766,8 @@ class SubclassedTensor(Tensor):
     pass
 def tensor(sizes, data=None, requires_grad=False):
     return Tensor(sizes, data, requires_grad)
+def region(function, *args):
+    return function(*args)
 class no_grad:
     def __enter__(self):
         self.before = is_grad_enabled()
@@ -851,7 +855,8 @@ PyObject* create_module() {
                                    g_functions};
   fill_tables(std::make_index_sequence<kNumOperations>());
   Ref module = Ref::steal(PyModule_Create(&definition));
-  if (!module || PyModule_AddFunctions(module.get(), g_state_functions) < 0)
+  if (!module || PyModule_AddFunctions(module.get(), g_state_functions) < 0 ||
+      PyModule_AddFunctions(module.get(), g_override_functions) < 0)
     return nullptr;
   g_tensor_base = make_tensor_type();
   g_sym_int = make_sym_type();

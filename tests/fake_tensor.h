@@ -110,6 +110,29 @@ bool bind_arguments(const Operation& operation,
                     const std::vector<PyObject*>& args, PyObject* kwnames,
                     std::vector<PyObject*>* bound);
 
+// ---- overrides (fake_overrides.cpp): a class with __fake_function__(func,
+// types, args, kwargs), or the innermost mode, is asked before an operation.
+// A mode's own method is asked without the mode; classes of the tensors it is
+// given are asked next.
+std::vector<Ref>& override_modes();
+bool overrides_are_as_usual();  // no mode, and asking is not switched off
+// fake.push_mode, pop_mode, num_modes, has_override, set_asking(level) and
+// plainly(function, *args): a library's rows may name them, the tracer does
+// not know them.
+extern PyMethodDef g_override_functions[];
+bool overrides(PyObject* object);
+// What is asked, as the method is given it; function empty: an error is set.
+struct OverriddenCall {
+  Ref function, types, args, kwargs;
+};
+OverriddenCall overridden_call(const Operation& operation,
+                               const std::vector<PyObject*>& args,
+                               PyObject* kwnames);
+// False: nobody is asked. Otherwise *result is the answer, or null.
+bool ask_overrides(const Operation& operation,
+                   const std::vector<PyObject*>& args, PyObject* kwnames,
+                   PyObject** result);
+
 // Implemented by fake_tracer.cpp.
 bool has_stand_in(PyObject* const* arguments, size_t count);
 PyObject* trace_operation(PyObject* callable,

@@ -3,9 +3,9 @@
 #include <algorithm>
 #include <cstddef>
 
-#include "guards/number_expr.h"
-#include "guards/object_layout.h"
-#include "guards/object_text.h"
+#include "guards/set/number_expr.h"
+#include "guards/set/object_layout.h"
+#include "guards/set/object_text.h"
 
 namespace framejit::fake {
 namespace {
@@ -25,7 +25,6 @@ std::string explain_thread_state(const void* state) {
   return std::string("grad mode: expected ") + (expected ? "on" : "off") +
          ", got " + (g_grad_enabled ? "on" : "off");
 }
-bool is_foreign_constant(PyObject*) { return false; }
 PyObject* gradient(PyObject* tensor) {
   PyObject* grad = reinterpret_cast<TensorObject*>(tensor)->grad;
   return Py_NewRef(grad ? grad : Py_None);
@@ -80,7 +79,6 @@ void install() {
   layout.is_tensor = is_tensor;
   layout.same_thread_state = same_thread_state;
   layout.explain_thread_state = explain_thread_state;
-  layout.is_foreign_constant = is_foreign_constant;
   layout.gradient = gradient;
   set_tensor_layout(layout);
 }
@@ -225,8 +223,15 @@ FakeTracer::~FakeTracer() {
   if (running()) abandon();
 }
 
+std::string FakeTracer::refusal() {
+  return overrides_are_as_usual() ? "" : "an override mode";
+}
+
 Status FakeTracer::begin(GuardSet* guards) {
   FJ_CHECK(!g_active, "captures do not nest");
+  if (std::string why = refusal(); !why.empty()) {
+    return broke(BreakReason::kThreadState, std::move(why));
+  }
   guards_ = guards;
   graph_ = std::make_unique<FakeGraph>();
   capture_ = ++g_captures;
@@ -307,6 +312,7 @@ std::optional<Break> FakeTracer::pending_break() {
 
 ObjectClass FakeTracer::classify(PyObject* object) {
   if (is_sym(object)) return ObjectClass::kSymbolic;
+  if (is_foreign_constant(object)) return ObjectClass::kConstant;
   if (!is_tensor(object)) return ObjectClass::kPlain;
   if (is_stand_in(object))
     return running() && impl_of(object)->trace->capture == capture_
@@ -415,7 +421,12 @@ CalleeClass FakeTracer::classify_callee(PyObject* callable) {
     bool ours = module && PyUnicode_Check(module.get()) &&
                 PyUnicode_CompareWithASCIIString(module.get(), "fake") == 0;
     if (!ours) return CalleeClass::kNotForeign;
-    if (PyFunction_Check(callable)) return CalleeClass::kInline;
+    if (PyFunction_Check(callable)) {
+      Ref name = Ref::borrow(
+          reinterpret_cast<PyFunctionObject*>(callable)->func_qualname);
+      return string_text(name.get()) == "region" ? CalleeClass::kSubBlock
+                                                 : CalleeClass::kInline;
+    }
     return PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callable),
                             g_tensor_base)
                ? CalleeClass::kUnknown
@@ -428,6 +439,9 @@ CalleeClass FakeTracer::classify_callee(PyObject* callable) {
       PyUnicode_CompareWithASCIIString(module, "fake") != 0)
     return CalleeClass::kNotForeign;
   std::string name = definition->ml_name;
+  for (PyMethodDef* row = g_override_functions; row->ml_name; ++row) {
+    if (row == definition) return CalleeClass::kNotForeign;
+  }
   if (name == "set_grad_enabled") return CalleeClass::kStateWrite;
   if (name == "is_grad_enabled") return CalleeClass::kStateRead;
   if (name == "is_compiling") return CalleeClass::kConstTrue;
@@ -466,7 +480,7 @@ Result<Ref> FakeTracer::call(PyObject* callable,
   PyObject* self;
   const Operation* operation = operation_of(callable, &self);
   if (!operation)
-    return broke(BreakReason::kUnknownTorchCallee, object_text(callable));
+    return broke(BreakReason::kUnknownOperation, object_text(callable));
   std::vector<PyObject*> all = args;
   Ref target = Ref::borrow(callable);
   if (self) {
@@ -496,7 +510,7 @@ Result<Ref> FakeTracer::operate(PyObject* function,
     if (!operation)
       return broke(PyCFunction_Check(function)
                        ? BreakReason::kDataDependentValue
-                       : BreakReason::kUnknownTorchCallee,
+                       : BreakReason::kUnknownOperation,
                    object_text(function));
     std::vector<PyObject*> bound;
     if (!bind_arguments(*operation, operands, nullptr, &bound)) {
@@ -511,6 +525,19 @@ Result<Ref> FakeTracer::operate(PyObject* function,
           : "";
   FJ_CHECK(any_sym, "an operand must be foreign");
   return sym_operate(name, function, operands);
+}
+
+Result<std::optional<FunctionOverride>> FakeTracer::find_override(
+    PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames) {
+  PyObject* self;
+  const Operation* operation = operation_of(callable, &self);
+  if (!operation) return std::optional<FunctionOverride>();
+  std::vector<PyObject*> all = args;
+  if (self) all.insert(all.begin(), self);
+  OverriddenCall call = overridden_call(*operation, all, kwnames);
+  if (!call.function) return Result<std::optional<FunctionOverride>>::raised();
+  return std::optional<FunctionOverride>(
+      {call.function, call.types, call.args, call.kwargs});
 }
 
 // ---- attributes of stand-ins
@@ -692,7 +719,7 @@ Result<std::vector<Expr>> FakeTracer::shape_of(
     case Shape::kOpaque:
       break;
   }
-  return broke(operation.in_place ? BreakReason::kUnknownTorchCallee
+  return broke(operation.in_place ? BreakReason::kUnknownOperation
                                   : BreakReason::kDataDependentValue,
                operation.name);
 }

@@ -13,9 +13,10 @@
 // fake.add/mul/cos/mean/sum/matmul/reshape/where/... as functions and methods,
 // operators, x.shape/size()/ndim/grad/requires_grad, x.item() (a break),
 // bool(x) (a break), fake.is_grad_enabled / set_grad_enabled / no_grad (thread
-// state), fake.is_compiling (constant true), fake.checkpoint (sub-block),
-// fake.mystery (unknown callee), fake.Parameter, fake.SubclassedTensor
-// (unsupported). A dynamic dim gives fake.SymInt values.
+// state), fake.is_compiling (constant true), fake.checkpoint and fake.region
+// (sub-blocks), fake.mystery (unknown callee), fake.Parameter,
+// fake.SubclassedTensor (unsupported). A dynamic dim gives fake.SymInt values.
+// Classes with __fake_function__, and modes, override operations.
 #pragma once
 
 #include "fake_tensor.h"
@@ -64,6 +65,7 @@ class FakeTracer : public TensorTracer {
   FakeTracer();
   ~FakeTracer() override;
 
+  std::string refusal() override;
   Status begin(GuardSet* guards) override;
   Result<std::unique_ptr<ForeignGraph>> finish(
       const std::vector<PyObject*>& outputs) override;
@@ -83,6 +85,10 @@ class FakeTracer : public TensorTracer {
   Result<bool> is_instance(PyObject* stand_in, PyObject* type) override;
   Result<Ref> operate(PyObject* function,
                       const std::vector<PyObject*>& operands) override;
+  bool is_overloaded(PyObject* object) override { return overrides(object); }
+  Result<std::optional<FunctionOverride>> find_override(
+      PyObject* callable, const std::vector<PyObject*>& args,
+      PyObject* kwnames) override;
   Result<Ref> make_symbolic(const Expr& expr) override;
   std::optional<Expr> expr_of(PyObject* symbolic) override;
   PyObject* symbolic_type(PyObject* symbolic) override;

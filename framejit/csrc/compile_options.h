@@ -17,8 +17,9 @@ struct CompileOptions {
   std::string backend;  // a name; "" when `backend_callable` is set
   Ref backend_callable;
   bool fullgraph = false;
-  int dynamic = -1;     // -1 automatic, 0 static, 1 everything dynamic
-  Ref backend_options;  // dict or None, handed to the backend
+  int dynamic = -1;              // -1 automatic, 0 static, 1 everything dynamic
+  int64_t max_instructions = 0;  // 0: what the process-wide option says
+  Ref backend_options;           // dict or None, handed to the backend
 
   CompileOptions() = default;
   CompileOptions(const CompileOptions&) = delete;

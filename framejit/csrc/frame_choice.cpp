@@ -9,18 +9,12 @@
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/options.h"
-#include "graph/tensor_check.h"
-#include "guards/object_layout.h"
+#include "frame_hook/python_text.h"
+#include "graph/tensors/tensor_check.h"
+#include "guards/set/object_layout.h"
 
 namespace framejit {
 namespace {
-
-std::string text_of(PyObject* object) {
-  const char* utf8 =
-      object && PyUnicode_Check(object) ? PyUnicode_AsUTF8(object) : nullptr;
-  if (!utf8) PyErr_Clear();
-  return utf8 ? utf8 : "";
-}
 
 // ---- places
 
@@ -314,7 +308,7 @@ CodeVerdict judge_code(PyObject* function, PyObject* code) {
   if (is_one_of(text_of(code_object->co_name), kNotWorkers)) {
     return CodeVerdict::kCallee;
   }
-  return names_torch(function, code) ? CodeVerdict::kTorch
+  return names_torch(function, code) ? CodeVerdict::kLibrary
                                      : CodeVerdict::kTensors;
 }
 

@@ -2,10 +2,10 @@
 #include <map>
 #include <sstream>
 
-#include "bytecode/decoder.h"
+#include "bytecode/code/decoder.h"
 #include "framejit/csrc/reports.h"
-#include "guards/evaluate.h"
-#include "guards/object_layout.h"
+#include "guards/set/evaluate.h"
+#include "guards/set/object_layout.h"
 
 namespace framejit {
 namespace {

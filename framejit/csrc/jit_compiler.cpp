@@ -4,21 +4,31 @@
 #include <string>
 
 #include "backend/backend.h"
-#include "bytecode/capture.h"
-#include "bytecode/dim_marks.h"
-#include "bytecode/residual.h"
+#include "bytecode/capture/capture.h"
+#include "bytecode/objects/dim_marks.h"
+#include "bytecode/residual/residual.h"
 #include "frame_hook/code_cache.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/hook_off.h"
+#include "frame_hook/interjections.h"
+#include "frame_hook/notices.h"
+#include "frame_hook/options.h"
+#include "frame_hook/python_text.h"
+#include "frame_hook/script_mode.h"
 #include "framejit/csrc/compile_options.h"
 #include "framejit/csrc/frame_choice.h"
 #include "framejit/csrc/jit_entry.h"
+#include "framejit/csrc/other_compilers.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
-#include "graph/float_args.h"
-#include "graph/tracer.h"
-#include "guards/evaluate.h"
+#include "graph/tracing/float_args.h"
+#include "graph/tracing/program_state.h"
+#include "graph/tracing/tracer.h"
+#include "guards/set/evaluate.h"
+#include "guards/set/guarded_raise.h"
+#include "libraries/libraries.h"
 
 namespace framejit {
 
@@ -63,15 +73,38 @@ std::shared_ptr<ShapeHistory> shape_history(CodeCache* cache) {
 bool callees_worth_compiling(BreakReason reason) {
   return reason != BreakReason::kTracingActive &&
          reason != BreakReason::kThreadState &&
+         reason != BreakReason::kOtherCompiler &&
+         reason != BreakReason::kFinalizerObject &&
          reason != BreakReason::kInternal;
 }
 
-CompileOutcome give_up(const CompileRequest& request, const Break& brk) {
+// The line for a capture that gave nothing. The user is told when the function
+// is one to be compiled, and nothing of it ever was; a call that raises says so
+// itself.
+void log_refusal(const CompileRequest& request, const Break& brk, bool raises) {
+  const auto* options = static_cast<const CompileOptions*>(request.options);
+  std::string name = describe_function(request.function);
+  std::string text = "not captured: " + name + "\n" + break_report(brk);
+  bool fails = brk.reason == BreakReason::kBackendFailed;
+  bool is_nothing = request.cache->is_asked_for && !raises &&
+                    request.cache->entries().empty();
+  if (options->fullgraph) {  // an exception says it
+    log_event(Channel::k_graph_breaks, std::move(text));
+  } else if (fails) {
+    ++event_counters().fallbacks;
+    log_notice(Notice::kBackendFailed, request.code, std::move(text));
+  } else if (is_nothing) {
+    log_notice(Notice::kNotCompiled, request.code, std::move(text));
+  } else {
+    log_event(Channel::k_graph_breaks, std::move(text));
+  }
+}
+
+CompileOutcome give_up(const CompileRequest& request, const Break& brk,
+                       bool raises = false) {
   const auto* options = static_cast<const CompileOptions*>(request.options);
   ++event_counters().breaks;
-  log_event(Channel::k_graph_breaks,
-            "not captured: " + describe_function(request.function) + "\n" +
-                break_report(brk));
+  log_refusal(request, brk, raises);
   CompileOutcome outcome;
   if (options->fullgraph) {
     raise(error_types().graph_break, break_report(brk));
@@ -79,12 +112,18 @@ CompileOutcome give_up(const CompileRequest& request, const Break& brk) {
     return outcome;
   }
   outcome.hook_callees = callees_worth_compiling(brk.reason);
+  // A second attempt would cost as much, and end where this one did.
+  outcome.skip_forever = leaves_whole_frame(brk.reason);
   return outcome;
 }
 
 void mark_generated_code(const bytecode::CaptureOutcome& outcome) {
   if (!outcome.residual_code) return;
   mark_code(outcome.residual_code.get(), CodeKind::kResidual);
+  if (!outcome.breaks.empty() &&
+      outcome.breaks.back().brk.reason == BreakReason::kFinalizerObject) {
+    run_without_hook(outcome.residual_code.get());
+  }
   for (const Ref& code : outcome.resume_codes) {
     mark_code(code.get(), CodeKind::kResume);
   }
@@ -119,9 +158,16 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
   return compiled;
 }
 
-Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
-                                              ShapeHistory& history) {
-  Stopwatch stopwatch;
+// A capture whose guards hold for the call it was made from.
+struct Captured {
+  bytecode::CaptureOutcome outcome;
+  std::vector<PyObject*> objects;  // gathered
+};
+
+Result<Captured> capture_once(const CompileRequest& request,
+                              ShapeHistory& history, TensorTracer& tracer,
+                              std::unique_ptr<GuardSet>* raising,
+                              std::string* failure) {
   const auto* options = static_cast<const CompileOptions*>(request.options);
   bytecode::CaptureRequest capture_request{
       .function = request.function,
@@ -129,31 +175,69 @@ Result<std::shared_ptr<JitEntry>> build_entry(const CompileRequest& request,
       .num_args = request.num_args,
       .is_resume = request.is_resume,
       .fullgraph = options->fullgraph,
+      .max_instructions = static_cast<size_t>(
+          options->max_instructions > 0 ? options->max_instructions
+                                        : framejit::options().max_instructions),
+      .leaves_repeated_calls = options == script_mode_options(),
       .dynamic_dims = &history.dynamic_dims(),
       .dynamic_numbers = &history.dynamic_numbers(),
       .dynamic = options->dynamic,
+      .raising = raising,
   };
-  std::unique_ptr<TensorTracer> tracer = graph::make_tracer();
-  auto captured = bytecode::capture(capture_request, *tracer);
-  if (!captured.ok()) return captured.forward<std::shared_ptr<JitEntry>>();
-  bytecode::CaptureOutcome outcome = captured.take();
-  tracer.reset();
+  auto captured = bytecode::capture(capture_request, tracer);
+  if (!captured.ok()) return captured.forward<Captured>();
+  Captured result{captured.take(), {}};
+  const GuardSet& guards = *result.outcome.guards;
+  result.objects.resize(guards.gathered().size() + 1);
+  std::vector<int64_t> symbols(guards.symbols().size() + 1);
+  size_t failed = 0;
+  if (!evaluate(guards, request.args, request.function, result.objects.data(),
+                symbols.data(), &failed)) {
+    // Held by the capture, too, the objects looked as if they would stay.
+    if (failed < guards.guards().size() &&
+        guards.guards()[failed].kind == GuardKind::kLetsGoQuietly) {
+      return Break{BreakReason::kFinalizerObject,
+                   explain_failure(guards, failed, request.args,
+                                   request.function, request.code),
+                   {}};
+    }
+    *failure = explain_failure(guards, failed, request.args, request.function,
+                               request.code);
+  }
+  return result;
+}
+
+// What ran natively meanwhile may have changed what a guard looks at: a module
+// imported by a function of torch registers a class with an abstract one. Then
+// the world of the second capture is the one that stays.
+Result<Captured> capture(const CompileRequest& request, ShapeHistory& history,
+                         std::unique_ptr<TensorTracer> tracer,
+                         std::unique_ptr<GuardSet>* raising) {
+  std::string failure;
+  for (int attempt = 0; attempt < 2; ++attempt) {
+    failure.clear();
+    FJ_TRY(Captured captured,
+           capture_once(request, history, *tracer, raising, &failure));
+    if (failure.empty()) return captured;
+    tracer = graph::make_tracer();
+  }
+  return Break{BreakReason::kInternal,
+               "a guard fails for the call it was made from: " + failure,
+               {}};
+}
+
+Result<std::shared_ptr<JitEntry>> build_entry(
+    const CompileRequest& request, ShapeHistory& history,
+    std::unique_ptr<TensorTracer> tracer, std::unique_ptr<GuardSet>* raising) {
+  Stopwatch stopwatch;
+  FJ_TRY(Captured captured,
+         capture(request, history, std::move(tracer), raising));
+  bytecode::CaptureOutcome& outcome = captured.outcome;
+  const GuardSet& guards = *outcome.guards;
   CompileTimes times;
   times.capture_ms = stopwatch.milliseconds();
 
-  const GuardSet& guards = *outcome.guards;
-  std::vector<PyObject*> objects(guards.gathered().size() + 1);
-  std::vector<int64_t> symbols(guards.symbols().size() + 1);
-  size_t failed = 0;
-  if (!evaluate(guards, request.args, request.function, objects.data(),
-                symbols.data(), &failed)) {
-    return Break{BreakReason::kInternal,
-                 "a guard fails for the call it was made from: " +
-                     explain_failure(guards, failed, request.args,
-                                     request.function, request.code),
-                 {}};
-  }
-  auto compiled = compile_graph(request, outcome, objects.data());
+  auto compiled = compile_graph(request, outcome, captured.objects.data());
   if (!compiled.ok()) return compiled.forward<std::shared_ptr<JitEntry>>();
   times.backend_ms = stopwatch.milliseconds();
   mark_generated_code(outcome);
@@ -270,12 +354,27 @@ std::string internal_error_text() {
 }  // namespace
 
 CompileOutcome JitCompiler::compile(const CompileRequest& request) {
+  if (belongs_to_other_compiler(request.function)) {
+    CompileOutcome left = give_up(
+        request, Break{BreakReason::kOtherCompiler, "torch.compile", {}});
+    left.skip_forever = !left.raise;
+    return left;
+  }
+  graph::ProgramState program;
   Stopwatch stopwatch;
   if (tracing()) {
     TraceRecord("compile_start")
         .add("function", describe_function(request.function))
         .add("resume", (long long)request.is_resume)
         .emit();
+  }
+  std::unique_ptr<TensorTracer> tracer = graph::make_tracer();
+  if (std::string refused = tracer->refusal(); !refused.empty()) {
+    Break brk{BreakReason::kThreadState, std::move(refused), {}};
+    trace_result(request, nullptr, &brk, stopwatch.milliseconds());
+    CompileOutcome outcome = give_up(request, brk);
+    outcome.not_now = true;
+    return outcome;
   }
   log_misses(request, "recompiling");
   std::shared_ptr<ShapeHistory> history = shape_history(request.cache);
@@ -286,7 +385,12 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
                          request.args, request.function, request.code);
     }
   }
-  auto built = build_entry(request, *history);
+  std::unique_ptr<GuardSet> raising;
+  auto built = build_entry(request, *history, std::move(tracer), &raising);
+  if (interrupted()) {
+    if (built.is_raised()) PyErr_Clear();
+    return {};
+  }
   if (!built.ok()) {
     // An exception of the user's own program escaped: eager will raise it.
     Break brk =
@@ -294,7 +398,12 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
             ? built.take_break()
             : Break{BreakReason::kUnsupportedException, take_error_text(), {}};
     trace_result(request, nullptr, &brk, stopwatch.milliseconds());
-    return give_up(request, brk);
+    CompileOutcome outcome =
+        give_up(request, brk, raising || built.is_raised());
+    if (raising) {
+      outcome.raising = std::make_shared<GuardedRaise>(std::move(raising));
+    }
+    return outcome;
   }
   CompileOutcome outcome;
   auto* entry = static_cast<JitEntry*>(built.value().get());
@@ -328,6 +437,14 @@ bool JitCompiler::refuse(const CompileRequest& request, bool fail) {
   return true;
 }
 
+void JitCompiler::pass_over(PyObject* function, const void* options) {
+  bool fullgraph = static_cast<const CompileOptions*>(options)->fullgraph;
+  log_notice(Notice::kNotCompiled, PyFunction_GET_CODE(function),
+             describe_function(function) +
+                 " is a generator or coroutine function and runs as it is" +
+                 (fullgraph ? ", in spite of fullgraph=True" : ""));
+}
+
 std::string JitCompiler::explain_miss(const CompileRequest& request) {
   for (const auto& entry : request.cache->entries()) {
     if (entry->failed_fact == CacheEntry::kUnknownFact) continue;
@@ -341,8 +458,10 @@ void set_error_types(ErrorTypes types) { error_types() = std::move(types); }
 bool install_compiler() {
   // Never destroyed: calls may come until the process ends.
   static auto* compiler = new JitCompiler;
-  if (!graph::initialize_tracing()) return false;
+  if (!graph::initialize_tracing() || !watch_other_compilers()) return false;
+  libraries::register_libraries();
   set_exception_text(internal_error_text);
+  set_program_state({graph::enter_program_state, graph::leave_program_state});
   set_should_compile(judge_code);
   set_compiler(compiler);
   return true;

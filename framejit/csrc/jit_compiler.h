@@ -8,7 +8,7 @@
 #include <memory>
 
 #include "frame_hook/dispatch.h"
-#include "guards/shape_history.h"
+#include "guards/set/shape_history.h"
 
 namespace framejit {
 
@@ -16,6 +16,7 @@ class JitCompiler final : public Compiler {
  public:
   CompileOutcome compile(const CompileRequest& request) override;
   bool refuse(const CompileRequest& request, bool raise) override;
+  void pass_over(PyObject* function, const void* options) override;
   std::string explain_miss(const CompileRequest& request) override;
 };
 

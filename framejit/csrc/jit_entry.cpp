@@ -4,7 +4,7 @@
 
 #include "frame_hook/code_cache.h"
 #include "frame_hook/options.h"
-#include "guards/number_expr.h"
+#include "guards/set/number_expr.h"
 
 namespace framejit {
 
@@ -170,14 +170,11 @@ bool JitEntry::match_slow(PyObject* const* args, PyObject* function,
 }
 
 PyObject* JitEntry::make_token(PyObject** values, PyObject* function) {
-  PyObject* globals = PyFunction_GET_GLOBALS(function);
-  if (!residual_function_ ||
-      PyFunction_GET_GLOBALS(residual_function_.get()) != globals) {
-    residual_function_ =
-        Ref::steal(PyFunction_New(outcome_.residual_code.get(), globals));
-    if (!residual_function_) return nullptr;
-  }
-  Ref residual = residual_function_;
+  // Made at each call: kept here, it would keep the globals, which may hold the
+  // function that owns this entry, in a cycle that no collector sees.
+  Ref residual = Ref::steal(PyFunction_New(outcome_.residual_code.get(),
+                                           PyFunction_GET_GLOBALS(function)));
+  if (!residual) return nullptr;
   const std::vector<int>& args = outcome_.residual_args;
   Ref token = Ref::steal(PyTuple_New(Py_ssize_t(args.size()) + 2));
   if (!token) return nullptr;

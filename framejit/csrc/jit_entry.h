@@ -10,9 +10,9 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "bytecode/capture.h"
+#include "bytecode/capture/capture.h"
 #include "frame_hook/dispatch.h"
-#include "guards/armed_guards.h"
+#include "guards/emit/armed_guards.h"
 
 namespace framejit {
 
@@ -57,7 +57,6 @@ class JitEntry final : public CacheEntry {
   backend::CompiledInfo info_;
   bool runs_code_ = false;
   int plain_output_ = -1;  // the result is this graph output, nothing else
-  Ref residual_function_;
 };
 
 }  // namespace framejit

@@ -2,22 +2,26 @@
 #include <pybind11/functional.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "bytecode/interpreter.h"
+#include "bytecode/interpreter/interpreter.h"
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
+#include "frame_hook/follower.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/notices.h"
 #include "frame_hook/options.h"
 #include "frame_hook/script_mode.h"
 #include "framejit/csrc/compile_options.h"
 #include "framejit/csrc/frame_choice.h"
 #include "framejit/csrc/jit_compiler.h"
+#include "framejit/csrc/operator_report.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
-#include "graph/region_calls.h"
-#include "guards/armed_guards.h"
-#include "guards/dict_epoch.h"
+#include "graph/tracing/region_calls.h"
+#include "guards/emit/armed_guards.h"
+#include "guards/emit/dict_epoch.h"
+#include "guards/emit/machine_code.h"
 
 namespace py = pybind11;
 
@@ -31,7 +35,8 @@ py::object own(Ref object) {
 
 std::unique_ptr<CompileOptions> make_options(py::object backend, bool fullgraph,
                                              py::object dynamic,
-                                             py::object options) {
+                                             py::object options,
+                                             int64_t max_instructions) {
   auto result = std::make_unique<CompileOptions>();
   if (py::isinstance<py::str>(backend)) {
     result->backend = backend.cast<std::string>();
@@ -40,6 +45,7 @@ std::unique_ptr<CompileOptions> make_options(py::object backend, bool fullgraph,
   }
   result->fullgraph = fullgraph;
   result->dynamic = dynamic.is_none() ? -1 : int(dynamic.cast<bool>());
+  result->max_instructions = max_instructions;
   result->backend_options = Ref::borrow(options.ptr());
   return result;
 }
@@ -57,6 +63,28 @@ CompiledFunction* as_compiled(py::handle object) {
   return reinterpret_cast<CompiledFunction*>(object.ptr());
 }
 
+// compile(module) (framejit/_module.py).
+void define_followers(py::module_& m) {
+  m.def("make_follower_class", [](py::type cls) {
+    if (!make_follower_class(reinterpret_cast<PyTypeObject*>(cls.ptr()))) {
+      throw py::error_already_set();
+    }
+  });
+  m.def("set_follower_deriver",
+        [](py::object derive) { set_follower_deriver(derive.ptr()); });
+  m.def(
+      "make_follower", [](py::type cls, py::handle original, py::handle call) {
+        as_compiled(call);  // or raises
+        return own(
+            Ref::steal(make_follower(reinterpret_cast<PyTypeObject*>(cls.ptr()),
+                                     original.ptr(), call.ptr())));
+      });
+  m.def("follower_original", [](py::handle object) -> py::object {
+    PyObject* original = follower_original(object.ptr());
+    return original ? py::reinterpret_borrow<py::object>(original) : py::none();
+  });
+}
+
 // The sink calls Python's logging; an error there must not reach the capture.
 void set_sink(py::object sink) {
   if (sink.is_none()) {
@@ -69,10 +97,13 @@ void set_sink(py::object sink) {
     Ref channel = Ref::steal(PyUnicode_FromString(channel_name(event.channel)));
     Ref text = Ref::steal(PyUnicode_DecodeUTF8(
         event.text.data(), Py_ssize_t(event.text.size()), "replace"));
-    Ref done = channel && text
-                   ? Ref::steal(PyObject_CallFunctionObjArgs(
-                         callback.get(), channel.get(), text.get(), nullptr))
-                   : Ref();
+    PyObject* warning =
+        event.severity == Severity::kWarning ? Py_True : Py_False;
+    Ref done =
+        channel && text
+            ? Ref::steal(PyObject_CallFunctionObjArgs(
+                  callback.get(), channel.get(), text.get(), warning, nullptr))
+            : Ref();
     if (!done) PyErr_Clear();
   });
 }
@@ -98,6 +129,15 @@ py::list break_reasons() {
   for (int i = 0; i < int(BreakReason::kCount); ++i) {
     const BreakReasonRow& row = break_reason_row(BreakReason(i));
     rows.append(py::make_tuple(row.name, row.id, row.title, row.hint));
+  }
+  return rows;
+}
+
+py::list notices() {
+  py::list rows;
+  for (int i = 0; i < int(Notice::kCount); ++i) {
+    const NoticeRow& row = notice_row(Notice(i));
+    rows.append(py::make_tuple(row.name, channel_name(row.channel), row.text));
   }
   return rows;
 }
@@ -135,7 +175,8 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "FrameJIT's C++ layers; use the framejit package.";
   py::class_<CompileOptions>(m, "CompileOptions")
       .def(py::init(&make_options), py::arg("backend"), py::arg("fullgraph"),
-           py::arg("dynamic"), py::arg("options"));
+           py::arg("dynamic"), py::arg("options"),
+           py::arg("max_instructions") = 0);
   m.attr("CompiledFunction") = py::reinterpret_borrow<py::object>(
       reinterpret_cast<PyObject*>(compiled_function_type()));
   m.def("compile_function", &compile_function);
@@ -153,6 +194,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_enabled_channels",
         [](const std::string& list) { return set_enabled_channels(list); });
   m.def("counters", &counters);
+  m.def("code_bytes", [] { return MachineCode::mapped_bytes(); });
   m.def("recent_events", [] {
     py::list events;
     for (const Event& event : recent_events()) {
@@ -165,7 +207,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("option_text",
         [](const std::string& keyword) { return option_text(keyword); });
   m.def("option_table", &option_table);
+  m.def("operators", [] { return own(operator_report()); });
   m.def("break_reasons", &break_reasons);
+  m.def("notices", &notices);
   m.def("set_error_types",
         [](py::handle graph_break, py::handle recompile, py::handle dimension) {
           set_error_types({Ref::borrow(graph_break.ptr()),
@@ -180,6 +224,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_stance", [](int stance) { set_stance(Stance(stance)); });
   m.def("current_stance", [] { return int(current_stance()); });
   define_script_mode(m);
+  define_followers(m);
+  m.def("hook_installs", &hook_installs);
   m.def("install", [] {
     if (!install_compiler()) throw py::error_already_set();
   });

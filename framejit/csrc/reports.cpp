@@ -3,24 +3,15 @@
 #include <algorithm>
 #include <cstdio>
 
-#include "bytecode/assembler.h"
+#include "bytecode/code/assembler.h"
 #include "frame_hook/code_cache.h"
-#include "frame_hook/event_log.h"
+#include "frame_hook/notices.h"
 #include "frame_hook/options.h"
+#include "frame_hook/python_text.h"
 
 namespace framejit {
 
 namespace {
-
-std::string text_of(PyObject* object) {
-  Ref text = Ref::steal(object ? PyObject_Str(object) : nullptr);
-  const char* utf8 = text ? PyUnicode_AsUTF8(text.get()) : nullptr;
-  if (!utf8) {
-    PyErr_Clear();
-    return "?";
-  }
-  return utf8;
-}
 
 // The source line of a span, indented; "" when the file cannot be read.
 std::string source_line(const Span& span) {
@@ -139,12 +130,6 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
 
 }  // namespace
 
-std::string describe_code(PyObject* code) {
-  auto* object = reinterpret_cast<PyCodeObject*>(code);
-  return text_of(object->co_qualname) + " (" + text_of(object->co_filename) +
-         ":" + std::to_string(object->co_firstlineno) + ")";
-}
-
 std::string describe_function(PyObject* function) {
   auto* object = reinterpret_cast<PyFunctionObject*>(function);
   auto* code = reinterpret_cast<PyCodeObject*>(object->func_code);
@@ -163,20 +148,6 @@ std::string break_report(const Break& brk) {
   return text;
 }
 
-std::string take_error_text() {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  std::string text =
-      type ? reinterpret_cast<PyTypeObject*>(type)->tp_name : "unknown error";
-  if (value) text += ": " + text_of(value);
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
-  PyErr_Clear();
-  return text;
-}
-
 void log_compilation(PyObject* function, const JitEntry& entry) {
   std::string name = describe_function(function);
   PyObject* code = PyFunction_GET_CODE(function);
@@ -186,8 +157,10 @@ void log_compilation(PyObject* function, const JitEntry& entry) {
               "graph break in " + name + "\n" + break_report(record.brk));
   }
   if (info.fell_back_to_torch_level) {
-    log_event(Channel::k_fallbacks, name + ": the graph runs at torch level: " +
-                                        info.fallback_reason);
+    ++event_counters().fallbacks;
+    log_notice(
+        Notice::kAsCaptured, code,
+        name + ": the graph runs at torch level: " + info.fallback_reason);
   }
   if (enabled(Channel::k_guards)) {
     log_event(Channel::k_guards,

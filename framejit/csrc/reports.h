@@ -11,11 +11,8 @@ namespace framejit {
 
 // "f (train.py:12)".
 std::string describe_function(PyObject* function);
-std::string describe_code(PyObject* code);
 // Id, title, detail, the user's line, and the hint.
 std::string break_report(const Break& brk);
-// Takes the pending Python exception away: "ValueError: text".
-std::string take_error_text();
 // Emits the guards, graphs, bytecode and kernels of a new entry to the
 // channels that are on, and its breaks.
 void log_compilation(PyObject* function, const JitEntry& entry);

@@ -1,5 +1,5 @@
 // compile() by backend name: the same torch-level graph through every backend.
-#include "graph/fx_bridge.h"
+#include "graph/ir/fx_bridge.h"
 #include "tests/backend/torch_helpers.h"
 
 namespace framejit::backend::testing {

@@ -1,12 +1,14 @@
 // Fused programs against ATen: every lowering row, random chains, broadcasts,
 // convexity of groups, and buffers of repeated runs.
 #include <random>
+#include <set>
 
 #include "backend/emit_avx512.h"
 #include "backend/lowerings.h"
 #include "backend/program.h"
 #include "backend/schedule.h"
 #include "frame_hook/options.h"
+#include "graph/ops/op_table.h"
 #include "tests/backend/torch_helpers.h"
 
 namespace framejit::backend::testing {
@@ -187,6 +189,19 @@ TEST(Lowerings, EveryRowEqualsAten) {
       if (!has_number) break;
     }
   }
+}
+
+TEST(Lowerings, TheOpTableNamesThem) {
+  std::set<std::string> rows, named;
+  for (const LoweringRow& row : lowering_rows()) {
+    std::string overload = row.overload;
+    rows.insert(overload.empty() ? row.name
+                                 : std::string(row.name) + "." + overload);
+  }
+  for (const graph::OpRow& row : graph::op_table()) {
+    if (row.lowering == graph::Lowering::kFused) named.insert(row.name);
+  }
+  EXPECT_EQ(rows, named);
 }
 
 TEST(Lowerings, RefusesOtherTypes) {

@@ -135,8 +135,9 @@ TEST_P(KernelMath, KeepsTheSignOfZero) {
 TEST_P(KernelMath, EmittedEqualsInterpreted) {
   if (!cpu_has_avx512()) GTEST_SKIP();
   Kernel kernel = unary_kernel(GetParam().function);
-  KernelFn function = emit_avx512(kernel);
-  ASSERT_NE(function, nullptr);
+  KernelCode code = emit_avx512(kernel);
+  ASSERT_NE(code, nullptr);
+  auto function = code->function<KernelFn>();
   std::vector<float> x;
   for (float value : sweep()) {
     // Larger arguments of sine and cosine raise the flag instead.
@@ -156,7 +157,8 @@ TEST_P(KernelMath, EmittedEqualsInterpreted) {
 TEST(KernelRetry, LargeArgumentsRaiseTheFlag) {
   if (!cpu_has_avx512()) GTEST_SKIP();
   Kernel kernel = unary_kernel(emit_cos);
-  KernelFn function = emit_avx512(kernel);
+  KernelCode code = emit_avx512(kernel);
+  auto function = code->function<KernelFn>();
   for (size_t size : {1, 7, 16, 33, 64, 100}) {
     std::vector<float> x(size, 1.f), y(size);
     EXPECT_EQ(run_flat(kernel, function, {&x, &y}), 0u);
@@ -245,8 +247,9 @@ TEST(KernelFuzz, EmittedEqualsInterpreted) {
     kernel.stores.push_back({inputs, floats.back()});
     kernel.operands.push_back({OperandType::kBool, Walk::kElement});
     kernel.stores.push_back({inputs + 1, masks.back()});
-    KernelFn function = emit_avx512(kernel);
-    ASSERT_NE(function, nullptr) << kernel.str();
+    KernelCode code = emit_avx512(kernel);
+    ASSERT_NE(code, nullptr) << kernel.str();
+    auto function = code->function<KernelFn>();
     static const int kColumns[] = {1, 2, 15, 16, 17, 31, 32, 33, 48, 100};
     const int rows = 1 + below(3), columns = kColumns[below(10)];
     const size_t numel = static_cast<size_t>(rows) * columns;
@@ -293,6 +296,34 @@ TEST(KernelFuzz, EmittedEqualsInterpreted) {
               0);
     ASSERT_EQ(buffers[inputs + 1], expected[inputs + 1]) << kernel.str();
   }
+}
+
+TEST(EmitAvx512, EqualKernelsShareCodeThatGoesWithTheLast) {
+  if (!cpu_has_avx512()) GTEST_SKIP();
+  auto kernel = [](float number) {
+    Kernel made = unary_kernel([](KernelBody&, Lane x) { return x; });
+    made.stores[0].value =
+        made.body.mul(made.stores[0].value, made.body.constant(number));
+    return made;
+  };
+  const size_t before = MachineCode::mapped_bytes();
+  KernelCode first = emit_avx512(kernel(2)), second = emit_avx512(kernel(2));
+  KernelCode other = emit_avx512(kernel(3));
+  EXPECT_EQ(first->begin(), second->begin());
+  EXPECT_NE(first->begin(), other->begin());
+  const size_t two = MachineCode::mapped_bytes() - before;
+  first.reset();
+  EXPECT_EQ(MachineCode::mapped_bytes() - before, two);
+  std::vector<float> x(5, 1.5f), y(5);
+  EXPECT_EQ(run_flat(kernel(2), second->function<KernelFn>(), {&x, &y}), 0u);
+  EXPECT_EQ(y[4], 3.f);
+  second.reset();
+  other.reset();
+  EXPECT_EQ(MachineCode::mapped_bytes(), before);
+  for (int i = 0; i < 2000; ++i) {
+    ASSERT_TRUE(emit_avx512(kernel(static_cast<float>(i))));
+  }
+  EXPECT_EQ(MachineCode::mapped_bytes(), before);
 }
 
 TEST(KernelIr, NodesAreSharedAndPrinted) {

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "backend/backend.h"
-#include "graph/python_tensor.h"
+#include "graph/tensors/python_tensor.h"
 
 namespace framejit::backend::testing {
 

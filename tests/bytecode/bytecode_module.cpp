@@ -1,16 +1,16 @@
-#include "bytecode_module.h"
+#include "tests/bytecode/bytecode_module.h"
 
 #include <fstream>
 #include <sstream>
 
-#include "bytecode/assembler.h"
-#include "bytecode/code_extra.h"
-#include "bytecode/decoder.h"
-#include "bytecode/opcode_table.h"
-#include "bytecode/residual.h"
-#include "bytecode/residual_cache.h"
+#include "bytecode/code/assembler.h"
+#include "bytecode/code/code_extra.h"
+#include "bytecode/code/decoder.h"
+#include "bytecode/code/opcode_table.h"
+#include "bytecode/residual/residual.h"
+#include "bytecode/residual/residual_cache.h"
 #include "frame_hook/dispatch.h"
-#include "prefix_code.h"
+#include "tests/bytecode/residual/prefix_code.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -215,8 +215,9 @@ PyObject* py_release(PyObject*, PyObject* code) {
 
 // How many generated code objects the user's code knows of, alive.
 PyObject* py_num_generated(PyObject*, PyObject* code) {
-  CodeExtra* extra = code_extra(code);
-  size_t count = extra && extra->residual ? extra->residual->codes.size() : 0;
+  TableRegistry* extra = code_extra(code);
+  auto* made = extra ? extra->find<GeneratedCodes>() : nullptr;
+  size_t count = made && made->cache ? made->cache->codes.size() : 0;
   return PyLong_FromSize_t(count);
 }
 

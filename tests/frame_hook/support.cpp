@@ -116,4 +116,13 @@ void FrameHookTest::compile_in(Namespace& ns, const std::string& name) {
   ns.set(name, result.get());
 }
 
+void FrameHookTest::never_compile(bool hook_callees) {
+  compiler_.on_compile = [hook_callees](const CompileRequest&) {
+    CompileOutcome outcome;
+    outcome.skip_forever = true;
+    outcome.hook_callees = hook_callees;
+    return outcome;
+  };
+}
+
 }  // namespace framejit::testing

@@ -116,6 +116,8 @@ class FrameHookTest : public ::testing::Test {
   Ref compiled(PyObject* function);
   // Compiles ns[name] in place.
   void compile_in(Namespace& ns, const std::string& name);
+  // From now on the originals run.
+  void never_compile(bool hook_callees = false);
   FakeCompiler compiler_;
   int options_ = 0;  // its address is the key of the caches
 };

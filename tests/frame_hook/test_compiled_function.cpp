@@ -8,11 +8,7 @@ class CompiledFunctionTest : public FrameHookTest {
  protected:
   void SetUp() override {
     FrameHookTest::SetUp();
-    compiler_.on_compile = [](const CompileRequest&) {
-      CompileOutcome outcome;
-      outcome.skip_forever = true;
-      return outcome;
-    };
+    never_compile();
   }
 };
 

@@ -95,11 +95,7 @@ TEST_F(Dispatch, OptionsAreSeparateKeys) {
 TEST_F(Dispatch, NothingToCompileRunsTheOriginal) {
   Namespace ns("def f(x): return x * 2");
   compile_in(ns, "f");
-  compiler_.on_compile = [](const CompileRequest&) {
-    CompileOutcome outcome;
-    outcome.skip_forever = true;
-    return outcome;
-  };
+  never_compile();
   EXPECT_EQ(ns.repr("[f(1), f(2)]"), "[2, 4]");
   EXPECT_EQ(compiler_.calls, 1);
 }

@@ -320,11 +320,7 @@ TEST_F(FrameEval, RecursionDepthIsNotReduced) {
       "def f(): return skip_f()\n");
   compile_in(ns, "f");
   set_should_compile([](PyObject*, PyObject*) { return CodeVerdict::kSkip; });
-  compiler_.on_compile = [&](const CompileRequest&) {
-    CompileOutcome outcome;
-    outcome.skip_forever = outcome.hook_callees = true;
-    return outcome;
-  };
+  never_compile(true);
   for (int limit : {1000, 4000}) {
     ns.run("sys.setrecursionlimit(" + std::to_string(limit) + ")");
     long plain = PyLong_AsLong(ns.eval("skip_f()").get());
@@ -361,15 +357,61 @@ TEST_F(FrameEval, DeepRecursionSurvivesALowStack) {
       "sys.setrecursionlimit(200000)\n");
   compile_in(ns, "f");
   set_should_compile([](PyObject*, PyObject*) { return CodeVerdict::kSkip; });
-  compiler_.on_compile = [&](const CompileRequest&) {
-    CompileOutcome outcome;
-    outcome.skip_forever = outcome.hook_callees = true;
-    return outcome;
-  };
+  never_compile(true);
   // Far more frames than the native stack holds when each nests there.
   EXPECT_EQ(ns.repr("f(100000)"), "100000");
   ns.run("sys.setrecursionlimit(old)");
   EXPECT_EQ(hook_installs(), 0);
+}
+
+// A hook that does nothing for this thread nests as well.
+TEST_F(FrameEval, DeepRecursionOfASuspendedThread) {
+  Namespace ns(
+      "import sys\n"
+      "def down(n): return 0 if n == 0 else 1 + down(n - 1)\n"
+      "old = sys.getrecursionlimit()\n"
+      "sys.setrecursionlimit(200000)\n");
+  int options = 0;
+  HookExtent extent(&options);
+  suspend_thread();
+  EXPECT_EQ(ns.repr("down(100000)"), "100000");
+  resume_thread();
+  {
+    PauseHook pause;
+    EXPECT_EQ(ns.repr("down(100000)"), "100000");
+  }
+  ns.run("sys.setrecursionlimit(old)");
+}
+
+// Where little stack is left, an extent does not put the hook back.
+PyObject* call_in_extent(PyObject*, PyObject* function) {
+  static int options = 0;
+  HookExtent extent(&options);
+  return PyObject_CallNoArgs(function);
+}
+
+TEST_F(FrameEval, ExtentsBeneathALowStackKeepTheHookOff) {
+  static PyMethodDef method = {"call_in_extent", call_in_extent, METH_O,
+                               nullptr};
+  Namespace ns(
+      "import sys\n"
+      "def down(n):\n"
+      "  if n == 0: return 0\n"
+      "  if n == 50000: return 1 + call(lambda: down(n - 1))\n"
+      "  return 1 + down(n - 1)\n"
+      "old = sys.getrecursionlimit()\n"
+      "sys.setrecursionlimit(200000)\n");
+  Ref call = Ref::steal(PyCFunction_New(&method, nullptr));
+  ns.set("call", call.get());
+  int options = 0;
+  {
+    HookExtent extent(&options);
+    EXPECT_EQ(ns.repr("down(100000)"), "100000");
+    EXPECT_NE(internals::eval_frame_function(PyInterpreterState_Get()),
+              internals::default_eval_frame());
+  }
+  EXPECT_EQ(hook_installs(), 0);
+  ns.run("sys.setrecursionlimit(old)");
 }
 
 TEST_F(FrameEval, ForkedChildHasNoHookOfOtherThreads) {

@@ -366,11 +366,7 @@ TEST_F(FunctionWatcher, FunctionsWithoutTensorsGetTheirSlotBack) {
 }
 
 TEST_F(FunctionWatcher, CodeTheCompilerHasNothingForIsLetGo) {
-  compiler_.on_compile = [](const CompileRequest&) {
-    CompileOutcome outcome;
-    outcome.skip_forever = true;
-    return outcome;
-  };
+  never_compile();
   Namespace ns("def f(x): return x");
   start();
   ns.run("f(1.5)");

@@ -17,7 +17,7 @@ CodeVerdict by_name(PyObject* function, PyObject*) {
   std::string text = PyUnicode_AsUTF8(name.get());
   if (text.starts_with("skip")) return CodeVerdict::kSkip;
   if (text.starts_with("callee")) return CodeVerdict::kCallee;
-  if (text.starts_with("torch")) return CodeVerdict::kTorch;
+  if (text.starts_with("torch")) return CodeVerdict::kLibrary;
   if (text.starts_with("alone")) return CodeVerdict::kSuspend;
   return CodeVerdict::kTensors;
 }

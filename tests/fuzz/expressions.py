@@ -28,6 +28,8 @@ SHORT: dict[str, Type] = {
     "DM": ("dict", "M"),
     "set": ("set",),
     "obj": ("obj",),
+    "it": ("iter",),
+    **{k: (k,) for k in ("iterM", "endless", "exc", "odict", "deque", "deep", "fin")},
     "fnI": ("fn", ("I",), "I"),
 }
 PLACE = re.compile(r"\$([A-Za-z]+)(\d?)\$")
@@ -645,6 +647,29 @@ class Scope:
                 "itertools.islice(itertools.count($I$), 4)",
             ]
         )
+
+    # what dimensions pass as arguments, made here where there is none
+
+    def expr_iterM(self, kind: Type, depth: int) -> str:
+        return "iter($LM$[:2])"
+
+    def expr_endless(self, kind: Type, depth: int) -> str:
+        return "itertools.count($I$)"
+
+    def expr_exc(self, kind: Type, depth: int) -> str:
+        return self.pick(["ValueError($Z$)", "UserError($Z$, $I$)", "KeyError($I$)"])
+
+    def expr_odict(self, kind: Type, depth: int) -> str:
+        return "collections.OrderedDict($DI$)"
+
+    def expr_deque(self, kind: Type, depth: int) -> str:
+        return "collections.deque($LI$)"
+
+    def expr_deep(self, kind: Type, depth: int) -> str:
+        return self.pick(["nested(3)", "Node.ring(2)", "cyclic_list($I$)"])
+
+    def expr_fin(self, kind: Type, depth: int) -> str:
+        return "Final($I$)"
 
     # -- types
 

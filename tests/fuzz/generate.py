@@ -3,14 +3,17 @@
 A program is a module: globals, ``f`` (the function under test), ``make_args``
 (the arguments of call number i: sizes, values and requires_grad change from
 call to call) and ``between`` (what the caller changes between two calls:
-globals, attributes, training mode). `generate` depends on the seed alone.
+globals, attributes, training mode). `generate` depends on the seed alone, and on
+the dimensions (dimensions.py) that are wanted.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import random
+from collections.abc import Collection
 
+from fuzz import dimensions
 from fuzz.expressions import Type
 from fuzz.statements import Writer
 
@@ -138,7 +141,7 @@ def result(w: Writer) -> str:
         n
         for level in w.vars[:2]
         for n, t in level.items()
-        if t[0] not in ("fn", "net", "iter") and n not in GLOBALS
+        if t[0] not in ("fn", "net", "iter", "iterM", "endless") and n not in GLOBALS
     ]
     w.rng.shuffle(names)
     chosen = names[: w.rng.randint(1, 6)]
@@ -151,7 +154,9 @@ def result(w: Writer) -> str:
     return f"({w.expr('M', 2)}, {', '.join(chosen)},)"
 
 
-def generate(seed: int, size: int = 12) -> Program:
+def generate(
+    seed: int, size: int = 12, wanted: Collection[str] = dimensions.NAMES
+) -> Program:
     rng = random.Random(seed)
     w = Writer(rng, allow_breaks=rng.random() < 0.4)
     params = parameters(w)
@@ -164,18 +169,27 @@ def generate(seed: int, size: int = 12) -> Program:
     lines += ["", "", "def make_args(call):"]
     lines += [f"    n = {sizes}[call]", f"    g = {grads}[call]"]
     lines += [f"    {n} = {argument(w, t)}" for n, t in params.items()]
+    plan = dimensions.plan(seed, wanted, CALLS, params)
+    lines += [f"    {n} = {value}" for n, value in plan.values.items()]
     if w.chance(0.12):
         same = [n for n, t in params.items() if t == "M"]
         if len(same) > 1:
             alias = w.pick([same[0], f"{same[0]}.t()", f"{same[0]}.detach()"])
             lines += [f"    {same[1]} = {alias}"]
+    lines += [f"    {text}" for text in plan.changed]
     lines += [f"    return {', '.join(params)},", "", "", "def between(call):"]
     changes = [c for c in w.rng.sample(CHANGES, 6) if w.chance(0.6)]
     lines += ["    global G_INT, G_STR, G_TENSOR, G_LIST, G_DICT, OBJ, NET, effect"]
+    if plan.between:
+        lines += ["    global EXC, SHARED, Box, ChildBox"]
     lines += [
         f"    if call {w.pick(['== 1', '== 2', '> 1', '>= 1'])}: {change}"
         for change in changes
     ]
+    lines += [f"    if call == {plan.number() % CALLS}: {c}" for c in plan.between]
+    if plan.around:
+        lines += ["", "", "def around(call):", *(f"    {c}" for c in plan.around)]
+        lines += ["    return contextlib.nullcontext()"]
     if w.chance(0.1):
         modes = [w.chance(0.5) for _ in range(CALLS)]
         lines += ["", "", "def around(call):"]
@@ -198,7 +212,11 @@ def generate(seed: int, size: int = 12) -> Program:
     w.vars.append({})
     w.result = [None]
     while w.budget > 0:
+        if plan.pieces and plan.chance(0.4):
+            w.piece(plan.pieces.pop())
         w.statement()
+    for text in plan.pieces:
+        w.piece(text)
     # Blocks are closed here: what is left in scope was always assigned.
     w.vars[1].update(w.vars.pop())
     w.line(f"return {result(w)}")
@@ -212,4 +230,7 @@ def generate(seed: int, size: int = 12) -> Program:
     else:
         lines += [f"def f({', '.join(defaults)}):", *w.lines]
         lines += ["", "", "def F_CELL(value):", "    pass"]
-    return Program(seed, "\n".join(lines) + "\n", w.has_break)
+    source = "\n".join(lines) + "\n"
+    if settings := dimensions.allowed(plan.settings, source):
+        source = f"SETTINGS = {settings}\n{source}"
+    return Program(seed, source, w.has_break)

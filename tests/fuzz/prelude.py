@@ -11,9 +11,15 @@ import io
 import itertools
 import math
 import operator
+import warnings
+import weakref
+from types import MethodType
 
 import torch
 import torch.nn.functional as F
+import torch.nn.utils.parametrize
+import torch.nn.utils.prune
+import torch.utils._python_dispatch
 import torch.utils.checkpoint
 
 import framejit
@@ -280,3 +286,183 @@ class Square(torch.autograd.Function):
     def backward(ctx, grad):
         (x,) = ctx.saved_tensors
         return grad * x * 3
+
+
+# What the dimensions use.
+
+EXC = ValueError("global")
+SHARED = iter([1, 2, 3])
+SETTINGS = {}
+
+
+def chained(error, cause):
+    error.__cause__ = cause
+    return error
+
+
+def raised(error):
+    """With a traceback."""
+    try:
+        raise error
+    except Exception as caught:
+        return caught
+
+
+def noted(error, note):
+    error.add_note(note)
+    return error
+
+
+def done(value, call):
+    """The container after one of its methods."""
+    eval(f"value.{call}", {"value": value})
+    return value
+
+
+def counting(n):
+    while True:
+        n += 1
+        yield n
+
+
+@functools.lru_cache(maxsize=None)  # what a bounded one forgets is not kept up
+def cached(n):
+    LOG.append(("computed", n))
+    return n * 3
+
+
+def cyclic_list(n):
+    found = [n]
+    found.append(found)
+    return found
+
+
+def nested(depth):
+    found = [0]
+    for i in range(depth):
+        found = [i, found]
+    return found
+
+
+def nested_dict(depth):
+    found = {}
+    for i in range(depth):
+        found = {"i": i, "d": found}
+    return found
+
+
+class Node:
+    def __init__(self, n, following=None):
+        self.n = n
+        self.next = following
+        self.items = []
+
+    @classmethod
+    def ring(cls, length):
+        first = node = cls(0)
+        for i in range(1, length):
+            node = cls(i, node)
+        first.next = node
+        return node
+
+    @classmethod
+    def chain(cls, length):
+        node = cls(0)
+        for i in range(length):
+            node = cls(i, node)
+        return node
+
+    @classmethod
+    def tree(cls, depth):
+        node = cls(depth)
+        if depth:
+            node.items = [cls.tree(depth - 1), cls.tree(depth - 1)]
+            for item in node.items:
+                item.next = node
+        return node
+
+
+class Final:
+    """Says when it goes."""
+
+    def __init__(self, n, held=None):
+        self.n = n
+        self.held = held
+
+    def __del__(self):
+        LOG.append(("final", self.n))
+
+
+class FinalTorch(Final):
+    """Works with tensors when it goes."""
+
+    def __del__(self):
+        LOG.append(("final", self.n))
+        with torch.no_grad():
+            G_TENSOR.add_(1)
+            LOG.append(float(torch.ones(2).mul_(self.n).sum()))
+
+
+def gone(what):
+    LOG.append(("gone", type(what).__name__))
+
+
+def watched(n):
+    found = Box(n, torch.ones(()))
+    weakref.finalize(found, gone, n).atexit = False
+    return found
+
+
+@contextlib.contextmanager
+def both(*managers):
+    with contextlib.ExitStack() as stack:
+        for manager in managers:
+            stack.enter_context(manager)
+        yield
+
+
+@contextlib.contextmanager
+def default_dtype(dtype):
+    before = torch.get_default_dtype()
+    torch.set_default_dtype(dtype)
+    try:
+        yield
+    finally:
+        torch.set_default_dtype(before)
+
+
+@contextlib.contextmanager
+def deterministic():
+    torch.use_deterministic_algorithms(True)
+    try:
+        yield
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+class Counting(torch.utils._python_dispatch.TorchDispatchMode):
+    """Sees every operator."""
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        LOG.append(("operator", str(func)))
+        return func(*args, **(kwargs or {}))
+
+
+class OtherBox(Box):
+    def __call__(self, x, scale=1):
+        return x - scale
+
+
+class OtherNet(Net):
+    def forward(self, x, skip=False):
+        self.n += 2
+        return x * self.weight - 1
+
+    @property
+    def gain(self):
+        return -self.n
+
+
+class Doubling(torch.nn.Module):
+    def forward(self, x):
+        return x * 2

@@ -8,12 +8,19 @@ aliasing, gradients, random state. `Mismatch` says what differs.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
+import functools
+import gc
+import itertools
 import linecache
 import os
+import signal
 import sys
+import threading
 import types
 import warnings
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,12 +31,13 @@ import framejit
 HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
 
-import differential  # noqa: E402
 from fuzz.generate import CALLS, Program  # noqa: E402
+from fuzz.picture import Picture, compare, limits_of, tensors_in  # noqa: E402
 
 _PRELUDE = compile((HERE / "prelude.py").read_text(), str(HERE / "prelude.py"), "exec")
 
 GLOBALS = ("LOG", "G_INT", "G_STR", "G_TENSOR", "G_LIST", "G_DICT", "OBJ", "NET")
+GLOBALS += ("EXC", "SHARED")
 
 
 class Mismatch(AssertionError):
@@ -46,19 +54,6 @@ def load(code: types.CodeType) -> dict[str, Any]:
     return names
 
 
-def _visible(value: Any, names: dict[str, Any]) -> Any:
-    """The same, with objects that have __slots__ as dicts."""
-    if isinstance(value, names["SlotBox"]):
-        slots = [n for n in type(value).__slots__ if hasattr(value, n)]
-        return {"class": "SlotBox", **{n: getattr(value, n) for n in slots}}
-    if type(value) in (list, tuple):
-        if any(isinstance(v, names["SlotBox"]) for v in value):
-            return type(value)(_visible(v, names) for v in value)
-    if type(value) is dict:
-        return {k: _visible(v, names) for k, v in value.items()}
-    return value
-
-
 def _chain(error: BaseException | None) -> list[Any]:
     """The exception with what caused it."""
     found: list[Any] = []
@@ -72,31 +67,45 @@ def _chain(error: BaseException | None) -> list[Any]:
     return found
 
 
-def _lines(error: BaseException | None) -> list[tuple[str, int]]:
-    """Where in the program the traceback goes through."""
-    found = []
-    trace = error.__traceback__ if error else None
-    while trace:
-        code = trace.tb_frame.f_code
-        if code.co_filename.startswith("<fuzz"):
-            found.append((code.co_name, trace.tb_lineno))
-        trace = trace.tb_next
-    return found
-
-
-def _gradients(result: Any, inputs: list[torch.Tensor]) -> Any:
-    """Gradients of all results with respect to all leaves, or the error."""
+def _gradients(
+    result: Any, inputs: list[torch.Tensor], settings: dict[str, Any]
+) -> Any:
+    """Gradients of results with respect to all leaves, or the error."""
     outputs = [
-        t
-        for t in differential.tensors_of(result)
-        if t.requires_grad and t.dtype.is_floating_point
+        t for t in tensors_in(result) if t.requires_grad and t.dtype.is_floating_point
     ]
     leaves = [t for t in inputs if t.requires_grad and t.is_leaf]
     if not outputs or not leaves:
         return []
+    way = settings.get("gradients", "sum")
+    used = settings.get("used", [True])
+    if way == "some":
+        outputs = [t for i, t in enumerate(outputs) if used[i % len(used)]]
+    elif way == "last":
+        outputs = outputs[-1:]
+    total = sum((t * (i + 1)).sum() for i, t in enumerate(outputs))
+    if not isinstance(total, torch.Tensor):
+        return []
+    grad: Any = functools.partial(torch.autograd.grad, allow_unused=True)
     try:
-        total = sum((t * (i + 1)).sum() for i, t in enumerate(outputs))
-        return list(torch.autograd.grad(total, leaves, allow_unused=True))
+        if way == "each":
+            each = [grad(t.sum(), leaves, retain_graph=True) for t in outputs]
+            return [g for grads in each for g in grads]
+        if way == "twice":
+            return [*grad(total, leaves, retain_graph=True), *grad(total, leaves)]
+        if way == "backward":
+            total.backward()
+            return [t.grad for t in leaves]
+        if way not in ("double", "penalty"):
+            return list(grad(total, leaves))
+        first = grad(total, leaves, create_graph=True)
+        penalty = sum(g.square().sum() for g in first if g is not None)
+        if way == "penalty":
+            (total + penalty).backward()
+            return [t.grad for t in leaves]
+        if not isinstance(penalty, torch.Tensor) or not penalty.requires_grad:
+            return list(first)
+        return [*first, *grad(penalty, leaves)]
     except RuntimeError as error:
         return str(error)
 
@@ -105,9 +114,8 @@ def _gradients(result: Any, inputs: list[torch.Tensor]) -> Any:
 class Outcome:
     """Everything one call did."""
 
-    result: Any
     error: BaseException | None
-    state: Any
+    picture: Picture | None
     grads: Any
     rng: torch.Tensor
 
@@ -117,35 +125,80 @@ def _seed(number: int) -> None:
     torch.random.default_generator.manual_seed(number)
 
 
+def _call(names: dict[str, Any], fn: Any, call: int, args: Any) -> Any:
+    """[result, error] of one call, on the thread that the program wants."""
+    answer: list[Any] = []
+
+    def body() -> None:
+        try:
+            with names["around"](call):
+                answer[:] = fn(*args), None
+        except Exception as raised:
+            answer[:] = None, raised
+
+    size = names["SETTINGS"].get("stack", [0])
+    size = size[call % len(size)]
+    if size:
+        threading.stack_size(size * 1024)
+        thread = threading.Thread(target=body)
+        thread.start()
+        threading.stack_size(0)
+        thread.join()
+    else:
+        body()
+    try:
+        return tuple(answer)
+    finally:
+        answer.clear()  # the error's traceback holds this list
+
+
+def _let_go(error: BaseException | None) -> None:
+    """Without tracebacks nothing is held in a cycle of frames."""
+    while error is not None and error.__traceback__ is not None:
+        error.__traceback__ = None
+        error = error.__context__
+
+
 def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     _seed(50 + call)
-    args = names["make_args"](call)
-    _seed(80 + call)
-    inputs = [*differential.tensors_of(args), names["NET"].weight]
-    grad = torch.is_grad_enabled()
-    result, error = None, None
     try:
-        with names["around"](call):
-            result = fn(*args)
-    except Exception as raised:
-        error = raised
+        args = names["make_args"](call)
+    except Exception as failed:  # what `between` did
+        return Outcome(failed, None, "make_args", torch.get_rng_state())
+    _seed(80 + call)
+    settings = names["SETTINGS"]
+    inputs = [*tensors_in(args), *names["NET"].parameters()]
+    grad = torch.is_grad_enabled()
+    threshold = gc.get_threshold()
+    if "gc" in settings:
+        gc.freeze()  # what is torch's need not be looked through each time
+        gc.set_threshold(settings["gc"])
+        gc.enable()
+    try:
+        result, error = _call(names, fn, call, args)
+    finally:
+        gc.disable()
+        gc.set_threshold(*threshold)
+        gc.unfreeze()
     rng = torch.get_rng_state()
     if torch.is_grad_enabled() != grad:
         torch.set_grad_enabled(grad)
         raise Mismatch("the grad mode is not what it was before")
     try:
-        for tensor in differential.tensors_of((result, args)):
+        for tensor in tensors_in((result, args)):
             tensor.is_leaf  # noqa: B018
     except RuntimeError as unreadable:
         # Written to across grad modes: autograd says so on every look at it.
-        return Outcome(None, error, None, str(unreadable), rng)
-    grads = _gradients(result, inputs)
+        return Outcome(error, None, str(unreadable), rng)
+    grads = _gradients(result, inputs, settings)
     state = {n: names[n] for n in GLOBALS}
-    state["module"] = vars(names["NET"])["n"], names["NET"].history
     state["printed"] = names["OUT"].getvalue()
     state["args"] = args
     state["defaults"] = names["f"].__defaults__
-    return Outcome(_visible(result, names), error, _visible(state, names), grads, rng)
+    try:
+        return Outcome(error, Picture([result, state, error]), grads, rng)
+    finally:
+        _let_go(error)
 
 
 def _change(names: dict[str, Any], call: int) -> str:
@@ -157,36 +210,18 @@ def _change(names: dict[str, Any], call: int) -> str:
     return ""
 
 
-def _aliases(outcome: Outcome) -> list[tuple[str, str]]:
-    """Each place, with the first that holds the same object or storage."""
-    first: dict[Any, str] = {}
-    found = []
-    for path, value in differential.flatten((outcome.state, outcome.result)):
-        if isinstance(value, torch.Tensor):
-            if value.numel():
-                storage = value.untyped_storage().data_ptr()
-                found.append((path, first.setdefault(("s", storage), path)))
-            found.append((path, first.setdefault(id(value), path)))
-        elif isinstance(value, (list, dict)) or hasattr(value, "__dict__"):
-            found.append((path, first.setdefault(id(value), path)))
-    return found
-
-
-def _compare(expected: Outcome, actual: Outcome, exact: bool) -> None:
+def _compare(
+    expected: Outcome, actual: Outcome, exact: bool, settings: dict[str, Any]
+) -> None:
     a, b = _chain(expected.error), _chain(actual.error)
     if a != b:
         raise Mismatch(f"eager raised {a}, compiled raised {b}")
-    a, b = _lines(expected.error), _lines(actual.error)
-    if a != b:
-        raise Mismatch(f"traceback: eager {a}, compiled {b}")
     # Random programs multiply what rounding changes.
     limits = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-3, "atol": 1e-4}
-    for where in ("result", "state"):
-        a, b = getattr(expected, where), getattr(actual, where)
-        differential.assert_same(a, b, where, limits)
-    if _aliases(expected) != _aliases(actual):
-        pairs = set(_aliases(expected)) ^ set(_aliases(actual))
-        raise Mismatch(f"aliasing differs: {sorted(pairs)}")
+    if (expected.picture is None) != (actual.picture is None):
+        raise Mismatch(f"unreadable: {expected.grads} against {actual.grads}")
+    if expected.picture is not None and actual.picture is not None:
+        compare(expected.picture, actual.picture, limits)
     if not exact and "modified by an inplace" in str(expected.grads)[:200]:
         return  # a functional graph has the gradients that eager lost
     if type(expected.grads) is not type(actual.grads):
@@ -202,34 +237,134 @@ def _compare(expected: Outcome, actual: Outcome, exact: bool) -> None:
                     y,
                     equal_nan=True,
                     msg=lambda m, i=i: f"gradients: number {i}: {m}",
-                    **limits,
+                    **limits_of(x, limits),
                 )
     if not torch.equal(expected.rng, actual.rng):
         raise Mismatch("random number state differs")
+
+
+class Interrupt(BaseException):
+    """What a signal handler raises."""
+
+
+def _was_interrupted(error: BaseException | None) -> bool:
+    """It, or something raised while it was handled."""
+    seen: set[int] = set()
+    while error is not None and id(error) not in seen:
+        if isinstance(error, Interrupt):
+            return True
+        seen.add(id(error))
+        error = error.__context__
+    return False
+
+
+def _interrupted(code: types.CodeType, backend: str, delay: float) -> None:
+    """A call in a namespace of its own, in which a signal handler raises."""
+    names = load(code)
+    fn = framejit.compile(names["f"], backend=backend)
+    state = {"armed": False, "fired": False}
+
+    def handler(*_: Any) -> None:
+        if state["armed"]:
+            state["fired"] = True
+            state["armed"] = False
+            raise Interrupt
+
+    unraisable: list[Any] = []
+    hook, sys.unraisablehook = sys.unraisablehook, unraisable.append
+    before = signal.signal(signal.SIGALRM, handler)
+    modes = torch.is_grad_enabled(), torch.overrides._len_torch_function_stack()
+    error: BaseException | None = None
+    try:
+        _seed(50)
+        args = names["make_args"](0)
+        state["armed"] = True
+        try:
+            signal.setitimer(signal.ITIMER_REAL, delay)
+            with names["around"](0):
+                fn(*args)
+            state["armed"] = False
+        except BaseException as raised:
+            state["armed"] = False
+            error = raised
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+        sys.unraisablehook = hook
+        # A signal between `with` and `__enter__`'s end leaves these in eager, too.
+        torch.set_grad_enabled(modes[0])
+        while torch.overrides._len_torch_function_stack() > modes[1]:
+            torch._C._pop_torch_function_stack()
+    if state["fired"] and not _was_interrupted(error) and not unraisable:
+        raise Mismatch(f"the exception of a signal handler is gone: {error!r}")
+
+
+def _meanwhile(
+    code: types.CodeType, backend: str, stop: threading.Event
+) -> Callable[[], None]:
+    """Calls it again and again, in a namespace of its own."""
+    names = load(code)
+    fn = framejit.compile(names["f"], backend=backend)
+    every = [names["make_args"](call) for call in range(CALLS)]
+
+    def body() -> None:
+        for args in itertools.cycle(every):
+            if stop.is_set():
+                return
+            with contextlib.suppress(Exception):
+                fn(*args)
+
+    return body
+
+
+@contextlib.contextmanager
+def _no_collector() -> Iterator[None]:
+    """When it comes is nobody's promise; a program that wants it says so."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 def run(source: str, backend: str = "eager", calls: int = CALLS, name: str = "") -> Any:
     """Raises Mismatch, or whatever a bug inside FrameJIT raises."""
     filename = f"<fuzz {name}>"
     linecache.cache[filename] = (len(source), None, source.splitlines(True), filename)
-    with warnings.catch_warnings():
+    stop, threads = threading.Event(), []
+    with warnings.catch_warnings(), _no_collector():
         warnings.simplefilter("ignore")
         code = compile(source, filename, "exec")
         eager, compiled = load(code), load(code)
+        settings = eager["SETTINGS"]
         framejit.reset()
+        for delay in settings.get("signals", ()):
+            _interrupted(code, backend, delay)
+        for _ in range(settings.get("threads", 0)):
+            body = _meanwhile(code, backend, stop)
+            threads.append(threading.Thread(target=body, daemon=True))
         fn = framejit.compile(compiled["f"], backend=backend)
         raised = 0
-        for call in range(calls):
-            changed = [_change(names, call) for names in (eager, compiled)]
-            if changed[0] != changed[1]:
-                raise Mismatch(f"{backend}, between: {changed}")
-            expected = _outcome(eager, eager["f"], call)
-            actual = _outcome(compiled, fn, call)
-            raised += expected.error is not None
-            try:
-                _compare(expected, actual, exact=backend == "eager")
-            except Exception as error:
-                raise Mismatch(f"{backend}, call {call}: {error}") from error
+        try:
+            for thread in threads:
+                thread.start()
+            for call in range(calls):
+                changed = [_change(names, call) for names in (eager, compiled)]
+                if changed[0] != changed[1]:
+                    raise Mismatch(f"{backend}, between: {changed}")
+                expected = _outcome(eager, eager["f"], call)
+                actual = _outcome(compiled, fn, call)
+                raised += expected.error is not None
+                try:
+                    _compare(expected, actual, backend == "eager", settings)
+                except Exception as error:
+                    raise Mismatch(f"{backend}, call {call}: {error}") from error
+        finally:
+            stop.set()
+            for thread in threads:
+                thread.join()
     entries = [e for entry in framejit.inspect(fn) for e in entry.walk()]
     breaks = [b for e in entries for b in e.breaks]
     return Report(sum(1 for e in entries if e.operations), breaks, raised)

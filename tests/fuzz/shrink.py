@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import ast
 import copy
-import os
 import re
-import signal
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TextIO
 
 from fuzz import runner
+from fuzz.apart import apart
 
 SECONDS = 60  # a candidate that takes longer hangs
 
@@ -40,24 +39,12 @@ def failure(source: str, backend: str) -> str:
 
 def failure_apart(source: str, backend: str) -> str:
     """The same in a process of its own: it may crash or hang."""
-    read, write = os.pipe()
-    child = os.fork()
-    if child == 0:
-        status = 1
-        try:
-            signal.alarm(SECONDS)
-            os.close(read)
-            os.write(write, failure(source, backend).encode()[:4000])
-            status = 0
-        finally:
-            os._exit(status)
-    os.close(write)
-    with os.fdopen(read, "rb") as pipe:
-        text = pipe.read().decode(errors="replace")
-    _, status = os.waitpid(child, 0)
-    if os.WIFSIGNALED(status):
-        return f"signal {os.WTERMSIG(status)}"
-    return text
+
+    def work(pipe: TextIO) -> None:
+        pipe.write(" ".join(failure(source, backend).split()) + "\n")
+
+    lines, ended = apart(work, SECONDS)
+    return ended or lines[0]
 
 
 def _blocks(tree: ast.AST) -> Iterator[tuple[ast.AST, str, list[ast.stmt]]]:

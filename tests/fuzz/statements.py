@@ -538,8 +538,10 @@ class Writer(Scope):
 
     def idiom(self) -> None:
         weights = [w for w, _ in IDIOMS]
-        text = self.rng.choices([t for _, t in IDIOMS], weights)[0]
         self.budget -= 2
+        self.piece(self.rng.choices([t for _, t in IDIOMS], weights)[0])
+
+    def piece(self, text: str) -> None:
         outer = self.indent
         names: dict[str, str] = {}
         for line in text.strip("\n").split("\n"):

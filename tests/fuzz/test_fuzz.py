@@ -5,16 +5,20 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 import framejit
-from fuzz import runner, shrink
+from fuzz import dimensions, runner
 from fuzz.generate import generate
 
 PROGRAMS = 2000
 CHUNK = 100
+FIRST, MORE = 20_000, 200
 
 
 @pytest.fixture(autouse=True)
@@ -36,16 +40,36 @@ def test_programs(start):
     failed = []
     for seed in range(start, start + CHUNK):
         try:
+            runner.run_program(generate(seed, wanted=()))
+        except Exception as error:
+            failed.append(f"seed {seed}: {type(error).__name__}: {error}"[:500])
+    assert not failed, "\n".join(failed)
+
+
+@pytest.mark.parametrize("start", range(FIRST, FIRST + MORE, CHUNK))
+def test_programs_with_all_dimensions(start):
+    """What is in dimensions.py beside the statements."""
+    failed = []
+    for seed in range(start, start + CHUNK):
+        try:
             runner.run_program(generate(seed))
         except Exception as error:
             failed.append(f"seed {seed}: {type(error).__name__}: {error}"[:500])
     assert not failed, "\n".join(failed)
 
 
+def test_a_dimension_can_be_switched_off():
+    sources = {generate(s, wanted=()).source for s in range(40)}
+    assert not any("SETTINGS" in source for source in sources)
+    for dimension in dimensions.DIMENSIONS:
+        alone = {generate(s, wanted=(dimension.name,)).source for s in range(40)}
+        assert alone != sources, dimension.name
+
+
 def test_most_programs_are_one_graph():
     counted = captured = 0
     for seed in range(10_000, 10_100):
-        program = generate(seed)
+        program = generate(seed, wanted=())
         if program.has_break:
             continue
         report = runner.run(program.source)
@@ -90,8 +114,26 @@ def f(x, n):
 
 
 def test_a_difference_is_found_and_shrunk():
-    with pytest.raises(runner.Mismatch, match="LOG"):
-        runner.run(WRONG)
-    small = shrink.shrink(WRONG, "eager")
+    # In a fresh process: hundreds of candidates, each compiled.
+    program = (
+        "import sys\n"
+        "from fuzz import runner, shrink\n"
+        "try:\n"
+        "    runner.run(sys.argv[1])\n"
+        "except runner.Mismatch as error:\n"
+        "    assert 'LOG' in str(error)\n"
+        "else:\n"
+        "    raise SystemExit('no difference')\n"
+        "print(shrink.shrink(sys.argv[1], 'eager'))\n"
+    )
+    root = Path(__file__).parents[2]
+    small = subprocess.run(
+        [sys.executable, "-c", program, WRONG],
+        env={**os.environ, "PYTHONPATH": f"{root}:{root / 'tests'}"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=True,
+    ).stdout
     assert "LOG.append(id(LOG))" in small
     assert "cos" not in small

@@ -4,10 +4,10 @@
 #include <functional>
 
 #include "../fake_tracer.h"
-#include "guards/armed_guards.h"
-#include "guards/evaluate.h"
-#include "guards/object_layout.h"
-#include "python_source.h"
+#include "guards/emit/armed_guards.h"
+#include "guards/set/evaluate.h"
+#include "guards/set/object_layout.h"
+#include "tests/guards/python_source.h"
 
 namespace framejit {
 

@@ -1,6 +1,6 @@
 // The fake tracer itself: what it records computes what Python computes.
 #include "../fake_tracer.h"
-#include "python_source.h"
+#include "tests/guards/python_source.h"
 
 namespace framejit::fake {
 namespace {

@@ -8,8 +8,11 @@ fixture.
 from __future__ import annotations
 
 import os
+import pathlib
 
 os.environ.setdefault("FRAMEJIT_STRICT", "1")
+# For the programs that tests start.
+os.environ.setdefault("PYTHONPATH", str(pathlib.Path(__file__).parents[2]))
 
 import pytest
 import torch

@@ -1,0 +1,283 @@
+#include "backend/backward_code.h"
+
+#include <algorithm>
+
+#include "frame_hook/event_log.h"
+#include "frame_hook/frame_eval.h"
+#include "graph/ops/alias_analysis.h"
+#include "graph/passes/passes.h"
+#include "graph/tensors/python_tensor.h"
+
+namespace framejit::backend {
+
+using graph::AliasAnalysis;
+using graph::AotGraphs;
+using graph::Arg;
+using graph::BackwardPattern;
+using graph::Graph;
+using graph::Value;
+
+namespace {
+
+// Backwards after which a site is judged by what it is used for.
+constexpr int kEnoughToJudge = 4;
+
+const Value* tensor_of(const Arg& arg) {
+  if (!arg.is<Value*>()) return nullptr;
+  const Value* value = arg.get<Value*>();
+  return value->kind == Value::Kind::kInt ? nullptr : value;
+}
+
+std::vector<int> tensor_inputs_of(const Graph& graph) {
+  std::vector<int> found;
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    if (graph.inputs[i]->kind != Value::Kind::kInt)
+      found.push_back(static_cast<int>(i));
+  }
+  return found;
+}
+
+// One more than the last symbol the graph mentions.
+size_t count_symbols(const Graph& graph) {
+  std::vector<int> symbols;
+  auto add = [&](const Expr& expr) { expr.collect_symbols(&symbols); };
+  for (const auto& node : graph.block().nodes) {
+    for (const Arg& arg : node->args) graph::for_each_expr(arg, add);
+    for (const auto& output : node->outputs) graph::for_each_expr(*output, add);
+  }
+  size_t count = 0;
+  for (int symbol : symbols) count = std::max<size_t>(count, symbol + 1);
+  return count;
+}
+
+bool draws_numbers(const Graph& graph) {
+  const auto& nodes = graph.block().nodes;
+  return std::any_of(nodes.begin(), nodes.end(),
+                     [](const auto& node) { return graph::is_random(*node); });
+}
+
+// Must a gradient be copied, because what is saved or another one may share
+// its memory?
+bool shares_memory(const Graph& backward, size_t output, size_t num_saved,
+                   const std::vector<int>& tensor_inputs,
+                   const AliasAnalysis& aliases) {
+  const Value* gradient = tensor_of(backward.outputs[output]);
+  for (size_t i = 0; i < num_saved; ++i) {
+    if (aliases.may_alias(gradient, backward.inputs[tensor_inputs[i]]))
+      return true;
+  }
+  for (const Value* root : aliases.roots(gradient)) {
+    if (root->node->op == graph::Opcode::kGetAttr) return true;
+  }
+  for (size_t i = 0; i < output; ++i) {
+    const Value* other = tensor_of(backward.outputs[i]);
+    if (other && other != gradient && aliases.may_alias(gradient, other))
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+bool BackwardProgram::holds(const int64_t* symbols) const {
+  return std::all_of(
+      conditions.begin(), conditions.end(), [&](const Expr& condition) {
+        int64_t value = 0;
+        return condition.try_evaluate(symbols, &value) && value != 0;
+      });
+}
+
+Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
+    std::shared_ptr<const graph::TorchGraph> torch_graph,
+    const AotGraphs& graphs, const ProgramOptions& options) {
+  std::shared_ptr<BackwardCode> code(new BackwardCode);
+  const Graph& backward = *graphs.backward;
+  code->options_ = options;
+  // What the trace did not predict is put right, or the call is replayed.
+  code->options_.repair_strides = true;
+  code->options_.frees_inputs = true;
+  code->uses_random_ = torch_graph->uses_random;
+  code->replay_ = TorchReplay::make(std::move(torch_graph));
+  code->tangent_of_ = graphs.tangent_of;
+  code->read_inputs_ = graphs.read_inputs;
+  code->cut_ = graphs.cut;
+  code->saved_readers_ = graphs.saved_readers;
+  code->num_inputs_ = graphs.forward->inputs.size();
+  code->num_saved_ = graphs.num_saved_tensors;
+  code->num_symbols_ =
+      std::max(graphs.symbol_hints.size(), count_symbols(backward));
+  code->symbol_hints_ = graphs.symbol_hints;
+  code->facts_ = graphs.facts;
+  std::vector<int> tensor_inputs = tensor_inputs_of(backward);
+  const size_t num_tangents = graphs.tangent_of.size();
+  FJ_CHECK(tensor_inputs.size() == code->num_saved() + num_tangents);
+  std::vector<int> tangents;
+  for (size_t i = 0; i < num_tangents; ++i) {
+    const auto& meta =
+        backward.inputs[tensor_inputs[code->num_saved() + i]]->meta;
+    code->tangents_.push_back({meta.strides, graph::is_contiguous(meta)});
+    tangents.push_back(static_cast<int>(i));
+  }
+  for (size_t i = 0; i < backward.outputs.size(); ++i) {
+    if (tensor_of(backward.outputs[i]))
+      code->edge_inputs_.push_back(static_cast<int>(i));
+  }
+  FJ_TRY(auto complete, code->make_program(backward, tangents));
+  complete->readers = graphs.readers;
+  code->complete_ = std::move(complete);
+  return code;
+}
+
+// tangents: the outputs of the node whose tangents the graph gets.
+Result<std::shared_ptr<BackwardProgram>> BackwardCode::make_program(
+    const Graph& backward, const std::vector<int>& tangents) const {
+  auto made = std::make_shared<BackwardProgram>();
+  std::vector<int> tensor_inputs = tensor_inputs_of(backward);
+  FJ_CHECK(tensor_inputs.size() == num_saved() + tangents.size());
+  for (size_t i = 0; i < tensor_inputs.size(); ++i) {
+    if (backward.inputs[tensor_inputs[i]]->users.empty()) continue;
+    if (i < num_saved())
+      made->saved.emplace_back(tensor_inputs[i], static_cast<int>(i));
+    else
+      made->tangents.emplace_back(tensor_inputs[i], tangents[i - num_saved()]);
+  }
+  AliasAnalysis aliases(backward);
+  for (int input : edge_inputs_) {
+    BackwardProgram::Gradient gradient;
+    if (tensor_of(backward.outputs.at(input))) {
+      gradient.output = input;
+      gradient.copy =
+          shares_memory(backward, input, num_saved(), tensor_inputs, aliases);
+    }
+    made->gradients.push_back(gradient);
+  }
+  made->uses_random = draws_numbers(backward);
+  FJ_TRY(made->program, Program::build(backward, options_));
+  return made;
+}
+
+Result<std::shared_ptr<const BackwardProgram>> BackwardCode::trace(
+    const BackwardPattern& pattern) const {
+  BackwardPattern of_graph{pattern.tangents, std::vector<bool>(num_inputs_)};
+  for (size_t i = 0; i < edge_inputs_.size(); ++i)
+    of_graph.inputs[edge_inputs_[i]] = pattern.inputs[i];
+  std::vector<int> tangents;
+  for (size_t i = 0; i < pattern.tangents.size(); ++i)
+    if (pattern.tangents[i]) tangents.push_back(static_cast<int>(i));
+
+  FJ_CHECK(symbol_hints_.size() == num_symbols_, "sizes without a hint");
+  CompilingScope compiling;
+  ForwardState state(*replay_, {});
+  GuardSet guards;
+  for (size_t i = 0; i < symbol_hints_.size(); ++i)
+    guards.add_symbol(guards.sources().arg(static_cast<int>(i)),
+                      symbol_hints_[i]);
+  for (const Expr& fact : facts_) guards.add_expr(fact);
+  const size_t num_known = guards.guards().size();
+  FJ_TRY(graph::JointGraph joint,
+         graph::trace_joint(replay_->graph(), &guards, &of_graph));
+  FJ_TRY(graph::PatternBackward backward,
+         graph::partition_backward(std::move(joint), cut_));
+  auto made = std::make_shared<BackwardProgram>();
+  made->gradients.resize(edge_inputs_.size());
+  if (backward.graph) {
+    FJ_TRY(made, make_program(*backward.graph, tangents));
+  }
+  made->readers = std::move(backward.readers);
+  for (size_t i = num_known; i < guards.guards().size(); ++i) {
+    const Guard& guard = guards.guards()[i];
+    FJ_CHECK(guard.kind == GuardKind::kShapeExpr);
+    made->conditions.push_back(guard.expr);
+  }
+  return std::shared_ptr<const BackwardProgram>(std::move(made));
+}
+
+std::shared_ptr<const BackwardProgram> BackwardCode::find(
+    const std::vector<bool>& tangents, const std::vector<bool>& edges,
+    const int64_t* symbols) {
+  auto all = [](const std::vector<bool>& bits) {
+    return std::find(bits.begin(), bits.end(), false) == bits.end();
+  };
+  if (all(tangents) && all(edges)) return complete_;
+  BackwardPattern pattern{tangents, edges};
+  auto usable = [&](const std::shared_ptr<const BackwardProgram>& program) {
+    return program && program->holds(symbols) ? program : nullptr;
+  };
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    for (Made& made : made_) {
+      if (made.pattern != pattern) continue;
+      made.last_use = ++uses_;
+      return usable(made.program);
+    }
+  }
+  std::shared_ptr<const BackwardProgram> program;
+  {
+    // Whatever holds Python objects dies before the GIL is given back.
+    graph::HoldGil gil;
+    ErrorGuard error;
+    try {
+      auto traced = trace(pattern);
+      if (traced.ok())
+        program = traced.take();
+      else
+        log("no backward for some of the outputs or inputs: " +
+            format_break(traced.brk()));
+    } catch (const InternalError& failure) {
+      log("no backward for some of the outputs or inputs: " +
+          failure.message());
+    } catch (const std::exception& failure) {
+      log(std::string("no backward for some of the outputs or inputs: ") +
+          failure.what());
+    }
+  }
+  std::vector<Made> dropped;  // dies behind the lock
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (made_.size() >= kMaxPrograms) {
+    auto oldest = std::min_element(
+        made_.begin(), made_.end(),
+        [](const Made& a, const Made& b) { return a.last_use < b.last_use; });
+    dropped.push_back(std::move(*oldest));
+    made_.erase(oldest);
+  }
+  made_.push_back({std::move(pattern), program, ++uses_});
+  return usable(program);
+}
+
+void BackwardCode::log(const std::string& text) const {
+  std::string where;
+  for (const auto& node : replay_->graph().graph->block().nodes) {
+    if (where.empty() && node->span.code) where = format_span(node->span);
+  }
+  log_event(Channel::k_fallbacks, "gradient of the graph at " +
+                                      (where.empty() ? "?" : where) + ": " +
+                                      text);
+}
+
+void BackwardCode::count(bool create_graph) {
+  if (!create_graph) {
+    plain_.fetch_add(1, std::memory_order_relaxed);
+    return;
+  }
+  const int differentiated = ++differentiated_;
+  const bool first = !logged_.exchange(true);
+  const bool judged = differentiated >= kEnoughToJudge &&
+                      differentiated > 2 * plain_ &&
+                      !prefers_torch_level_.exchange(true);
+  if (!first && !judged) return;
+  graph::HoldGil gil;
+  if (first)
+    log("it is differentiated itself; the captured calls run again at torch "
+        "level for that");
+  if (judged)
+    log("most are differentiated themselves; calls run at torch level from now "
+        "on");
+}
+
+void BackwardCode::give_up(const std::string& why) {
+  if (prefers_torch_level_.exchange(true)) return;
+  graph::HoldGil gil;
+  log(why + "; calls run at torch level from now on");
+}
+
+}  // namespace framejit::backend

@@ -1,0 +1,132 @@
+// BackwardCode: what all calls of one compiled graph share of its backward.
+//
+// There is one backward program for each pattern of tangents that are defined
+// and gradients that are asked for: the one for all is made with the forward,
+// another when it is first met, by a trace of that pattern (joint.h). The
+// forward saves the same for all of them. At most kMaxPrograms are kept.
+//
+// Where there is no program (the pattern cannot be traced here and now), and
+// where one is of no use (double backward, batched gradients), the captured
+// torch calls are differentiated by torch itself (torch_replay.h).
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "backend/program.h"
+#include "backend/torch_replay.h"
+#include "graph/joint/joint.h"
+
+namespace framejit::backend {
+
+// One pattern's program and how a node feeds it.
+struct BackwardProgram {
+  std::shared_ptr<const Program> program;  // null: there are no gradients
+  // By position among the program's inputs: the saved value (number) or the
+  // tangent (output of the node) that goes there. Only those it reads.
+  std::vector<std::pair<int, int>> saved, tangents;
+  // Per next edge: which result of the program (-1: no gradient), and whether
+  // it has to be copied because it may share memory with something saved or
+  // with another result.
+  struct Gradient {
+    int output = -1;
+    bool copy = false;
+  };
+  std::vector<Gradient> gradients;
+  std::vector<Expr> conditions;  // what the trace needs of the sizes
+  // The autograd nodes that read something of the forward: what eager frees
+  // when the backward is over, and cannot run again.
+  std::vector<int64_t> readers;
+  bool uses_random = false;
+
+  bool holds(const int64_t* symbols) const;
+};
+
+class BackwardCode {
+ public:
+  static constexpr size_t kMaxPrograms = 32;
+
+  // The layout a tangent was traced with.
+  struct Tangent {
+    std::vector<Expr> strides;
+    bool contiguous = true;
+  };
+  // num_saved: values the forward saves. A Break when the backward cannot run.
+  static Result<std::shared_ptr<BackwardCode>> build(
+      std::shared_ptr<const graph::TorchGraph> torch_graph,
+      const graph::AotGraphs& graphs, const ProgramOptions& options);
+
+  // For all tangents and all gradients.
+  const std::shared_ptr<const BackwardProgram>& complete() const {
+    return complete_;
+  }
+  // tangents: which outputs of the node; edges: which gradients. Null: replay.
+  // Without the GIL, or with it.
+  std::shared_ptr<const BackwardProgram> find(const std::vector<bool>& tangents,
+                                              const std::vector<bool>& edges,
+                                              const int64_t* symbols);
+
+  const std::vector<Tangent>& tangents() const { return tangents_; }
+  const std::vector<int>& tangent_of() const { return tangent_of_; }
+  // The graph input of each next edge.
+  const std::vector<int>& edge_inputs() const { return edge_inputs_; }
+  size_t num_symbols() const { return num_symbols_; }
+  size_t num_saved() const { return num_saved_; }
+  // The autograd nodes that read each saved value.
+  const std::vector<std::vector<int64_t>>& saved_readers() const {
+    return saved_readers_;
+  }
+  // Graph inputs that a replay needs the content of.
+  const std::vector<bool>& read_inputs() const { return read_inputs_; }
+  bool uses_random() const { return uses_random_; }
+  const TorchReplay& replay() const { return *replay_; }
+
+  // A backward ran: did it have to be differentiable?
+  void count(bool create_graph);
+  // An operator did not do what the trace predicted.
+  void give_up(const std::string& why);
+  // Most backwards are differentiated themselves, or no program can be used:
+  // calls should run as torch calls from the start.
+  bool prefers_torch_level() const {
+    return prefers_torch_level_.load(std::memory_order_relaxed);
+  }
+
+ private:
+  BackwardCode() = default;
+  Result<std::shared_ptr<BackwardProgram>> make_program(
+      const graph::Graph& backward, const std::vector<int>& tangents) const;
+  Result<std::shared_ptr<const BackwardProgram>> trace(
+      const graph::BackwardPattern& pattern) const;
+  void log(const std::string& text) const;
+
+  std::shared_ptr<const TorchReplay> replay_;
+  ProgramOptions options_;
+  std::vector<Tangent> tangents_;
+  std::vector<int> tangent_of_;
+  std::vector<int> edge_inputs_;
+  std::vector<bool> read_inputs_;
+  graph::ForwardCut cut_;
+  std::vector<std::vector<int64_t>> saved_readers_;
+  size_t num_inputs_ = 0, num_saved_ = 0, num_symbols_ = 0;
+  bool uses_random_ = false;
+  // What the guards of the entry say of the sizes.
+  std::vector<int64_t> symbol_hints_;
+  std::vector<Expr> facts_;
+
+  std::shared_ptr<const BackwardProgram> complete_;
+  struct Made {
+    graph::BackwardPattern pattern;
+    std::shared_ptr<const BackwardProgram> program;  // null: cannot be traced
+    uint64_t last_use = 0;
+  };
+  std::mutex mutex_;  // nothing under it needs the GIL
+  std::vector<Made> made_;
+  uint64_t uses_ = 0;
+
+  std::atomic<int> plain_{0}, differentiated_{0};
+  std::atomic<bool> logged_{false}, prefers_torch_level_{false};
+};
+
+}  // namespace framejit::backend

@@ -1,0 +1,39 @@
+// Outputs that a graph does not compute as they are: views of an input or of
+// another output, which are made outside of it, and the strides of dimensions
+// that have one element or none, which kernels do not care for but programs
+// see.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "backend/aten_args.h"
+#include "graph/joint/joint.h"
+
+namespace framejit::backend {
+
+class OutputView {
+ public:
+  static Result<OutputView> build(const graph::OutputInfo& info);
+  // Under autograd, in the caller's grad mode.
+  at::Tensor make(const at::Tensor& base, const int64_t* symbols) const;
+
+ private:
+  struct Step {
+    c10::OperatorHandle op;
+    std::vector<AtenArg> args;
+    int result;
+  };
+  at::Tensor make_strided(const at::Tensor& base, const int64_t* symbols) const;
+
+  std::vector<Step> steps_;  // empty: by its strides
+  graph::OutputInfo info_;
+};
+
+// Gives the tensor, which nobody else has seen, the strides that say nothing
+// about its memory.
+void set_idle_strides(const at::Tensor& tensor,
+                      const std::vector<Expr>& strides, const int64_t* symbols);
+
+}  // namespace framejit::backend

@@ -1,0 +1,220 @@
+#include "backend/torch_replay.h"
+
+#include <ATen/FuncTorchTLS.h>
+#include <ATen/SavedTensorHooks.h>
+#include <ATen/ops/empty_strided.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
+#include <c10/core/impl/TorchDispatchModeTLS.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/functions/utils.h>
+
+#include <algorithm>
+
+#include "backend/torch_executor.h"
+#include "frame_hook/frame_eval.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+#include "graph/tracing/gradient_link.h"
+
+namespace framejit::backend {
+
+using graph::Graph;
+using graph::TorchGraph;
+using graph::Value;
+using torch::autograd::edge_list;
+using torch::autograd::variable_list;
+
+namespace {
+
+// An input of the call, seen from the replayed graph.
+class ReplayedInput final : public torch::autograd::Node {
+ public:
+  using Node::Node;
+  variable_list apply(variable_list&& grads) override {
+    return std::move(grads);
+  }
+  std::string name() const override { return "FrameJitInput"; }
+};
+
+[[noreturn]] void throw_python_error() {
+  python_error error;
+  error.persist();  // it may cross threads on its way out of the engine
+  throw error;
+}
+
+c10::DispatchKeySet keys_of_modes() {
+  using c10::DispatchKey;
+  return c10::DispatchKeySet(
+      {DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
+       DispatchKey::FuncTorchDynamicLayerFrontMode,
+       DispatchKey::FuncTorchDynamicLayerBackMode,
+       DispatchKey::FuncTorchVmapMode, DispatchKey::Tracer});
+}
+
+// Some tensor of these sizes: nothing depends on what is in it.
+at::Tensor zeros_for(const graph::TensorMeta& meta, const int64_t* symbols) {
+  std::vector<int64_t> sizes, strides;
+  for (const Expr& size : meta.sizes) sizes.push_back(size.evaluate(symbols));
+  for (const Expr& stride : meta.strides)
+    strides.push_back(stride.evaluate(symbols));
+  return at::empty_strided(
+             sizes, strides,
+             at::TensorOptions().dtype(meta.dtype).device(meta.device))
+      .zero_();
+}
+
+}  // namespace
+
+struct WithoutModes::Saved {
+  c10::impl::LocalDispatchKeySet keys = c10::impl::tls_local_dispatch_key_set();
+  at::impl::SavedTensorDefaultHooksTLS hooks =
+      at::SavedTensorDefaultHooks::get_tls_state();
+  c10::impl::TorchDispatchModeTLS dispatch_modes =
+      c10::impl::TorchDispatchModeTLS::get_state();
+  std::unique_ptr<at::functorch::FuncTorchTLSBase> transforms =
+      std::move(at::functorch::functorchTLSAccessor());
+};
+
+WithoutModes::WithoutModes() : saved_(std::make_unique<Saved>()) {
+  at::SavedTensorDefaultHooks::set_tls_state({});
+  c10::impl::TorchDispatchModeTLS::set_state({});
+  auto keys = saved_->keys;
+  keys.included_ = keys.included_ - keys_of_modes();
+  c10::impl::_force_tls_local_dispatch_key_set(keys);
+}
+
+WithoutModes::~WithoutModes() {
+  c10::impl::_force_tls_local_dispatch_key_set(saved_->keys);
+  c10::impl::TorchDispatchModeTLS::set_state(std::move(saved_->dispatch_modes));
+  at::SavedTensorDefaultHooks::set_tls_state(saved_->hooks);
+  at::functorch::functorchTLSAccessor() = std::move(saved_->transforms);
+}
+
+bool WithoutModes::any() {
+  static const c10::DispatchKeySet keys = keys_of_modes();
+  return c10::impl::tls_local_dispatch_key_set().included_.has_any(keys);
+}
+
+ForwardState::ForwardState(const TorchReplay& replay,
+                           const at::Tensor& random_state)
+    : default_dtype_(c10::get_default_dtype()) {
+  if (random_state.defined()) {
+    random_.save({});
+    RngState::set(random_state);
+  }
+  c10::set_default_dtype(c10::scalarTypeToTypeMeta(replay.default_dtype_));
+  replay.state_.restore();
+}
+
+ForwardState::~ForwardState() {
+  before_.restore();
+  c10::set_default_dtype(default_dtype_);
+  try {
+    random_.restore();
+  } catch (...) {  // a generator refuses no state of its own
+  }
+}
+
+TorchReplay::TorchReplay(std::shared_ptr<const TorchGraph> graph)
+    : graph_(std::move(graph)) {
+  for (const auto& node : graph_->graph->block().nodes)
+    may_be_nonlinear_ |= graph::is_gradient_link(node->callable.get());
+}
+
+std::shared_ptr<const TorchReplay> TorchReplay::make(
+    std::shared_ptr<const TorchGraph> graph) {
+  return {new TorchReplay(std::move(graph)), [](const TorchReplay* dead) {
+            if (!Py_IsInitialized()) return;
+            graph::HoldGil gil;
+            ErrorGuard error;
+            delete dead;
+          }};
+}
+
+std::vector<at::Tensor> TorchReplay::make_inputs(
+    const ReplayedCall& call) const {
+  const Graph& source = *graph_->graph;
+  const auto& written = graph_->mutated_inputs;
+  std::vector<at::Tensor> inputs(source.inputs.size());
+  c10::AutoGradMode no_grad(false);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (graph_->input_objects[i] < 0) continue;  // a symbol
+    at::Tensor& input = inputs[i];
+    if (!call.inputs[i].defined())
+      input = zeros_for(source.inputs[i]->meta, call.symbols);
+    else if (std::count(written.begin(), written.end(), int(i)))
+      input = call.inputs[i].clone();
+    else
+      input = call.inputs[i].detach();
+    if (!call.edges[i].is_valid()) {
+      // No gradient comes back to it, and yet the program may ask for one.
+      if (source.inputs[i]->meta.requires_grad) input.set_requires_grad(true);
+      continue;
+    }
+    torch::autograd::set_history(
+        input, c10::make_intrusive<ReplayedInput>(edge_list{call.edges[i]}));
+  }
+  return inputs;
+}
+
+std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
+                                  const std::vector<at::Tensor>& inputs) const {
+  if (!executor_) {
+    auto made = make_torch_executor(graph_);
+    TORCH_CHECK(made.ok(), "framejit: a captured graph cannot be replayed");
+    executor_ = made.take();
+  }
+  int num_objects = 0;
+  for (int object : graph_->input_objects)
+    num_objects = std::max(num_objects, object + 1);
+  std::vector<Ref> kept;
+  std::vector<PyObject*> objects(num_objects, nullptr);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (graph_->input_objects[i] < 0) continue;
+    kept.push_back(graph::wrap_tensor(inputs[i]));
+    if (!kept.back()) throw_python_error();
+    objects[graph_->input_objects[i]] = kept.back().get();
+  }
+  std::vector<PyObject*> outputs(graph_->graph->outputs.size(), nullptr);
+  PauseHook pause;
+  if (executor_->run(objects.data(), call.symbols, outputs.data()) !=
+      RunStatus::kOk)
+    throw_python_error();
+  std::vector<Ref> results;
+  for (PyObject* output : outputs) results.push_back(Ref::steal(output));
+  return results;
+}
+
+variable_list TorchReplay::differentiate(const ReplayedCall& call,
+                                         const std::vector<int>& outputs,
+                                         const variable_list& tangents,
+                                         const std::vector<int>& wanted,
+                                         edge_list* history) const {
+  const bool create_graph = c10::GradMode::is_enabled();
+  variable_list roots, root_tangents, leaves;
+  {
+    graph::HoldGil gil;
+    ForwardState state(*this, call.random_state);
+    std::vector<at::Tensor> inputs = make_inputs(call);
+    std::vector<Ref> results = run(call, inputs);
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      PyObject* object = results.at(outputs[i]).get();
+      TORCH_CHECK(graph::is_tensor_object(object),
+                  "framejit: a replayed graph gave something else");
+      const at::Tensor& output = graph::unpack_tensor(object);
+      if (history)
+        history->push_back(torch::autograd::impl::gradient_edge(output));
+      if (!output.requires_grad() || !tangents[i].defined()) continue;
+      roots.push_back(output);
+      root_tangents.push_back(tangents[i]);
+    }
+    for (int input : wanted) leaves.push_back(inputs.at(input));
+  }
+  if (roots.empty()) return variable_list(wanted.size());
+  return torch::autograd::grad(roots, leaves, root_tangents,
+                               /*retain_graph=*/create_graph, create_graph,
+                               /*allow_unused=*/true);
+}
+
+}  // namespace framejit::backend

@@ -1,0 +1,108 @@
+// TorchReplay: the backward of one call, by torch's own autograd.
+//
+// The captured torch calls run again on the inputs of the call, in the state of
+// the thread and of the random generator in which it ran, and are
+// differentiated by the engine. Slower than a compiled backward and always
+// right: for gradients that are to be differentiated themselves (create_graph),
+// for batched ones (vmap over a backward) and under modes that want to see each
+// operation, and where a compiled backward cannot be had.
+//
+// Each input is an alias whose history is a node of ours that leads to the
+// input's own: gradients stop there first and go on to the input later, and no
+// hook of an input is called twice. Inputs the graph writes to are copies.
+#pragma once
+
+#include <c10/core/DefaultDtype.h>
+#include <torch/csrc/autograd/edge.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <vector>
+
+#include "backend/rng_state.h"
+#include "frame_hook/dispatch.h"
+#include "graph/ir/torch_graph.h"
+#include "graph/tracing/ambient_state.h"
+
+namespace framejit::backend {
+
+// The modes, transforms and hooks of this thread see nothing for a scope.
+class WithoutModes {
+ public:
+  WithoutModes();
+  ~WithoutModes();
+  WithoutModes(const WithoutModes&) = delete;
+  WithoutModes& operator=(const WithoutModes&) = delete;
+
+  // Would one of them see an operator?
+  static bool any();
+
+ private:
+  struct Saved;
+  std::unique_ptr<Saved> saved_;
+};
+
+// What a call was given, by graph input.
+struct ReplayedCall {
+  // Undefined: a symbol, or a tensor whose content nothing depends on.
+  std::vector<at::Tensor> inputs;
+  // Where the gradient goes; invalid: the input does not require grad.
+  std::vector<torch::autograd::Edge> edges;
+  const int64_t* symbols = nullptr;
+  at::Tensor random_state;  // undefined: the graph draws no numbers
+};
+
+class TorchReplay {
+ public:
+  // In the state of the thread that the graph was captured in, with the GIL.
+  // The owner may die without it.
+  static std::shared_ptr<const TorchReplay> make(
+      std::shared_ptr<const graph::TorchGraph> graph);
+
+  // The gradients of `wanted` graph inputs for the tangents of these outputs
+  // (undefined: not used). The tangents may be batched, or have a history; with
+  // grad mode on the gradients have one. Throws what the program would.
+  // history: receives where each output's gradient begins in what was run
+  // again.
+  torch::autograd::variable_list differentiate(
+      const ReplayedCall& call, const std::vector<int>& outputs,
+      const torch::autograd::variable_list& tangents,
+      const std::vector<int>& wanted,
+      torch::autograd::edge_list* history = nullptr) const;
+  // The program's own functions and hooks take part in the backward: what they
+  // make of two gradients need not be what they make of the sum.
+  bool may_be_nonlinear() const { return may_be_nonlinear_; }
+
+  const graph::TorchGraph& graph() const { return *graph_; }
+
+ private:
+  friend class ForwardState;
+  explicit TorchReplay(std::shared_ptr<const graph::TorchGraph> graph);
+  std::vector<at::Tensor> make_inputs(const ReplayedCall& call) const;
+  std::vector<Ref> run(const ReplayedCall& call,
+                       const std::vector<at::Tensor>& inputs) const;
+
+  std::shared_ptr<const graph::TorchGraph> graph_;
+  graph::AmbientState state_ = graph::AmbientState::now();
+  c10::ScalarType default_dtype_ = c10::get_default_dtype_as_scalartype();
+  bool may_be_nonlinear_ = false;
+  mutable std::unique_ptr<Executor> executor_;  // made when first used
+};
+
+// The state of the thread in which a graph was captured, for a scope.
+class ForwardState {
+ public:
+  // random_state: undefined to leave the generator alone.
+  ForwardState(const TorchReplay& replay, const at::Tensor& random_state);
+  ~ForwardState();
+  ForwardState(const ForwardState&) = delete;
+  ForwardState& operator=(const ForwardState&) = delete;
+
+ private:
+  WithoutModes without_modes_;
+  graph::AmbientState before_ = graph::AmbientState::now();
+  caffe2::TypeMeta default_dtype_;
+  RngState random_;
+};
+
+}  // namespace framejit::backend

@@ -1,0 +1,350 @@
+// Effects that the outside world sees: print, streams, locks. What they get is
+// known during the capture; they are entries of the write log, so they happen
+// after the graph, in their order.
+#include "bytecode/builtins/effects.h"
+
+#include <algorithm>
+#include <string>
+#include <string_view>
+
+#include "bytecode/builtins/builtins.h"
+#include "bytecode/objects/classes.h"
+#include "bytecode/objects/containers.h"
+#include "bytecode/objects/deferred_effects.h"
+#include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/write_log.h"
+#include "frame_hook/frame_eval.h"
+#include "frame_hook/python_text.h"
+#include "guards/known_objects.h"
+#include "guards/set/set_table.h"
+
+namespace framejit::bytecode {
+
+namespace {
+
+Ref copy_content(PyObject* shadow) {
+  if (PyList_Check(shadow)) {
+    Ref copy = Ref::steal(PyList_GetSlice(shadow, 0, PY_SSIZE_T_MAX));
+    if (!copy) return copy;
+    auto* list = reinterpret_cast<PyListObject*>(shadow);
+    if (list->allocated == kNoListStorage) {
+      reinterpret_cast<PyListObject*>(copy.get())->allocated = kNoListStorage;
+    }
+    return copy;
+  }
+  if (PyDict_Check(shadow) && !PyODict_Check(shadow)) {
+    return Ref::steal(PyDict_Copy(shadow));
+  }
+  if (PySet_Check(shadow)) return copy_set_table(shadow);
+  return Ref::steal(PyObject_CallMethod(shadow, "copy", nullptr));
+}
+
+// Contents that are written as a whole are written as they are now, and again
+// behind the effect if they change: it may look at them, or be the last.
+Status write_contents_before(CaptureState& state) {
+  auto& log = state.table<WriteLog>().entries;
+  state.table<DeferredEffects>().entries.insert(log.size());
+  for (auto write = log.rbegin(); write != log.rend(); ++write) {
+    if (write->kind != Write::Kind::kReplace) continue;
+    ContainerState& entry =
+        state.table<Containers>().states[write->object.get()];
+    // Another value: the content at an effect before.
+    if (!entry.replaced || write->value.get() != entry.shadow.get()) continue;
+    write->value = copy_content(entry.shadow.get());
+    if (!write->value) return Status::raised();
+    entry.replaced = false;
+  }
+  return ok_status();
+}
+
+}  // namespace
+
+Status defer(CaptureState& state, PyObject* callable,
+             const std::vector<PyObject*>& args) {
+  if (state.caller.would_handle_failure()) {
+    return state.make_break(
+        BreakReason::kSideEffectCallee,
+        "an effect that may fail where the program handles it");
+  }
+  FJ_CHECK_OK(write_contents_before(state));
+  Ref packed = Ref::steal(PyTuple_New(args.size()));
+  if (!packed) return Status::raised();
+  for (size_t i = 0; i < args.size(); ++i) {
+    PyTuple_SET_ITEM(packed.get(), i, Py_NewRef(args[i]));
+  }
+  WriteLog::add(state, Write::Kind::kCall, callable, nullptr, packed.get());
+  return ok_status();
+}
+
+PyObject* effect_function(PyMethodDef* method) {
+  static std::unordered_map<PyMethodDef*, PyObject*> functions;
+  PyObject*& function = functions[method];
+  if (!function) function = PyCFunction_New(method, nullptr);
+  return function;
+}
+
+namespace {
+
+// A C stream of the program (sys.stderr): what it does is not seen by Python.
+bool is_c_stream(CaptureState& state, PyObject* object) {
+  if (!state.is_input(object)) return false;
+  PyObject* write = raw_lookup(Py_TYPE(object), "write");
+  return write && Py_IS_TYPE(write, &PyMethodDescr_Type) &&
+         is_type_of_module(PyDescr_TYPE(write), "_io");
+}
+
+// What any of the usual encodings has.
+bool is_encodable(PyObject* text) {
+  ErrorGuard keep;
+  bool fine = PyUnicode_AsUTF8(text) != nullptr;
+  if (!fine) PyErr_Clear();
+  return fine;
+}
+
+// Asked for natively; empty: it raised.
+Ref native_attribute(PyObject* object, const char* name) {
+  ErrorGuard keep;
+  PauseHook pause;
+  Ref value = Ref::steal(PyObject_GetAttrString(object, name));
+  if (!value) PyErr_Clear();
+  return value;
+}
+
+// Will the stream take these texts? What is written after the graph must not
+// raise there: the program's `except` would not see it. So a stream is one that
+// writes in C, is open (guarded), can be written to and has the characters.
+bool takes_text(CaptureState& state, PyObject* stream,
+                const std::vector<PyObject*>& texts) {
+  const bool in_memory =
+      as_object(Py_TYPE(stream)) == library_object("_io", "StringIO");
+  if (!in_memory) {
+    // Its mode and encoding are its own.
+    state.pin(stream);
+    Ref buffer = native_attribute(stream, "buffer");
+    if (!buffer || !is_type_of_module(Py_TYPE(buffer.get()), "_io")) {
+      return false;
+    }
+    PauseHook pause;
+    ErrorGuard keep;
+    Ref writable =
+        Ref::steal(PyObject_CallMethod(buffer.get(), "writable", nullptr));
+    if (!writable) PyErr_Clear();
+    if (writable.get() != Py_True) return false;
+  }
+  Ref closed = native_attribute(stream, "closed");
+  if (closed.get() != Py_False) return false;
+  state.guard(
+      GuardKind::kEquals,
+      state.guards.sources().make(SourceKind::kGetSet, state.source_of(stream),
+                                  interned("closed")),
+      Py_False);
+  if (in_memory) return true;
+  Ref encoding = native_attribute(stream, "encoding");
+  const bool all_of_unicode =
+      encoding && PyUnicode_Check(encoding.get()) &&
+      (PyUnicode_CompareWithASCIIString(encoding.get(), "utf-8") == 0 ||
+       PyUnicode_CompareWithASCIIString(encoding.get(), "UTF-8") == 0);
+  for (PyObject* text : texts) {
+    if (!PyUnicode_IS_ASCII(text) && !(all_of_unicode && is_encodable(text))) {
+      return false;
+    }
+  }
+  return true;
+}
+
+// (print with its keywords, stream, text ...)
+PyObject* print_to_stream(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  Ref texts = Ref::steal(PyTuple_New(count - 2));
+  Ref keywords = Ref::steal(PyDict_New());
+  if (!texts || !keywords ||
+      PyDict_SetItemString(keywords.get(), "file", args[1]) < 0) {
+    return nullptr;
+  }
+  for (Py_ssize_t i = 2; i < count; ++i) {
+    PyTuple_SET_ITEM(texts.get(), i - 2, Py_NewRef(args[i]));
+  }
+  return PyObject_Call(args[0], texts.get(), keywords.get());
+}
+
+PyMethodDef kPrintToStream = {"print_to_stream",
+                              reinterpret_cast<PyCFunction>(print_to_stream),
+                              METH_FASTCALL, nullptr};
+
+// print with the keywords bound; `stream`: the one that is none of them.
+Result<Ref> with_keywords(BuiltinCall& call, PyObject** stream) {
+  Ref keywords = Ref::steal(PyDict_New());
+  if (!keywords) return Result<Ref>::raised();
+  for (size_t i = call.positional(); i < call.args.size(); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(call.kwnames, i - call.positional());
+    PyObject* value = call.args[i];
+    if (PyUnicode_CompareWithASCIIString(name, "file") == 0 &&
+        is_c_stream(call.state, value)) {
+      *stream = value;
+      continue;
+    }
+    if (!is_builtin_constant(value)) {
+      return call.state.make_break(BreakReason::kSideEffectCallee,
+                                   "print to a file of the program");
+    }
+    if (PyDict_SetItem(keywords.get(), name, value) < 0) {
+      return Result<Ref>::raised();
+    }
+  }
+  if (PyDict_GET_SIZE(keywords.get()) == 0) return Ref::borrow(call.callable);
+  Ref args = Ref::steal(PyTuple_Pack(1, call.callable));
+  PyObject* partial = library_object("functools", "partial");
+  if (!args || !partial) return Result<Ref>::raised();
+  return from_api(PyObject_Call(partial, args.get(), keywords.get()));
+}
+
+}  // namespace
+
+// What is printed is known now, as text; a tensor's content is not.
+Result<Ref> model_print(BuiltinCall& call) {
+  CaptureState& state = call.state;
+  PyObject* stream = nullptr;
+  FJ_TRY(Ref callable, with_keywords(call, &stream));
+  std::vector<Ref> texts;
+  std::vector<PyObject*> values;
+  if (stream) values = {callable.get(), stream};
+  for (size_t i = 0; i < call.positional(); ++i) {
+    if (is_stand_in(state, call.args[i])) {
+      return state.make_break(BreakReason::kSideEffectCallee,
+                              "print of a tensor");
+    }
+    Result<Ref> text = state.format_value(call.args[i], 1, nullptr);
+    if (text.broke()) {
+      Break brk = text.take_break();
+      brk.detail = "print: " + brk.detail;
+      brk.reason = BreakReason::kSideEffectCallee;
+      return brk;
+    }
+    if (!text.ok()) return text;
+    // str() of a str subclass is its own business.
+    FJ_TRY(Ref plain, plain_scalar(text.value().get()));
+    values.push_back(plain.get());
+    texts.push_back(std::move(plain));
+  }
+  std::vector<PyObject*> printed;
+  for (const Ref& text : texts) printed.push_back(text.get());
+  const bool fine =
+      stream ? takes_text(state, stream, printed)
+             : std::all_of(printed.begin(), printed.end(), is_encodable);
+  if (!fine) {
+    return state.make_break(BreakReason::kSideEffectCallee,
+                            "print to a stream that may refuse");
+  }
+  // The function that prints is no value of the program.
+  if (stream) state.pin(callable.get());
+  FJ_CHECK_OK(defer(state,
+                    stream ? effect_function(&kPrintToStream) : callable.get(),
+                    values));
+  return none();
+}
+
+// sys.stdout.write(text)
+Result<Ref> model_stream_write(BuiltinCall& call) {
+  CaptureState& state = call.state;
+  if (!call.plain(2, 2) || !is_c_stream(state, call.args[0]) ||
+      !PyUnicode_CheckExact(call.args[1]) ||
+      !takes_text(state, call.args[0], {call.args[1]})) {
+    return call.unknown();
+  }
+  FJ_CHECK_OK(defer(state, call.callable, call.args));
+  return from_api(PyLong_FromSsize_t(PyUnicode_GET_LENGTH(call.args[1])));
+}
+
+Result<Ref> model_stream_flush(BuiltinCall& call) {
+  if (!call.plain(1, 1) || !is_c_stream(call.state, call.args[0]) ||
+      !takes_text(call.state, call.args[0], {})) {
+    return call.unknown();
+  }
+  FJ_CHECK_OK(defer(call.state, call.callable, call.args));
+  return none();
+}
+
+Result<Ref> model_effect(BuiltinCall& call) {
+  Break brk = call.unknown();
+  brk.reason = BreakReason::kSideEffectCallee;
+  return brk;
+}
+
+// Python's own random numbers: another one at every call, so nothing that a
+// graph could be made of.
+Result<Ref> model_random(BuiltinCall& call) {
+  Break brk = call.unknown();
+  brk.reason = BreakReason::kTensorRandomState;
+  return brk;
+}
+
+namespace {
+
+// logging's own lock guards tables that its code looks up. To read them needs
+// none, as long as nothing of the capture is written meanwhile.
+struct LoggingLock {
+  int depth = 0;
+  size_t writes = 0;  // in the log when it was taken
+};
+
+bool is_logging_lock(PyObject* object) {
+  Ref name = Ref::steal(PyUnicode_FromString("logging"));
+  Ref module = name ? Ref::steal(PyImport_GetModule(name.get())) : Ref();
+  return module && PyModule_Check(module.get()) &&
+         PyDict_GetItemString(PyModule_GetDict(module.get()), "_lock") ==
+             object;
+}
+
+// Is the frame that holds the lock one of logging's, called by one that is
+// not? Then a break while it is held is a break at that call.
+bool is_held_beneath_a_call(CaptureState& state) {
+  PyObject* own = nullptr;
+  for (int up = 0;; ++up) {
+    PythonFrame at = state.caller.python_frame(up);
+    if (!at.known || at.beyond) return false;
+    if (up == 0) {
+      own = at.globals;
+      std::string name = text_of(PyDict_GetItemString(own, "__name__"));
+      if (name != "logging") return false;
+      std::string code = text_of(at.code->co_name);
+      if (code == "_acquireLock" || code == "_releaseLock") {
+        PythonFrame holder = state.caller.python_frame(1);
+        if (!holder.known || holder.beyond || holder.globals != own) {
+          return false;
+        }
+      }
+    } else if (at.globals != own) {
+      return true;
+    }
+  }
+}
+
+}  // namespace
+
+// A lock orders threads: guards, reads, the graph and the writes of what it
+// protects must happen while it is held, so each side of it is a place of its
+// own.
+Result<Ref> model_lock(BuiltinCall& call) {
+  CaptureState& state = call.state;
+  Break brk = state.make_break(BreakReason::kSideEffectCallee,
+                               "a lock, which orders threads");
+  if (call.args.empty() || call.has_keywords() ||
+      !is_logging_lock(call.args[0]) || !is_held_beneath_a_call(state)) {
+    return brk;
+  }
+  std::string_view name =
+      Py_IS_TYPE(call.callable, &PyMethodDescr_Type)
+          ? reinterpret_cast<PyMethodDescrObject*>(call.callable)
+                ->d_method->ml_name
+          : "";
+  LoggingLock& lock = state.table<LoggingLock>();
+  size_t writes = state.table<WriteLog>().entries.size();
+  if ((name == "acquire" && call.args.size() == 1) || name == "__enter__") {
+    if (lock.depth++ == 0) lock.writes = writes;
+    return boolean(true);
+  }
+  if (lock.depth == 0 || writes != lock.writes) return brk;
+  --lock.depth;
+  return none();
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,311 @@
+// Rebuild rules of functions, methods and iterators, and the replay of the
+// write log.
+#include <cstring>
+
+#include "bytecode/builtins/context_variables.h"
+#include "bytecode/builtins/effects.h"
+#include "bytecode/capture/reconstruct.h"
+#include "bytecode/interpreter/exceptions.h"
+#include "bytecode/objects/classes.h"
+#include "bytecode/objects/containers.h"
+#include "bytecode/objects/model_iterators.h"
+#include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/origins.h"
+#include "bytecode/objects/step_functions.h"
+#include "bytecode/objects/unbuildable.h"
+#include "bytecode/objects/write_log.h"
+#include "guards/known_objects.h"
+
+#include <frameobject.h>
+
+namespace framejit::bytecode {
+
+// ---- functions, cells, methods
+Result<int> Planner::cell(PyObject* object) {
+  PyObject* type = reinterpret_cast<PyObject*>(&PyCell_Type);
+  // Empty first: a function may be its own closure.
+  int step = define(object, call(type, {}));
+  PyObject* content = PyCell_GET(object);
+  if (content) {
+    FJ_TRY(int inner, value(content));
+    call(set_cell_function(), {step, inner});
+  }
+  return step;
+}
+
+namespace {
+
+// The docstring that a new function of the code has.
+PyObject* implied_doc(PyObject* code) {
+  PyObject* constants = reinterpret_cast<PyCodeObject*>(code)->co_consts;
+  PyObject* first = PyTuple_GET_SIZE(constants) > 0
+                        ? PyTuple_GET_ITEM(constants, 0)
+                        : nullptr;
+  return first && PyUnicode_Check(first) ? first : Py_None;
+}
+
+}  // namespace
+
+Result<int> Planner::function(PyObject* object) {
+  auto* made = reinterpret_cast<PyFunctionObject*>(object);
+  FJ_TRY(int globals, value(made->func_globals));
+  int none = constant(Py_None);
+  auto optional = [&](PyObject* part) -> Result<int> {
+    if (!part) return none;
+    return value(part);
+  };
+  FJ_TRY(int defaults, optional(made->func_defaults));
+  FJ_TRY(int closure, optional(made->func_closure));
+  int step = call(reinterpret_cast<PyObject*>(&PyFunction_Type),
+                  {constant(made->func_code), globals,
+                   constant(made->func_name), defaults, closure});
+  define(object, step);
+  PyObject* set_attr = library_object("builtins", "setattr");
+  // Kept as a flat tuple until they are first read; this makes the dict.
+  if (made->func_annotations && !PyFunction_GetAnnotations(object)) {
+    return Result<int>::raised();
+  }
+  struct Part {
+    const char* name;
+    PyObject* value;
+  } parts[] = {{"__qualname__", made->func_qualname},
+               {"__kwdefaults__", made->func_kwdefaults},
+               {"__annotations__", made->func_annotations},
+#if PY_VERSION_HEX >= 0x030C0000
+               {"__type_params__", made->func_typeparams},
+#endif
+               {"__doc__", made->func_doc == implied_doc(made->func_code)
+                               ? nullptr
+                               : made->func_doc},
+               {"__module__", made->func_module}};
+  for (const Part& part : parts) {
+    if (!part.value) continue;
+    FJ_TRY(int content, value(part.value));
+    call(set_attr, {step, constant(interned(part.name)), content});
+  }
+  if (made->func_dict) {
+    Py_ssize_t position = 0;
+    PyObject *key, *item;
+    while (PyDict_Next(made->func_dict, &position, &key, &item)) {
+      FJ_TRY(int content, value(item));
+      call(set_attr, {step, constant(key), content});
+    }
+  }
+  return step;
+}
+
+Result<int> Planner::bound(PyObject* object) {
+  if (PyMethod_Check(object)) {
+    FJ_TRY(int function, value(PyMethod_GET_FUNCTION(object)));
+    FJ_TRY(int self, value(PyMethod_GET_SELF(object)));
+    return call(reinterpret_cast<PyObject*>(&PyMethod_Type), {function, self});
+  }
+  if (Py_IS_TYPE(object, &PySuper_Type)) {
+    int parts[2];
+    const char* names[2] = {"__thisclass__", "__self__"};
+    for (int i = 0; i < 2; ++i) {
+      PyObject* member = raw_lookup(&PySuper_Type, names[i]);
+      Ref part = Ref::steal(Py_TYPE(member)->tp_descr_get(
+          member, object, reinterpret_cast<PyObject*>(&PySuper_Type)));
+      if (!part) return Result<int>::raised();
+      FJ_TRY(parts[i], value(part.get()));
+    }
+    return call(reinterpret_cast<PyObject*>(&PySuper_Type),
+                {parts[0], parts[1]});
+  }
+  // A bound C method: found again on its object, when the type is plain.
+  PyObject* self = PyCFunction_GET_SELF(object);
+  const char* name =
+      reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
+  // A tensor's methods too: attributes set on input tensors are guarded.
+  bool stand_in = self && state_.tracer.classify(self) == ObjectClass::kStandIn;
+  if (!self || (!stand_in &&
+                (is_heap_type(Py_TYPE(self)) || is_foreign(state_, self)))) {
+    return escaping(object);
+  }
+  Ref text = Ref::steal(PyUnicode_InternFromString(name));
+  PyObject* descriptor = _PyType_Lookup(Py_TYPE(self), text.get());
+  if (!descriptor || !Py_IS_TYPE(descriptor, &PyMethodDescr_Type)) {
+    return escaping(object);
+  }
+  FJ_TRY(int owner, value(self));
+  return call(library_object("builtins", "getattr"),
+              {owner, constant(text.get())});
+}
+
+// ---- iterators
+Result<int> Planner::model_iterator(PyObject* object) {
+  ModelIterator* iterator = as_model_iterator(object);
+  std::vector<int> operands;
+  IteratorKind kind = model_iterator_kind(iterator);
+  PyObject* make_iter = library_object("builtins", "iter");
+  Py_ssize_t index = model_iterator_index(iterator);
+  if (index < 0) {  // exhausted
+    Ref nothing = Ref::steal(PyTuple_New(0));
+    return call(make_iter, {constant(nothing.get())});
+  }
+  if (kind == IteratorKind::kSequence) {
+    FJ_TRY(int subject, value(model_iterator_function(iterator)));
+    int step = call(make_iter, {subject});
+    Ref position = Ref::steal(PyLong_FromSsize_t(index));
+    call(raw_lookup(&PySeqIter_Type, "__setstate__"),
+         {step, constant(position.get())});
+    return step;
+  }
+  if (kind == IteratorKind::kCallable) {
+    FJ_TRY(int function, value(model_iterator_function(iterator)));
+    FJ_TRY(int sentinel, value(model_iterator_sources(iterator)[0].get()));
+    return call(make_iter, {function, sentinel});
+  }
+  if (kind != IteratorKind::kUser) {
+    FJ_TRY(int function, value(model_iterator_function(iterator)));
+    operands.push_back(function);
+  }
+  for (const Ref& source : model_iterator_sources(iterator)) {
+    FJ_TRY(int step, value(source.get()));
+    operands.push_back(step);
+  }
+  if (kind == IteratorKind::kUser) return operands[0];
+  PyTypeObject* type =
+      kind == IteratorKind::kMap ? &PyMap_Type : &PyFilter_Type;
+  return call(reinterpret_cast<PyObject*>(type), std::move(operands));
+}
+
+// (callable, args[, state]) as __reduce__ gives it.
+Result<int> Planner::reduced(PyObject* object, PyObject* reduction) {
+  if (!PyTuple_Check(reduction) || PyTuple_GET_SIZE(reduction) < 2) {
+    return escaping(object);
+  }
+  kept_.push_back(Ref::borrow(reduction));
+  FJ_TRY(std::vector<int> operands, items_of(PyTuple_GET_ITEM(reduction, 1)));
+  int step = call(PyTuple_GET_ITEM(reduction, 0), std::move(operands));
+  if (PyTuple_GET_SIZE(reduction) > 2 &&
+      PyTuple_GET_ITEM(reduction, 2) != Py_None) {
+    define(object, step);
+    FJ_TRY(int position, value(PyTuple_GET_ITEM(reduction, 2)));
+    PyObject* set_state = raw_lookup(Py_TYPE(object), "__setstate__");
+    if (!set_state) return escaping(object);
+    // A position in a list is cut to its length: the writes come first.
+    bool in_list = Py_IS_TYPE(object, &PyListIter_Type) ||
+                   Py_IS_TYPE(object, &PyListRevIter_Type);
+    if (in_list) {
+      positions_.push_back({set_state, {step, position}});
+    } else {
+      call(set_state, {step, position});
+    }
+  }
+  return step;
+}
+
+void Planner::set_positions() {
+  for (auto& [set_state, operands] : positions_) call(set_state, operands);
+}
+
+namespace {
+
+int visit_dict(PyObject* object, void* found) {
+  if (PyDict_Check(object)) *static_cast<PyObject**>(found) = object;
+  return 0;
+}
+
+PyObject* dict_behind(PyObject* view) {
+  PyObject* dict = nullptr;
+  traverseproc traverse = Py_TYPE(view)->tp_traverse;
+  if (traverse) traverse(view, visit_dict, &dict);
+  return dict;
+}
+
+// The steps make values before they repeat the writes.
+bool is_written(CaptureState& state, PyObject* dict) {
+  const Source* source = state.source_of(dict);
+  bool attributes = source && source->kind == SourceKind::kInstanceDict;
+  for (const Write& write : state.table<WriteLog>().entries) {
+    if (write.object.get() == dict) return true;
+    if (attributes && write.part() == Write::Part::kAttributes) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+// A new iterator over the same dict, advanced as far. Made before the dict is
+// written to, it would not go on.
+Result<int> Planner::dict_iterator(PyObject* object, const char* view) {
+  constexpr Py_ssize_t kMaxAdvance = 10'000;
+  PyObject* iter = library_object("builtins", "iter");
+  PyObject* dict = dict_behind(object);
+  Py_ssize_t left = PyObject_LengthHint(object, 0);
+  if (left < 0) return Result<int>::raised();
+  if (!dict) {  // exhausted
+    Ref nothing = Ref::steal(PyTuple_New(0));
+    return call(iter, {constant(nothing.get())});
+  }
+  Py_ssize_t done = PyDict_GET_SIZE(dict) - left;
+  if (done < 0 || done > kMaxAdvance) return escaping(object);
+  if (is_written(state_, state_.unshadow(dict))) return escaping(object);
+  FJ_TRY(int subject, value(dict));
+  if (view) subject = call(raw_lookup(&PyDict_Type, view), {subject});
+  int step = call(iter, {subject});
+  PyObject* next = library_object("builtins", "next");
+  for (Py_ssize_t i = 0; i < done; ++i) call(next, {step});
+  return step;
+}
+
+namespace {
+
+// A public type of itertools: the others cannot be taken apart.
+bool is_itertool(PyTypeObject* type) {
+  const char* dot = std::strrchr(type->tp_name, '.');
+  return dot && dot[1] != '_' && is_type_of_module(type, "itertools");
+}
+
+}  // namespace
+
+Result<std::optional<int>> Planner::iterator(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  struct DictKind {
+    PyTypeObject* type;
+    const char* view;
+  };
+  static const DictKind kIterators[] = {{&PyDictIterKey_Type, nullptr},
+                                        {&PyDictIterValue_Type, "values"},
+                                        {&PyDictIterItem_Type, "items"}};
+  for (const DictKind& kind : kIterators) {
+    if (type != kind.type) continue;
+    FJ_TRY(int step, dict_iterator(object, kind.view));
+    return std::optional<int>(step);
+  }
+  static const DictKind kViews[] = {{&PyDictKeys_Type, "keys"},
+                                    {&PyDictValues_Type, "values"},
+                                    {&PyDictItems_Type, "items"}};
+  for (const DictKind& kind : kViews) {
+    if (type != kind.type) continue;
+    PyObject* dict = dict_behind(object);
+    if (!dict || !PyDict_CheckExact(dict)) return escaping(object);
+    FJ_TRY(int subject, value(dict));
+    return std::optional<int>(
+        call(raw_lookup(&PyDict_Type, kind.view), {subject}));
+  }
+  static PyTypeObject* const kReducible[] = {
+      &PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
+      &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyEnum_Type,
+      &PyZip_Type,           &PyListRevIter_Type, &PyReversed_Type};
+  static PyTypeObject* const ascii_iterator = [] {
+    Ref made = Ref::steal(PyObject_GetIter(interned("a")));
+    return Py_TYPE(made.get());
+  }();
+  // Later versions warn when those of itertools are taken apart, and 3.14
+  // cannot.
+  bool is_known = type == ascii_iterator ||
+                  (PY_VERSION_HEX < 0x030C0000 && is_itertool(type));
+  for (PyTypeObject* reducible : kReducible) {
+    if (type != reducible && !is_known) continue;
+    Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+    if (!parts) return Result<std::optional<int>>::raised();
+    FJ_TRY(int step, reduced(object, parts.get()));
+    return std::optional<int>(step);
+  }
+  return std::optional<int>();
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,128 @@
+// Calls, and the making of functions.
+#include "bytecode/interpreter/handlers.h"
+#include "bytecode/objects/exceptions.h"
+
+namespace framejit::bytecode {
+namespace {
+
+constexpr int kDefaults = 1, kKwDefaults = 2, kAnnotations = 4, kClosure = 8;
+
+// The callable of a [method or NULL, self or callable] pair whose upper item is
+// at `depth`; a self is put in front of the arguments.
+PyObject* resolve_pair(Frame& frame, size_t depth, Arguments* args) {
+  PyObject* lower = frame.top(depth + 1);
+  PyObject* upper = frame.top(depth);
+  PyObject* callable = kCallableFirst ? lower : upper;
+  PyObject* other = kCallableFirst ? upper : lower;
+  if (!other) return callable;
+  if (kCallableFirst) {
+    args->insert(args->begin(), other);
+    return callable;
+  }
+  args->insert(args->begin(), upper);
+  return lower;
+}
+
+Status set_function_part(PyObject* function, int part, PyObject* value) {
+  auto* object = reinterpret_cast<PyFunctionObject*>(function);
+  int failed = 0;
+  switch (part) {
+    case kDefaults:
+      failed = PyFunction_SetDefaults(function, value);
+      break;
+    case kKwDefaults:
+      failed = PyFunction_SetKwDefaults(function, value);
+      break;
+    case kAnnotations:
+      // A tuple of names and values, made into a dict when first read.
+      Py_INCREF(value);
+      Py_XSETREF(object->func_annotations, value);
+      break;
+    case kClosure:
+      failed = PyFunction_SetClosure(function, value);
+      break;
+    default:
+      FJ_CHECK(false, "unknown part of a function");
+  }
+  return failed < 0 ? Status::raised() : ok_status();
+}
+
+}  // namespace
+
+FJ_HANDLER(Call) {
+  Arguments args = frame.top_values(op.arg);
+  PyObject* callable = resolve_pair(frame, op.arg + 1, &args);
+  FJ_TRY(Ref result, interp.call(callable, std::move(args), op.object));
+  return replace_top(frame, op.arg + 2, std::move(result));
+}
+
+FJ_HANDLER(CallKw) {
+  Ref kwnames = frame.peek(1);
+  Arguments args = frame.top_values(op.arg + 1);
+  args.pop_back();
+  PyObject* callable = resolve_pair(frame, op.arg + 2, &args);
+  FJ_TRY(Ref result, interp.call(callable, std::move(args), kwnames.get()));
+  return replace_top(frame, op.arg + 3, std::move(result));
+}
+
+FJ_HANDLER(CallEx) {
+  PyObject* kwargs = op.arg ? frame.top() : nullptr;
+  size_t depth = op.arg ? 2 : 1;
+  PyObject* star = frame.top(depth);
+  PyObject* callable = frame.top(kCallableFirst ? depth + 2 : depth + 1);
+  std::vector<Ref> owned;
+  if (PyTuple_CheckExact(star) && !interp.state.is_input(star)) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(star); ++i) {
+      owned.push_back(Ref::borrow(PyTuple_GET_ITEM(star, i)));
+    }
+  } else {
+    Ref type = interp.state.type_of(star);
+    auto* star_type = reinterpret_cast<PyTypeObject*>(type.get());
+    if (!is_iterable(star_type)) {
+      Ref text = function_text(callable);
+      if (!text) return Result<Flow>::raised();
+      return raise_format(PyExc_TypeError,
+                          "%U argument after * must be an iterable, not %.200s",
+                          text.get(), star_type->tp_name)
+          .forward<Flow>();
+    }
+    FJ_TRY(owned, interp.state.elements(star));
+  }
+  Ref kwnames;
+  if (kwargs) {
+    FJ_TRY(auto items, mapping_items(interp, kwargs));
+    if (!items.empty()) {
+      FJ_TRY(kwnames, from_api(PyTuple_New(items.size())));
+    }
+    for (size_t i = 0; i < items.size(); ++i) {
+      PyTuple_SET_ITEM(kwnames.get(), i, items[i].first.new_reference());
+      owned.push_back(std::move(items[i].second));
+    }
+  }
+  Arguments args;
+  for (const Ref& value : owned) args.push_back(value.get());
+  FJ_TRY(Ref result, interp.call(callable, std::move(args), kwnames.get()));
+  return replace_top(frame, depth + 2, std::move(result));
+}
+
+FJ_HANDLER(MakeFunction) {
+  Ref code = frame.peek(1);
+  FJ_TRY(Ref function,
+         from_api(PyFunction_New(code.get(), frame.globals.get())));
+  interp.add_fresh_function(function.get());
+  size_t depth = 1;
+  for (int part : {kClosure, kAnnotations, kKwDefaults, kDefaults}) {
+    if (!(op.arg & part)) continue;
+    ++depth;
+    FJ_CHECK_OK(set_function_part(function.get(), part, frame.top(depth)));
+  }
+  return replace_top(frame, depth, std::move(function));
+}
+
+FJ_HANDLER(SetFunctionAttribute) {
+  Ref function = frame.peek(1);
+  FJ_CHECK_OK(set_function_part(function.get(), op.arg, frame.top(2)));
+  return replace_top(frame, 2, std::move(function));
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,495 @@
+// Attribute reads: CPython's protocol with a guard for every fact it looks at.
+//
+// The order is the one of PyObject_GenericGetAttr, type_getattro and
+// module_getattro; __getattribute__ and __getattr__ written in Python are
+// interpreted. A class attribute is guarded by the result of the MRO look-up,
+// an instance attribute by its path, and an absent one by its absence.
+#include "bytecode/objects/attributes.h"
+
+#include <cstring>
+
+#include "bytecode/objects/breaks.h"
+#include "bytecode/objects/classes.h"
+#include "bytecode/objects/containers.h"
+#include "bytecode/objects/late_reads.h"
+#include "bytecode/objects/model_iterators.h"
+#include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/opaque_value.h"
+#include "bytecode/objects/overrides.h"
+#include "bytecode/objects/private_type.h"
+#include "guards/known_objects.h"
+#include "guards/set/evaluate.h"
+
+namespace framejit::bytecode {
+
+namespace {
+
+bool is_data_descriptor(PyObject* descriptor) {
+  return Py_TYPE(descriptor)->tp_descr_set != nullptr;
+}
+
+bool name_is(PyObject* name, const char* text) {
+  return PyUnicode_CompareWithASCIIString(name, text) == 0;
+}
+
+}  // namespace
+
+void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name) {
+  Ref message;
+  if (PyType_Check(object)) {
+    message = Ref::steal(PyUnicode_FromFormat(
+        "type object '%.50s' has no attribute '%U'",
+        reinterpret_cast<PyTypeObject*>(object)->tp_name, name));
+  } else if (PyModule_Check(object)) {
+    PyObject* text = PyDict_GetItemString(PyModule_GetDict(object), "__name__");
+    message = Ref::steal(
+        text && PyUnicode_Check(text)
+            ? PyUnicode_FromFormat("module '%U' has no attribute '%U'", text,
+                                   name)
+            : PyUnicode_FromFormat("module has no attribute '%U'", name));
+  } else {
+    Ref type = state.type_of(object);
+    message = Ref::steal(PyUnicode_FromFormat(
+        "'%.100s' object has no attribute '%U'",
+        reinterpret_cast<PyTypeObject*>(type.get())->tp_name, name));
+  }
+  if (!message) return;
+  Ref args = Ref::steal(PyTuple_Pack(1, message.get()));
+  Ref keywords = Ref::steal(PyDict_New());
+  if (!args || !keywords ||
+      PyDict_SetItemString(keywords.get(), "name", name) < 0 ||
+      PyDict_SetItemString(keywords.get(), "obj", object) < 0) {
+    return;
+  }
+  Ref error = Ref::steal(
+      PyObject_Call(PyExc_AttributeError, args.get(), keywords.get()));
+  if (error) PyErr_SetObject(PyExc_AttributeError, error.get());
+}
+
+Ref CaptureState::type_of(PyObject* object) {
+  if (PyTypeObject* shown = shown_type(object)) {
+    return Ref::borrow(reinterpret_cast<PyObject*>(shown));
+  }
+  if (is_symbolic(*this, object)) {
+    return Ref::borrow(tracer.symbolic_type(object));
+  }
+  return Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+}
+
+Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!is_heap_type(type) || as_model_iterator(object)) return Ref();
+  ObjectClass kind = tracer.classify(object);
+  if (kind == ObjectClass::kStandIn) {
+    if (!tracer.is_subclass(object) ||
+        is_library_attribute(type, interned(name))) {
+      return Ref();
+    }
+  } else if (kind != ObjectClass::kPlain) {
+    return Ref();
+  }
+  FJ_TRY(Ref raw, type_lookup(type, interned(name)));
+  if (!raw || raw.get() == Py_None) return Ref();
+  if (PyFunction_Check(raw.get())) return raw;
+  PyTypeObject* kind_of = Py_TYPE(raw.get());
+  // `__setattr__ = dict.__setitem__`: C code, but not that of the slot.
+  if (has_other_name(raw.get(), name)) return raw;
+  if (kind_of == &PyWrapperDescr_Type || kind_of == &PyMethodDescr_Type ||
+      kind_of == &PyClassMethodDescr_Type || kind_of == &PyCFunction_Type ||
+      kind_of == &PyGetSetDescr_Type || kind_of == &PyMemberDescr_Type) {
+    return Ref();
+  }
+  return make_break(
+      BreakReason::kUnsupportedAttribute,
+      std::string(type->tp_name) + "." + name + " is a " + kind_of->tp_name);
+}
+
+Result<Ref> CaptureState::instance_dict(PyObject* object) {
+  if (PyType_Check(object)) return Ref();
+  PyTypeObject* type = Py_TYPE(object);
+  if (type->tp_dictoffset == 0) return Ref();
+  const Source* source = source_of(object);
+  if (PyModule_Check(object)) {
+    Ref dict = Ref::borrow(PyModule_GetDict(object));
+    if (!dict) return Ref();
+    // Its class may be assigned.
+    guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
+    // The dict of a module is the same for life.
+    if (source) {
+      register_input(dict.get(), source->kind == SourceKind::kConst
+                                     ? guards.sources().constant(dict.get())
+                                     : guards.sources().make(
+                                           SourceKind::kInstanceDict, source));
+    }
+    return dict;
+  }
+  Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
+  if (!dict) {
+    PyErr_Clear();
+    return Ref();
+  }
+  if (!PyDict_CheckExact(dict.get())) {
+    return make_break(BreakReason::kUnsupportedAttribute,
+                      "an instance whose __dict__ is no dict");
+  }
+  if (!source) return dict;
+  const Source* dict_source =
+      guards.sources().make(SourceKind::kInstanceDict, source);
+  if (const Source* known = source_of(dict.get())) {
+    if (known != dict_source) {
+      Guard alias{GuardKind::kSameObject, dict_source};
+      alias.other = known;
+      alias.span = caller.here();
+      guards.add(std::move(alias));
+    }
+    return dict;
+  }
+  register_input(dict.get(), dict_source);
+  table<InstanceDicts>().owners[dict.get()] = object;
+  return dict;
+}
+
+Result<Ref> generic_attr(CaptureState& state, PyObject* object,
+                         PyObject* name) {
+  PyTypeObject* type = Py_TYPE(object);
+  FJ_TRY(Ref raw, state.type_lookup(type, name));
+  if (raw && is_data_descriptor(raw.get())) {
+    return bind_descriptor(state, raw.get(), object, type, name);
+  }
+  FJ_TRY(Ref dict, state.instance_dict(object));
+  if (dict) {
+    FJ_TRY(Ref value, state.dict_get(dict.get(), name));
+    if (value) return value;
+  }
+  if (raw) return bind_descriptor(state, raw.get(), object, type, name);
+  return Ref();
+}
+
+Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name) {
+  PyObject* object = reinterpret_cast<PyObject*>(type);
+  PyTypeObject* meta = Py_TYPE(type);
+  FJ_TRY(Ref raw_meta, state.type_lookup(meta, name));
+  if (raw_meta && is_data_descriptor(raw_meta.get())) {
+    return bind_descriptor(state, raw_meta.get(), object, meta, name);
+  }
+  FJ_TRY(Ref raw, state.type_lookup(type, name));
+  if (raw) return bind_descriptor(state, raw.get(), nullptr, type, name);
+  if (raw_meta) {
+    return bind_descriptor(state, raw_meta.get(), object, meta, name);
+  }
+  return Ref();
+}
+
+namespace {
+
+// An attribute of a class that the program derived from the tensor's. Empty and
+// not `absent`: the library's own.
+Result<Ref> subclass_attr(CaptureState& state, PyObject* stand_in,
+                          PyObject* name, PyObject* raw, bool* absent) {
+  PyTypeObject* type = Py_TYPE(stand_in);
+  if (!is_library_attribute(type, interned("__getattribute__"))) {
+    return state.make_break(BreakReason::kUnsupportedAttribute,
+                            "__getattribute__ of a tensor's class");
+  }
+  bool own = raw && !is_library_attribute(type, name);
+  if (own && is_data_descriptor(raw)) {
+    return bind_descriptor(state, raw, stand_in, type, name);
+  }
+  if (raw && is_data_descriptor(raw)) {
+    PyObject* getter = library_object("builtins", "getattr");
+    return call_override(state, getter, {stand_in, name});
+  }
+  PyObject* real = state.tracer.real_of(stand_in);
+  PyObject** dict = _PyObject_GetDictPtr(real ? real : stand_in);
+  bool has = dict && *dict && PyDict_GET_SIZE(*dict) > 0;
+  if (has && real) {
+    state.register_input(
+        *dict, state.guards.sources().make(SourceKind::kInstanceDict,
+                                           state.tracer.source_of(stand_in)));
+    FJ_TRY(Ref value, state.dict_get(*dict, name));
+    if (value) return value;
+  } else if (has) {
+    PyObject* value = PyDict_GetItemWithError(*dict, name);
+    if (value) return Ref::borrow(value);
+    if (PyErr_Occurred()) return Result<Ref>::raised();
+  } else if (real && dict) {
+    state.guard(GuardKind::kNoTensorAttrs, state.tracer.source_of(stand_in));
+  }
+  if (own) return bind_descriptor(state, raw, stand_in, type, name);
+  if (raw) return Ref();
+  *absent = true;
+  FJ_TRY(Ref hook, state.type_lookup(type, interned("__getattr__")));
+  if (!hook) return Ref();
+  if (!PyFunction_Check(hook.get())) {
+    return state.make_break(BreakReason::kUnsupportedAttribute,
+                            "__getattr__ of a tensor's class");
+  }
+  return state.caller.call(hook.get(), {stand_in, name});
+}
+
+Result<Ref> tensor_attr(CaptureState& state, PyObject* stand_in,
+                        PyObject* name) {
+  if (name_is(name, "__class__")) return state.type_of(stand_in);
+  FJ_TRY(Ref raw, state.type_lookup(Py_TYPE(stand_in), name));
+  if (!raw && reads_late(state)) note_late_tensor_attribute(state, name);
+  if (state.tracer.is_subclass(stand_in)) {
+    bool absent = false;
+    FJ_TRY(Ref found, subclass_attr(state, stand_in, name, raw.get(), &absent));
+    if (found || absent) return found;
+  } else if (raw && is_data_descriptor(raw.get()) &&
+             is_override_mode_active(state)) {
+    PyObject* getter = library_object("builtins", "getattr");
+    FJ_TRY(Ref answer, call_override(state, getter, {stand_in, name}));
+    if (answer) return answer;
+  }
+  PyObject* real = state.tracer.real_of(stand_in);
+  if (real && !(raw && is_data_descriptor(raw.get()))) {
+    PyObject** dict = _PyObject_GetDictPtr(real);
+    const Source* source = state.tracer.source_of(stand_in);
+    bool written =
+        dict && *dict && state.table<Containers>().states.contains(*dict);
+    if (!written && (!dict || !*dict || PyDict_GET_SIZE(*dict) == 0)) {
+      if (dict) state.guard(GuardKind::kNoTensorAttrs, source);
+    } else {
+      state.register_input(*dict, state.guards.sources().make(
+                                      SourceKind::kInstanceDict, source));
+      FJ_TRY(Ref value, state.dict_get(*dict, name));
+      if (value) return value;
+    }
+    if (!raw) return Ref();
+  }
+  return state.tracer.get_attribute(stand_in, name);
+}
+
+// The three fields of a super object. Nothing of the program runs.
+Result<Ref> super_field(PyObject* super, const char* name) {
+  PyObject* descriptor = raw_lookup(&PySuper_Type, name);
+  if (!descriptor) return Result<Ref>::raised();
+  return from_api(
+      Py_TYPE(descriptor)
+          ->tp_descr_get(descriptor, super,
+                         reinterpret_cast<PyObject*>(&PySuper_Type)));
+}
+
+Result<Ref> super_object_attr(CaptureState& state, PyObject* super,
+                              PyObject* name) {
+  FJ_TRY(Ref type, super_field(super, "__thisclass__"));
+  FJ_TRY(Ref self, super_field(super, "__self__"));
+  if (name_is(name, "__class__") || self.get() == Py_None) {
+    return from_api(PyObject_GetAttr(super, name));
+  }
+  return state.super_attr(type.get(), self.get(), name);
+}
+
+Result<Ref> method_attr(CaptureState& state, PyObject* method, PyObject* name) {
+  FJ_TRY(auto parts, state.method_parts(method));
+  if (name_is(name, "__func__")) return parts.first;
+  if (name_is(name, "__self__")) return parts.second;
+  if (_PyType_Lookup(&PyMethod_Type, name)) {
+    return from_api(PyObject_GenericGetAttr(method, name));
+  }
+  return state.find_attr(parts.first.get(), name);
+}
+
+// Other names of an alias are looked up in the class behind.
+Result<Ref> type_form_attr(CaptureState& state, PyObject* object,
+                           PyObject* name) {
+  static const char* const kOwn[] = {"__args__", "__origin__", "__parameters__",
+                                     "__class__"};
+  bool is_union = kUnion.is_type_of(object);
+  for (const char* own : kOwn) {
+    if (!is_union && !name_is(name, own)) continue;
+    FJ_TRY(Ref value, from_api(PyObject_GetAttr(object, name)));
+    if (PyTuple_Check(value.get())) {
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); ++i) {
+        state.pin(PyTuple_GET_ITEM(value.get(), i));
+      }
+    } else {
+      state.pin(value.get());
+    }
+    return value;
+  }
+  return state.make_break(
+      BreakReason::kUnsupportedAttribute,
+      std::string("attribute of a ") + Py_TYPE(object)->tp_name);
+}
+
+// True: the pending exception is an AttributeError, now cleared.
+bool swallow_attribute_error() {
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return false;
+  PyErr_Clear();
+  return true;
+}
+
+// object.__getattribute__ or what C code of the type does instead.
+Result<Ref> c_getattribute(CaptureState& state, PyObject* object,
+                           PyObject* name) {
+  if (PyType_Check(object)) {
+    return type_attr(state, reinterpret_cast<PyTypeObject*>(object), name);
+  }
+  Result<Ref> found = generic_attr(state, object, name);
+  if (!PyModule_Check(object) || !found.ok() || found.value()) return found;
+  FJ_TRY(Ref dict, state.instance_dict(object));
+  if (!dict) return Ref();
+  FJ_TRY(Ref hook, state.dict_get(dict.get(), interned("__getattr__")));
+  if (!hook) return Ref();
+  return state.caller.call(hook.get(), {name});
+}
+
+// Whose C __getattribute__ c_getattribute() models: object's (which many C
+// types name again), type's and module's.
+bool is_modelled_getattribute(CaptureState& state, PyObject* raw) {
+  if (!raw || !Py_IS_TYPE(raw, &PyWrapperDescr_Type) ||
+      has_other_name(raw, "__getattribute__")) {
+    return false;
+  }
+  PyTypeObject* owner = PyDescr_TYPE(raw);
+  // (Methods of such metaclasses: bind_native.)
+  return owner->tp_getattro == PyObject_GenericGetAttr ||
+         owner == &PyType_Type || owner == &PyModule_Type ||
+         state.tracer.is_binding_metaclass(owner);
+}
+
+}  // namespace
+
+Result<std::pair<Ref, Ref>> CaptureState::method_parts(PyObject* method) {
+  PyObject* function = PyMethod_GET_FUNCTION(method);
+  PyObject* self = PyMethod_GET_SELF(method);
+  const Source* source = source_of(method);
+  if (!source) {
+    return std::make_pair(Ref::borrow(function), Ref::borrow(self));
+  }
+  FJ_TRY(
+      Ref wrapped_function,
+      wrap(function, guards.sources().make(SourceKind::kMethodFunc, source)));
+  FJ_TRY(Ref wrapped_self,
+         wrap(self, guards.sources().make(SourceKind::kMethodSelf, source)));
+  return std::make_pair(wrapped_function, wrapped_self);
+}
+
+Result<Ref> CaptureState::find_attr(PyObject* object, PyObject* name) {
+  FJ_CHECK_OK(room_for(*this, "objects"));
+  if (is_symbolic(*this, object)) {
+    if (name_is(name, "__class__")) return type_of(object);
+    FJ_TRY(Ref number, tracer.concretise(object));
+    return from_api(PyObject_GetAttr(number.get(), name));
+  }
+  if (is_stand_in(*this, object)) return tensor_attr(*this, object, name);
+  PyTypeObject* type = Py_TYPE(object);
+  if (type == &PySuper_Type) return super_object_attr(*this, object, name);
+  if (type == &PyMethod_Type) return method_attr(*this, object, name);
+  if (name_is(name, "__traceback__") && PyExceptionInstance_Check(object)) {
+    return make_break(BreakReason::kUnsupportedException, "reads a traceback");
+  }
+  if (is_opaque(object, OpaqueKind::kFrame)) {
+    if (name_is(name, "f_globals")) return Ref::borrow(opaque_object(object));
+    if (name_is(name, "f_code")) return Ref::borrow(opaque_other(object));
+  }
+  if (as_model_iterator(object)) {
+    return make_break(BreakReason::kUnsupportedAttribute,
+                      "attribute of a map or filter object");
+  }
+  if (is_type_form(object)) return type_form_attr(*this, object, name);
+  FJ_TRY(Ref raw, type_lookup(type, interned("__getattribute__")));
+  Result<Ref> found = Ref();
+  if (raw && (PyFunction_Check(raw.get()) ||
+              has_other_name(raw.get(), "__getattribute__"))) {
+    found = caller.call(raw.get(), {object, name});
+  } else if (is_modelled_getattribute(*this, raw.get())) {
+    found = c_getattribute(*this, object, name);
+  } else if (is_constant(object) || !is_input(object)) {
+    found = after_native(PyObject_GetAttr(object, name));
+  } else {
+    return make_break(BreakReason::kUnsupportedAttribute,
+                      std::string("C __getattribute__ of ") + type->tp_name);
+  }
+  if (found.broke() || (found.ok() && found.value())) return found;
+  if (!is_heap_type(type)) return found;
+  if (found.is_raised() && !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    return found;
+  }
+  // A pending AttributeError stays what is raised when there is no hook.
+  Ref hook;
+  {
+    ErrorGuard pending;
+    FJ_TRY(hook, type_lookup(type, interned("__getattr__")));
+  }
+  if (!hook) return found;
+  if (!PyFunction_Check(hook.get()) &&
+      !has_other_name(hook.get(), "__getattr__")) {
+    if (found.is_raised()) PyErr_Clear();
+    return make_break(BreakReason::kUnsupportedAttribute,
+                      std::string("C __getattr__ of ") + type->tp_name);
+  }
+  if (found.is_raised()) swallow_attribute_error();
+  return caller.call(hook.get(), {object, name});
+}
+
+Result<Ref> CaptureState::get_attr(PyObject* object, PyObject* name) {
+  Result<Ref> found = find_attr(object, name);
+  if (found.ok() && !found.value()) {
+    raise_no_attribute(*this, object, name);
+    return Result<Ref>::raised();
+  }
+  return found;
+}
+
+Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
+                                     PyObject* name) {
+  if (name_is(name, "__class__")) {
+    return Ref::borrow(reinterpret_cast<PyObject*>(&PySuper_Type));
+  }
+  if (!PyType_Check(type)) {
+    PyErr_SetString(PyExc_TypeError, "super() argument 1 must be a type");
+    return Result<Ref>::raised();
+  }
+  auto* start = reinterpret_cast<PyTypeObject*>(type);
+  bool class_level =
+      PyType_Check(self) &&
+      PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(self), start);
+  PyTypeObject* search =
+      class_level ? reinterpret_cast<PyTypeObject*>(self) : Py_TYPE(self);
+  if (!PyType_IsSubtype(search, start)) {
+    PyErr_SetString(PyExc_TypeError,
+                    "super(type, obj): obj must be an instance or subtype of "
+                    "type");
+    return Result<Ref>::raised();
+  }
+  PyObject* mro = search->tp_mro;
+  guard_mro(*this, reinterpret_cast<PyObject*>(search));
+  Py_ssize_t count = PyTuple_GET_SIZE(mro), i = 0;
+  while (i < count && PyTuple_GET_ITEM(mro, i) != type) ++i;
+  for (++i; i < count; ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    // Guards what this class finds; it is its own entry that counts.
+    FJ_CHECK_OK(type_lookup(base, name));
+    if (table<ClassWrites>().values.contains(
+            {PyTuple_GET_ITEM(mro, i), name})) {
+      return make_break(BreakReason::kUnsupportedWrite,
+                        "super() finds a class attribute that was written");
+    }
+    Ref dict = Ref::steal(
+        PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__dict__"));
+    if (!dict) return Result<Ref>::raised();
+    Ref own = Ref::steal(PyObject_GetItem(dict.get(), name));
+    if (!own) {
+      if (!PyErr_ExceptionMatches(PyExc_KeyError)) {
+        return Result<Ref>::raised();
+      }
+      PyErr_Clear();
+      continue;
+    }
+    if (needs_pin(own.get()) && is_heap_type(base) &&
+        !is_fresh_class(*this, reinterpret_cast<PyObject*>(base))) {
+      pin(own.get());
+    }
+    return bind_descriptor(*this, own.get(), class_level ? nullptr : self,
+                           search, name);
+  }
+  Ref super = Ref::steal(PyObject_CallFunctionObjArgs(
+      reinterpret_cast<PyObject*>(&PySuper_Type), type, self, nullptr));
+  if (super) raise_no_attribute(*this, super.get(), name);
+  return Result<Ref>::raised();
+}
+
+}  // namespace framejit::bytecode

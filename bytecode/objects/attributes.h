@@ -1,0 +1,32 @@
+// Attributes: CPython's protocol, with a guard for every fact it looks at.
+// (attributes.cpp reads, attributes_bind.cpp binds descriptors,
+// attributes_set.cpp writes.)
+#pragma once
+
+#include <unordered_map>
+
+#include "bytecode/objects/classes.h"
+
+namespace framejit::bytecode {
+
+// (object, descriptor) of a __slots__ member written: value, or
+// deleted_marker().
+struct SlotWrites {
+  ObjectPairMap values;
+};
+// An instance's dict -> the instance.
+struct InstanceDicts {
+  std::unordered_map<PyObject*, PyObject*> owners;
+};
+
+Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
+                            PyObject* object, PyTypeObject* type,
+                            PyObject* name);
+Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name);
+// object.__getattribute__: empty when absent.
+Result<Ref> generic_attr(CaptureState& state, PyObject* object, PyObject* name);
+Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
+                        PyObject* value);  // null value: delete
+void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name);
+
+}  // namespace framejit::bytecode

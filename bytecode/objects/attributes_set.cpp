@@ -1,0 +1,314 @@
+// Attribute writes and deletes: CPython's protocol over the write log.
+//
+// Fresh objects are written natively. On an input object an instance attribute
+// goes to the log through the instance dict, a slot to the slot table, a
+// property to its setter in Python; anything else is a break.
+#include "bytecode/objects/attributes.h"
+#include "frame_hook/python_text.h"
+
+#include "bytecode/objects/classes.h"
+#include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/opaque_value.h"
+#include "bytecode/objects/overrides.h"
+#include "bytecode/objects/write_log.h"
+#include "guards/known_objects.h"
+
+#include <structmember.h>
+
+#include <cstring>
+
+namespace framejit::bytecode {
+
+namespace {
+
+std::string attribute_text(PyTypeObject* type, PyObject* name) {
+  return std::string(type->tp_name) + "." + text_of(name, "?");
+}
+
+Status native_set(CaptureState& state, PyObject* object, PyObject* name,
+                  PyObject* value) {
+  if (PyObject_GenericSetAttr(object, name, value) < 0) {
+    return Status::raised();
+  }
+  return ok_status();
+}
+
+Status set_property(CaptureState& state, PyObject* descriptor, PyObject* object,
+                    PyObject* name, PyObject* value) {
+  Ref function = Ref::steal(
+      PyObject_GenericGetAttr(descriptor, interned(value ? "fset" : "fdel")));
+  if (!function) return Status::raised();
+  if (function.get() == Py_None) {
+    PyErr_Format(PyExc_AttributeError,
+                 "property '%U' of '%.100s' object has no %s", name,
+                 Py_TYPE(object)->tp_name, value ? "setter" : "deleter");
+    return Status::raised();
+  }
+  if (state.is_input(descriptor)) state.pin(function.get());
+  std::vector<PyObject*> args{object};
+  if (value) args.push_back(value);
+  FJ_CHECK_OK(state.caller.call(function.get(), args));
+  return ok_status();
+}
+
+Status set_member(CaptureState& state, PyObject* descriptor, PyObject* object,
+                  PyObject* name, PyObject* value) {
+  if (!state.is_input(object)) return native_set(state, object, name, value);
+  PyMemberDef* member =
+      reinterpret_cast<PyMemberDescrObject*>(descriptor)->d_member;
+  PyTypeObject* type = Py_TYPE(object);
+  if (member->type != T_OBJECT_EX || !is_heap_type(type)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            attribute_text(type, name));
+  }
+  if (!value) {
+    FJ_CHECK_OK(bind_descriptor(state, descriptor, object, type, name));
+  }
+  Ref stored = value ? Ref::borrow(value) : Ref::borrow(deleted_marker());
+  state.keep_alive(descriptor);
+  state.table<SlotWrites>().values[{object, descriptor}] = std::move(stored);
+  WriteLog::add(state,
+                value ? Write::Kind::kInstanceSet : Write::Kind::kInstanceDel,
+                object, name, value);
+  return ok_status();
+}
+
+Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
+                              PyObject* object, PyObject* name,
+                              PyObject* value) {
+  PyTypeObject* kind = Py_TYPE(descriptor);
+  if (kind->tp_descr_set == PyProperty_Type.tp_descr_set) {
+    return set_property(state, descriptor, object, name, value);
+  }
+  if (kind == &PyMemberDescr_Type) {
+    return set_member(state, descriptor, object, name, value);
+  }
+  if (is_heap_type(kind)) {
+    FJ_TRY(Ref python,
+           state.type_lookup(kind, interned(value ? "__set__" : "__delete__")));
+    if (python && PyFunction_Check(python.get())) {
+      std::vector<PyObject*> args{descriptor, object};
+      if (value) args.push_back(value);
+      FJ_CHECK_OK(state.caller.call(python.get(), args));
+      return ok_status();
+    }
+  }
+  if (!state.is_input(object)) return native_set(state, object, name, value);
+  if (PyFunction_Check(object) && value && PyUnicode_CheckExact(value)) {
+    // functools.total_ordering names its functions again and again.
+    FJ_TRY(Ref known, state.get_attr(object, name));
+    if (PyUnicode_CheckExact(known.get()) &&
+        PyUnicode_Compare(known.get(), value) == 0) {
+      return ok_status();
+    }
+  }
+  return state.make_break(BreakReason::kUnsupportedWrite,
+                          attribute_text(Py_TYPE(object), name));
+}
+
+Status missing(CaptureState& state, PyObject* object, PyObject* name) {
+  raise_no_attribute(state, object, name);
+  return Status::raised();
+}
+
+}  // namespace
+
+Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
+                        PyObject* value) {
+  PyTypeObject* type = Py_TYPE(object);
+  FJ_TRY(Ref raw, state.type_lookup(type, name));
+  if (raw && Py_TYPE(raw.get())->tp_descr_set) {
+    return set_through_descriptor(state, raw.get(), object, name, value);
+  }
+  FJ_TRY(Ref dict, state.instance_dict(object));
+  if (!dict) {
+    if (!state.is_input(object)) return native_set(state, object, name, value);
+    if (!value || (!raw && is_heap_type(type))) {
+      return missing(state, object, name);
+    }
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            attribute_text(type, name));
+  }
+  if (!state.is_input(dict.get())) {
+    // A fresh instance: its own dict or inline values.
+    return native_set(state, object, name, value);
+  }
+  if (value) return state.dict_set(dict.get(), name, value);
+  FJ_TRY(Ref found, state.dict_get(dict.get(), name));
+  if (!found) return missing(state, object, name);
+  return state.dict_del(dict.get(), name);
+}
+
+namespace {
+
+// What users hang on tensors is in the tensor's own dict; the rest is C's.
+Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
+                         PyObject* name, PyObject* value) {
+  PyTypeObject* type = Py_TYPE(stand_in);
+  FJ_TRY(Ref raw, state.type_lookup(type, name));
+  PyObject* real = state.tracer.real_of(stand_in);
+  if (state.tracer.is_subclass(stand_in)) {
+    for (const char* hook : {"__setattr__", "__delattr__"}) {
+      if (is_library_attribute(type, interned(hook))) continue;
+      return state.make_break(BreakReason::kUnsupportedWrite,
+                              std::string(hook) + " of a tensor's class");
+    }
+    if (raw && Py_TYPE(raw.get())->tp_descr_set &&
+        !is_library_attribute(type, name)) {
+      return set_through_descriptor(state, raw.get(), stand_in, name, value);
+    }
+  }
+  if (raw && Py_TYPE(raw.get())->tp_descr_set) {
+    PyObject* setter =
+        library_object("builtins", value ? "setattr" : "delattr");
+    std::vector<PyObject*> args{stand_in, name};
+    if (value) args.push_back(value);
+    FJ_TRY(Ref answer, call_override(state, setter, args));
+    if (answer) return ok_status();
+    FJ_TRY(bool replay, state.tracer.set_attribute(stand_in, name, value));
+    if (replay) {
+      WriteLog::add(state,
+                    value ? Write::Kind::kAttrSet : Write::Kind::kAttrDel,
+                    real ? real : stand_in, name, value);
+    }
+    return ok_status();
+  }
+  if (!real) {
+    // Made here, and perhaps not for the program: written when it is.
+    FJ_CHECK_OK(native_set(state, stand_in, name, value));
+    WriteLog::add(state, value ? Write::Kind::kAttrSet : Write::Kind::kAttrDel,
+                  stand_in, name, value);
+    return ok_status();
+  }
+  const Source* source = state.tracer.source_of(stand_in);
+  Ref dict = Ref::steal(PyObject_GenericGetDict(real, nullptr));
+  if (!dict) return Status::raised();
+  state.register_input(dict.get(), state.guards.sources().make(
+                                       SourceKind::kInstanceDict, source));
+  state.table<InstanceDicts>().owners[dict.get()] = real;
+  if (value) return state.dict_set(dict.get(), name, value);
+  FJ_TRY(Ref found, state.dict_get(dict.get(), name));
+  if (!found) return missing(state, stand_in, name);
+  return state.dict_del(dict.get(), name);
+}
+
+std::string class_attribute(PyObject* type, PyObject* name) {
+  return "attribute of a class: " +
+         attribute_text(reinterpret_cast<PyTypeObject*>(type), name);
+}
+
+}  // namespace
+
+// Descriptors and special methods change how every instance behaves, beneath
+// C code, too: those are left to CPython.
+Status set_class_attr(CaptureState& state, PyObject* type, PyObject* name,
+                      PyObject* value) {
+  auto* object = reinterpret_cast<PyTypeObject*>(type);
+  if (!is_heap_type(object)) {
+    // CPython's own TypeError.
+    if (PyType_Type.tp_setattro(type, name, value) == 0) {
+      return state.make_break(BreakReason::kUnsupportedWrite,
+                              class_attribute(type, name));
+    }
+    return Status::raised();
+  }
+  const char* text = PyUnicode_AsUTF8(name);
+  if (!text) return Status::raised();
+  FJ_TRY(Ref of_meta, state.type_lookup(Py_TYPE(type), name));
+  FJ_TRY(Ref before, state.type_lookup(object, name));
+  auto is_descriptor = [](PyObject* raw) {
+    return raw && (Py_TYPE(raw)->tp_descr_get || Py_TYPE(raw)->tp_descr_set);
+  };
+  bool plain = std::strncmp(text, "__", 2) != 0 && !of_meta &&
+               !is_descriptor(before.get()) && !is_descriptor(value);
+  if (plain && !value) {
+    auto written = state.table<ClassWrites>().values.find({type, name});
+    Ref dict = own_dict(object);
+    plain = written != state.table<ClassWrites>().values.end()
+                ? written->second.get() != deleted_marker()
+                : dict && PyDict_GetItem(dict.get(), name);
+  }
+  if (!plain) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            class_attribute(type, name));
+  }
+  state.pin(type);
+  state.keep_alive(type);
+  state.keep_alive(name);
+  state.table<ClassWrites>().values[{type, name}] =
+      value ? Ref::borrow(value) : Ref::borrow(deleted_marker());
+  WriteLog::add(state, value ? Write::Kind::kAttrSet : Write::Kind::kAttrDel,
+                type, name, value);
+  return ok_status();
+}
+
+namespace {
+
+Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
+                  PyObject* value) {
+  PyTypeObject* type = Py_TYPE(object);
+  // Interpreted exceptions have no traceback; a stand-in for one is dropped.
+  if (value && is_opaque(value, OpaqueKind::kTraceback) &&
+      PyExceptionInstance_Check(object) &&
+      PyUnicode_CompareWithASCIIString(name, "__traceback__") == 0) {
+    return ok_status();
+  }
+  if (is_symbolic(state, object)) return missing(state, object, name);
+  if (is_stand_in(state, object)) {
+    return write_tensor_attr(state, object, name, value);
+  }
+  if (is_fresh_class(state, object)) {
+    FJ_TRY(Ref own, state.type_lookup(
+                        type, interned(value ? "__setattr__" : "__delattr__")));
+    if (own && PyFunction_Check(own.get())) {
+      std::vector<PyObject*> args{object, name};
+      if (value) args.push_back(value);
+      FJ_CHECK_OK(state.caller.call(own.get(), args));
+      return ok_status();
+    }
+    int failed = PyType_Type.tp_setattro(object, name, value);
+    if (failed < 0) return Status::raised();
+    state.table<TypeLookups>().found.clear();
+    return ok_status();
+  }
+  const char* hook = value ? "__setattr__" : "__delattr__";
+  FJ_TRY(Ref raw, state.type_lookup(type, interned(hook)));
+  if (PyType_Check(object) && raw &&
+      Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) &&
+      PyDescr_TYPE(raw.get()) == &PyType_Type) {
+    return set_class_attr(state, object, name, value);
+  }
+  if (raw && (PyFunction_Check(raw.get()) || has_other_name(raw.get(), hook))) {
+    std::vector<PyObject*> args{object, name};
+    if (value) args.push_back(value);
+    FJ_CHECK_OK(state.caller.call(raw.get(), args));
+    return ok_status();
+  }
+  bool modelled =
+      raw && Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) &&
+      PyDescr_TYPE(raw.get())->tp_setattro == PyObject_GenericSetAttr;
+  if (modelled) return generic_set_attr(state, object, name, value);
+  if (PyType_Check(object)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            class_attribute(object, name));
+  }
+  if (state.is_input(object)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            attribute_text(type, name));
+  }
+  if (PyObject_SetAttr(object, name, value) < 0) return Status::raised();
+  return ok_status();
+}
+
+}  // namespace
+
+Status CaptureState::set_attr(PyObject* object, PyObject* name,
+                              PyObject* value) {
+  return write_attr(*this, object, name, value);
+}
+
+Status CaptureState::del_attr(PyObject* object, PyObject* name) {
+  return write_attr(*this, object, name, nullptr);
+}
+
+}  // namespace framejit::bytecode

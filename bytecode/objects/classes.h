@@ -1,0 +1,81 @@
+// Classes: what look-ups in them find, what the capture wrote to them, and
+// which of them the capture made itself.
+#pragma once
+
+#include <unordered_map>
+#include <vector>
+
+#include "bytecode/objects/capture_state.h"
+#include "frame_hook/cpython_internals.h"
+
+namespace framejit::bytecode {
+
+struct PairHash {
+  size_t operator()(const std::pair<PyObject*, PyObject*>& pair) const {
+    return reinterpret_cast<size_t>(pair.first) * 31 +
+           (reinterpret_cast<size_t>(pair.second) >> 4);
+  }
+};
+using ObjectPair = std::pair<PyObject*, PyObject*>;
+using ObjectPairMap = std::unordered_map<ObjectPair, Ref, PairHash>;
+
+// (class, name) -> what its MRO gave; guarded.
+struct TypeLookups {
+  ObjectPairMap found;
+};
+// Attributes of classes of the program written: value, or deleted_marker().
+struct ClassWrites {
+  ObjectPairMap values;
+};
+// mappingproxy of a class's dict -> the class
+struct ClassDicts {
+  std::unordered_map<PyObject*, PyTypeObject*> classes;
+};
+// The tuples of bases of classes that type.__new__ is making: a class with
+// one of them is fresh though nobody has returned it yet.
+struct ClassesInMaking {
+  std::vector<PyObject*> bases;
+};
+
+// ---- without guards
+bool is_heap_type(PyTypeObject* type);
+// The class attribute as CPython finds it. Borrowed or null.
+PyObject* raw_lookup(PyTypeObject* type, const char* name);
+// The C type that an instance's layout starts with. It may be a heap type:
+// extension modules make those, and they are not built by object.__new__.
+PyTypeObject* solid_base(PyTypeObject* type);
+using internals::own_dict;
+// A C descriptor of another name than the slot it was put into.
+bool has_other_name(PyObject* raw, const char* name);
+// False: native methods and slots of C, which need no origin of their own.
+bool needs_pin(PyObject* raw);
+// A class made in this capture.
+bool is_fresh_class(CaptureState& state, PyObject* type);
+
+// ---- guarded
+// Cls.name as a source.
+const Source* class_source(CaptureState& state, PyTypeObject* type,
+                           PyObject* name);
+// A number of a class that had another value in an earlier call.
+bool is_dynamic_class_number(CaptureState& state, PyObject* value,
+                             PyTypeObject* type, PyObject* name);
+// What the class finds after the writes of this capture; raw: before them.
+Ref written_class_attr(CaptureState& state, PyTypeObject* type, PyObject* name,
+                       const Ref& raw);
+bool is_written_class_attr(CaptureState& state, PyTypeObject* type,
+                           PyObject* name);
+// An attribute of a class of the program that is plain data (null: delete).
+Status set_class_attr(CaptureState& state, PyObject* type, PyObject* name,
+                      PyObject* value);
+// type.__dict__[name] of a class dict that was read as an object; guarded by
+// what the class finds. Empty: absent.
+Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
+                           PyObject* name);
+// The keys of a class's dict in order, as a tuple; guarded.
+Result<Ref> class_names(CaptureState& state, PyTypeObject* type);
+// An answer came from the MRO of `type`, which assigning __bases__ changes.
+void guard_mro(CaptureState& state, PyObject* type);
+// If it is a class: guards what its repr shows.
+Status guard_class_text(CaptureState& state, PyObject* object);
+
+}  // namespace framejit::bytecode

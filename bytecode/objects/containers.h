@@ -1,0 +1,47 @@
+// Containers of the program: reads with narrow guards, and copies for uses of
+// the whole.
+//
+// A container that was written or read as a whole has a ContainerState: reads
+// look at its shadow first (a copy with wrapped contents), then at its overlay
+// (keys written so far), then at the object itself, with a guard.
+#pragma once
+
+#include <unordered_map>
+
+#include <vector>
+
+#include "bytecode/objects/capture_state.h"
+
+namespace framejit::bytecode {
+
+struct ContainerState {
+  Ref shadow;  // copy with wrapped contents; all later reads and writes go here
+  Ref overlay;  // dict without a shadow: key -> value, or deleted_marker()
+  std::vector<Ref> key_iterators;  // over copies of the keys alone
+  bool replaced = false;           // whole content is written back at the end
+  bool written = false;
+};
+
+struct Containers {
+  std::unordered_map<PyObject*, ContainerState> states;
+};
+// Mapping proxies made in the capture -> the dict behind.
+struct Proxies {
+  std::unordered_map<PyObject*, Ref> dicts;
+};
+
+// PyListObject::allocated of a list that is being sorted, until it is written.
+inline constexpr Py_ssize_t kNoListStorage = -1;
+
+// The dict behind a mappingproxy made in the capture; null: is none.
+PyObject* proxied(CaptureState& state, PyObject* object);
+// An index or slice with concrete numbers.
+Result<Ref> concrete_index(CaptureState& state, PyObject* index);
+// KeyError(key)
+void raise_key_error(PyObject* key);
+
+// An iterator over the keys of the dict is alive: changing the set of keys
+// would have to make it raise. A break.
+Status check_key_iterators(CaptureState& state, PyObject* dict);
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,329 @@
+#include "bytecode/objects/native_calls.h"
+
+#include <cstring>
+
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "bytecode/library/library.h"
+#include "bytecode/objects/breaks.h"
+#include "bytecode/objects/classes.h"
+#include "bytecode/objects/keys.h"
+#include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/private_type.h"
+#include "frame_hook/cpython_internals.h"
+
+namespace framejit::bytecode {
+
+namespace {
+
+// The exception is private: no except clause of a program names it, and only
+// `except BaseException` in foreign code can swallow it.
+PyObject* make_capture_break_type() {
+  return PyErr_NewException("framejit._CaptureBreak", PyExc_BaseException,
+                            nullptr);
+}
+
+struct Trampoline : CaptureObject {
+  TrampolineResult result;
+  Ref callable;
+};
+
+Result<Ref> finish_trampoline(Trampoline* trampoline, Ref value) {
+  CaptureState& state = *trampoline->state;
+  switch (trampoline->result) {
+    case TrampolineResult::kAsIs:
+      return value;
+    case TrampolineResult::kTruth: {
+      FJ_TRY(bool truth, state.truth(value.get()));
+      return Ref::borrow(truth ? Py_True : Py_False);
+    }
+    case TrampolineResult::kPlain:
+      return prepare(state, value.get(), Reads::kDeep);
+  }
+  return value;
+}
+
+void dealloc(PyObject* self) {
+  PyTypeObject* type = Py_TYPE(self);
+  reinterpret_cast<Trampoline*>(self)->callable.~Ref();
+  type->tp_free(self);
+  Py_DECREF(type);
+}
+
+PyObject* trampoline_call(PyObject* self, PyObject* args, PyObject* keywords) {
+  auto* trampoline = reinterpret_cast<Trampoline*>(self);
+  return under_c(trampoline->state, false, [&]() -> Result<Ref> {
+    std::vector<PyObject*> values;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args); ++i) {
+      values.push_back(PyTuple_GET_ITEM(args, i));
+    }
+    Ref names;
+    if (keywords && PyDict_GET_SIZE(keywords) != 0) {
+      names = Ref::steal(PySequence_Tuple(keywords));
+      if (!names) return Result<Ref>::raised();
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names.get()); ++i) {
+        values.push_back(
+            PyDict_GetItem(keywords, PyTuple_GET_ITEM(names.get(), i)));
+      }
+    }
+    FJ_TRY(Ref value, trampoline->state->caller.call(trampoline->callable.get(),
+                                                     values, names.get()));
+    return finish_trampoline(trampoline, std::move(value));
+  });
+}
+
+PyTypeObject* trampoline_type() {
+  static PyTypeObject* type = [] {
+    static PyType_Slot slots[] = {
+        {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
+        {Py_tp_call, reinterpret_cast<void*>(trampoline_call)},
+        {0, nullptr}};
+    return make_private_type("framejit._Trampoline", sizeof(Trampoline), slots);
+  }();
+  return type;
+}
+
+}  // namespace
+
+PyObject* capture_break_type() {
+  static PyObject* type = make_capture_break_type();
+  return type;
+}
+
+// Code outside may still hold these objects; they must not reach us.
+CaptureState::~CaptureState() { table<NativeCalls>().detach(); }
+
+PyObject* trampoline_callable(PyObject* object) {
+  if (Py_TYPE(object) != trampoline_type()) return nullptr;
+  return reinterpret_cast<Trampoline*>(object)->callable.get();
+}
+
+Result<Ref> trampoline(CaptureState& state, PyObject* callable,
+                       TrampolineResult result) {
+  PyTypeObject* type = trampoline_type();
+  if (!type) return Result<Ref>::raised();
+  Ref object = Ref::steal(type->tp_alloc(type, 0));
+  if (!object) return Result<Ref>::raised();
+  auto* trampoline = reinterpret_cast<Trampoline*>(object.get());
+  trampoline->state = &state;
+  trampoline->result = result;
+  new (&trampoline->callable) Ref(Ref::borrow(callable));
+  state.table<NativeCalls>().held.push_back(object);
+  return object;
+}
+
+bool CaptureState::has_native_break() const {
+  return table<NativeCalls>().pending_break.has_value();
+}
+
+void CaptureState::set_native_break(Break brk) {
+  if (!table<NativeCalls>().pending_break)
+    table<NativeCalls>().pending_break = std::move(brk);
+}
+
+Result<Ref> CaptureState::after_native(PyObject* new_reference) {
+  Ref result = Ref::steal(new_reference);
+  if (table<NativeCalls>().pending_break) {
+    PyErr_Clear();
+    Break brk = std::move(*table<NativeCalls>().pending_break);
+    table<NativeCalls>().pending_break.reset();
+    return brk;
+  }
+  if (std::optional<Break> brk = tracer.pending_break()) {
+    PyErr_Clear();
+    return std::move(*brk);
+  }
+  if (!result) return Result<Ref>::raised();
+  return result;
+}
+
+Result<Ref> call_native(CaptureState& state, PyObject* callable,
+                        const std::vector<PyObject*>& args, PyObject* kwnames,
+                        Reads reads) {
+  std::vector<Ref> prepared;
+  std::vector<PyObject*> values;
+  prepared.reserve(args.size());
+  for (PyObject* arg : args) {
+    FJ_TRY(Ref value, prepare(state, arg, reads));
+    values.push_back(value.get());
+    prepared.push_back(std::move(value));
+  }
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  FJ_TRY(Ref result,
+         state.after_native(PyObject_Vectorcall(
+             callable, values.data(), values.size() - keywords, kwnames)));
+  return Ref::borrow(state.unshadow(result.get()));
+}
+
+// ---- arguments of C code
+namespace {
+
+// One walk over an argument. What it meets twice it prepares once, so that
+// what is one object stays one.
+class Preparation {
+ public:
+  explicit Preparation(CaptureState& state) : state(state) {}
+  Result<Ref> prepare(PyObject* object, Reads reads);
+
+ private:
+  Result<Ref> items(PyObject* object);
+  Result<Ref> dict(PyObject* dict);
+  Result<Ref> fresh(PyObject* object);
+  Result<Ref> contents(PyObject* object);
+
+  CaptureState& state;
+  // An empty one: not ready yet.
+  std::unordered_map<PyObject*, Ref> known_;
+  std::vector<Ref> kept_;
+};
+
+Result<Ref> Preparation::items(PyObject* object) {
+  Ref list = Ref::steal(PySequence_List(object));
+  if (!list) return Result<Ref>::raised();
+  bool changed = false;
+  for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
+    PyObject* item = PyList_GET_ITEM(list.get(), i);
+    FJ_TRY(Ref prepared, prepare(item, Reads::kDeep));
+    FJ_CHECK_OK(guard_class_text(state, item));
+    if (prepared.get() == item) continue;
+    changed = true;
+    PyList_SetItem(list.get(), i, prepared.release());
+  }
+  if (!changed) return Ref::borrow(object);
+  if (PyTuple_CheckExact(object)) {
+    return from_api(PyList_AsTuple(list.get()));
+  }
+  if (PyList_CheckExact(object)) return list;
+  if (is_library_tuple(Py_TYPE(object))) {
+    return from_api(PyObject_CallOneArg(
+        reinterpret_cast<PyObject*>(Py_TYPE(object)), list.get()));
+  }
+  return unguardable(state, object, "the nested contents");
+}
+
+Result<Ref> Preparation::dict(PyObject* dict) {
+  Ref copy = Ref::steal(PyDict_New());
+  if (!copy) return Result<Ref>::raised();
+  bool changed = false;
+  Py_ssize_t position = 0;
+  PyObject *key, *value;
+  while (PyDict_Next(dict, &position, &key, &value)) {
+    if (!is_safe_key(state, key)) return unguardable_key(state, key);
+    FJ_TRY(Ref prepared, prepare(value, Reads::kDeep));
+    changed |= prepared.get() != value;
+    if (PyDict_SetItem(copy.get(), key, prepared.get()) < 0) {
+      return Result<Ref>::raised();
+    }
+  }
+  if (!changed) return Ref::borrow(dict);
+  if (PyDict_CheckExact(dict)) return copy;
+  return unguardable(state, dict, "the nested contents");
+}
+
+// Fresh objects whose contents C code may look at freely.
+Result<Ref> Preparation::fresh(PyObject* object) {
+  if (PyList_Check(object) || PyTuple_Check(object)) {
+    return items(object);
+  }
+  if (PyDict_Check(object)) return dict(object);
+  if (PyAnySet_Check(object) || is_container(object)) {
+    return items(object);
+  }
+  PyTypeObject* const kPlain[] = {&PyRange_Type,
+                                  &PySlice_Type,
+                                  &PyMemoryView_Type,
+                                  &PyByteArray_Type,
+                                  &PyMethodDescr_Type,
+                                  &PyWrapperDescr_Type,
+                                  &PyGetSetDescr_Type,
+                                  &PyMemberDescr_Type,
+                                  internals::method_wrapper_type()};
+  for (PyTypeObject* type : kPlain) {
+    if (Py_IS_TYPE(object, type)) return Ref::borrow(object);
+  }
+  if (is_regular_expression(Py_TYPE(object))) return Ref::borrow(object);
+  // Reached through an object that C code made: its class decides what it is.
+  if (is_enum_member(object)) return Ref::borrow(object);
+  if (PyLong_Check(object) || PyFloat_Check(object) ||
+      PyUnicode_Check(object)) {
+    // An int, float or str of a subclass whose text is its own.
+    for (const char* method : {"__str__", "__repr__", "__format__", "__eq__",
+                               "__hash__", "__lt__", "__index__"}) {
+      FJ_TRY(Ref special, state.python_special(object, method));
+      if (special) return unguardable(state, object, "the value");
+    }
+    return Ref::borrow(object);
+  }
+  return unguardable(state, object, "the contents");
+}
+
+// [].append of the program: what it is bound to is not known.
+bool is_bound_input(CaptureState& state, PyObject* object) {
+  return is_bound_c_method(object) && state.is_input(object) &&
+         !state.is_constant(object);
+}
+
+// Contents of a fresh object, walked once.
+Result<Ref> Preparation::contents(PyObject* object) {
+  bool nests = PyList_Check(object) || PyTuple_Check(object) ||
+               PyDict_Check(object) || PyAnySet_Check(object) ||
+               is_container(object);
+  if (!nests) return fresh(object);
+  auto [known, inserted] = known_.try_emplace(object);
+  if (!inserted) {
+    if (known->second) return known->second;
+    return unguardable(state, object, "what refers to itself in the contents");
+  }
+  kept_.push_back(Ref::borrow(object));
+  FJ_CHECK_OK(room_for(state, "containers"));
+  FJ_TRY(Ref result, fresh(object));
+  known_[object] = result;
+  return result;
+}
+
+Result<Ref> Preparation::prepare(PyObject* object, Reads reads) {
+  if (is_builtin_constant(object)) return Ref::borrow(object);
+  switch (state.tracer.classify(object)) {
+    case ObjectClass::kPlain:
+      break;
+    case ObjectClass::kConstant:
+      return Ref::borrow(object);
+    case ObjectClass::kSymbolic:
+      return state.tracer.concretise(object);
+    case ObjectClass::kStandIn:
+      if (reads != Reads::kDeep) return Ref::borrow(object);
+      return state.make_break(BreakReason::kDataDependentValue,
+                              "C code looks at a tensor");
+    default:
+      return state.make_break(BreakReason::kUnknownTensor,
+                              Py_TYPE(object)->tp_name);
+  }
+  if (reads == Reads::kNothing) return Ref::borrow(object);
+  if (PyType_Check(object) || PyFunction_Check(object) ||
+      PyModule_Check(object) ||
+      (PyCFunction_Check(object) && !is_bound_input(state, object))) {
+    return Ref::borrow(object);
+  }
+  const Source* source = state.source_of(object);
+  Ref visible = Ref::borrow(object);
+  if (source && is_container(object)) {
+    FJ_TRY(visible, state.shadow(object));
+  } else if (source && !PyTuple_Check(object)) {
+    if (is_guarded_by_identity(object) && !is_bound_input(state, object)) {
+      return visible;
+    }
+    return unguardable(state, object, "the contents");
+  }
+  if (reads == Reads::kElements) return visible;
+  return contents(visible.get());
+}
+
+}  // namespace
+
+Result<Ref> prepare(CaptureState& state, PyObject* object, Reads reads) {
+  return Preparation(state).prepare(object, reads);
+}
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,663 @@
+// Operators: tensors and symbolic numbers go to the tracer, classes with Python
+// dunders are interpreted with CPython's order of attempts, everything else is
+// computed natively on constants, fresh objects and shadows.
+#include <algorithm>
+
+#include "bytecode/code/micro_op.h"
+#include "bytecode/objects/breaks.h"
+#include "bytecode/objects/classes.h"
+#include "bytecode/objects/containers.h"
+#include "bytecode/objects/identity.h"
+#include "bytecode/objects/model_iterators.h"
+#include "bytecode/objects/native_calls.h"
+#include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/opaque_value.h"
+#include "bytecode/objects/overrides.h"
+#include "bytecode/objects/special_results.h"
+#include "bytecode/objects/write_log.h"
+#include "guards/known_objects.h"
+
+namespace framejit::bytecode {
+
+namespace {
+
+struct BinaryRow {
+  const char* name;  // in the operator module
+  const char* in_place;
+  const char* method;
+  const char* reflected;
+  const char* in_place_method;
+  PyObject* (*native)(PyObject*, PyObject*);
+  PyObject* (*native_in_place)(PyObject*, PyObject*);
+  const char* symbol;
+};
+
+PyObject* power(PyObject* a, PyObject* b) {
+  return PyNumber_Power(a, b, Py_None);
+}
+PyObject* power_in_place(PyObject* a, PyObject* b) {
+  return PyNumber_InPlacePower(a, b, Py_None);
+}
+
+// Indexed by NB_ADD ... NB_XOR.
+#define ROW(name, iname, dunder, native, inplace, symbol) \
+  {name,                                                  \
+   iname,                                                 \
+   "__" dunder "__",                                      \
+   "__r" dunder "__",                                     \
+   "__i" dunder "__",                                     \
+   native,                                                \
+   inplace,                                               \
+   symbol}
+const BinaryRow kBinary[] = {
+    ROW("add", "iadd", "add", PyNumber_Add, PyNumber_InPlaceAdd, "+"),
+    ROW("and_", "iand", "and", PyNumber_And, PyNumber_InPlaceAnd, "&"),
+    ROW("floordiv", "ifloordiv", "floordiv", PyNumber_FloorDivide,
+        PyNumber_InPlaceFloorDivide, "//"),
+    ROW("lshift", "ilshift", "lshift", PyNumber_Lshift, PyNumber_InPlaceLshift,
+        "<<"),
+    ROW("matmul", "imatmul", "matmul", PyNumber_MatrixMultiply,
+        PyNumber_InPlaceMatrixMultiply, "@"),
+    ROW("mul", "imul", "mul", PyNumber_Multiply, PyNumber_InPlaceMultiply, "*"),
+    ROW("mod", "imod", "mod", PyNumber_Remainder, PyNumber_InPlaceRemainder,
+        "%"),
+    ROW("or_", "ior", "or", PyNumber_Or, PyNumber_InPlaceOr, "|"),
+    ROW("pow", "ipow", "pow", power, power_in_place, "** or pow()"),
+    ROW("rshift", "irshift", "rshift", PyNumber_Rshift, PyNumber_InPlaceRshift,
+        ">>"),
+    ROW("sub", "isub", "sub", PyNumber_Subtract, PyNumber_InPlaceSubtract, "-"),
+    ROW("truediv", "itruediv", "truediv", PyNumber_TrueDivide,
+        PyNumber_InPlaceTrueDivide, "/"),
+    ROW("xor", "ixor", "xor", PyNumber_Xor, PyNumber_InPlaceXor, "^"),
+};
+#undef ROW
+constexpr int kAdd = 0, kRemainder = 6, kOr = 7;
+
+struct CompareRow {
+  const char* name;
+  const char* method;
+  const char* reflected;
+  const char* symbol;
+};
+// Indexed by Py_LT ... Py_GE.
+const CompareRow kCompare[] = {
+    {"lt", "__lt__", "__gt__", "<"},  {"le", "__le__", "__ge__", "<="},
+    {"eq", "__eq__", "__eq__", "=="}, {"ne", "__ne__", "__ne__", "!="},
+    {"gt", "__gt__", "__lt__", ">"},  {"ge", "__ge__", "__le__", ">="}};
+
+bool is_number(PyObject* object) {
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
+         PyBool_Check(object) || PyComplex_CheckExact(object);
+}
+
+// One attempt of a dunder: NotImplemented gives an empty Ref.
+Result<Ref> attempt(CaptureState& state, PyObject* function, PyObject* a,
+                    PyObject* b) {
+  FJ_TRY(Ref result, state.caller.call(function, {a, b}));
+  if (result.get() == Py_NotImplemented) return Ref();
+  return result;
+}
+
+Result<Ref> unsupported(CaptureState& state, const BinaryRow& row,
+                        bool in_place, PyObject* a, PyObject* b) {
+  Ref type_a = state.type_of(a), type_b = state.type_of(b);
+  PyErr_Format(PyExc_TypeError,
+               "unsupported operand type(s) for %.100s%s: '%.100s' and "
+               "'%.100s'",
+               row.symbol, in_place ? "=" : "",
+               reinterpret_cast<PyTypeObject*>(type_a.get())->tp_name,
+               reinterpret_cast<PyTypeObject*>(type_b.get())->tp_name);
+  return Result<Ref>::raised();
+}
+
+struct Specials {
+  Ref in_place;
+  Ref left;
+  Ref right;
+  bool any() const { return in_place || left || right; }
+};
+
+Result<Specials> find_specials(CaptureState& state, const BinaryRow& row,
+                               bool in_place, PyObject* a, PyObject* b) {
+  Specials found;
+  if (in_place) {
+    FJ_TRY(found.in_place, state.python_special(a, row.in_place_method));
+  }
+  FJ_TRY(found.left, state.python_special(a, row.method));
+  if (Py_TYPE(a) != Py_TYPE(b)) {
+    FJ_TRY(found.right, state.python_special(b, row.reflected));
+  }
+  return found;
+}
+
+Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
+                           bool in_place, PyObject* a, PyObject* b);
+
+// At least one operand's class implements the operator in Python.
+Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
+                          bool in_place, PyObject* a, PyObject* b,
+                          Specials special) {
+  if (special.in_place) {
+    FJ_TRY(Ref result, attempt(state, special.in_place.get(), a, b));
+    if (result) return result;
+  }
+  if (special.right && PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a))) {
+    // The reflected method goes first when the subclass overrides it.
+    bool overridden = raw_lookup(Py_TYPE(a), row.reflected) !=
+                      raw_lookup(Py_TYPE(b), row.reflected);
+    if (overridden) {
+      FJ_TRY(Ref result, attempt(state, special.right.get(), b, a));
+      if (result) return result;
+      special.right.reset();
+    }
+  }
+  if (special.left) {
+    FJ_TRY(Ref result, attempt(state, special.left.get(), a, b));
+    if (result) return result;
+  } else if (is_stand_in(state, a)) {
+    // The tensor's own method knows what to do with tensors, and with what
+    // overrides it.
+    FJ_TRY(bool asks, asks_override(state, {b}));
+    if (asks || is_stand_in(state, b)) {
+      return foreign_binary(state, row, in_place, a, b);
+    }
+  } else if (!is_builtin_constant(a) && !is_foreign(state, a)) {
+    // C code of a's type may look into b.
+    PyObject* slot = raw_lookup(Py_TYPE(a), row.method);
+    if (slot) {
+      return state.make_break(BreakReason::kUnguardableInput,
+                              std::string(Py_TYPE(a)->tp_name) + " " +
+                                  row.symbol + " " + Py_TYPE(b)->tp_name);
+    }
+  }
+  if (special.right) {
+    FJ_TRY(Ref result, attempt(state, special.right.get(), b, a));
+    if (result) return result;
+  } else if (!is_builtin_constant(b) &&
+             (is_foreign(state, b) || raw_lookup(Py_TYPE(b), row.reflected))) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            std::string(Py_TYPE(a)->tp_name) + " " +
+                                row.symbol + " " + Py_TYPE(b)->tp_name);
+  }
+  return unsupported(state, row, in_place, a, b);
+}
+
+Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
+                           bool in_place, PyObject* a, PyObject* b) {
+  bool tensor = is_stand_in(state, a) || is_stand_in(state, b);
+  bool symbolic_ok = (is_number(a) || is_symbolic(state, a)) &&
+                     (is_number(b) || is_symbolic(state, b));
+  if (tensor || symbolic_ok) {
+    // `int += int` makes a new object.
+    const char* name =
+        in_place && is_stand_in(state, a) ? row.in_place : row.name;
+    PyObject* function = library_object("operator", name);
+    if (!function) return Result<Ref>::raised();
+    FJ_TRY(bool asks, asks_override(state, {a, b}));
+    if (asks) return operate(state, function, {a, b});
+    // prepare() would ask for the value of a symbolic number, and guard it.
+    Ref left = Ref::borrow(a), right = Ref::borrow(b);
+    if (!is_symbolic(state, a)) {
+      FJ_TRY(left, prepare(state, a, Reads::kElements));
+      FJ_TRY(left, plain_scalar(left.get()));
+    }
+    if (!is_symbolic(state, b)) {
+      FJ_TRY(right, prepare(state, b, Reads::kElements));
+      FJ_TRY(right, plain_scalar(right.get()));
+    }
+    return operate(state, function, {left.get(), right.get()});
+  }
+  Ref left = Ref::borrow(a), right = Ref::borrow(b);
+  if (is_symbolic(state, a)) {
+    FJ_TRY(left, state.tracer.concretise(a));
+  }
+  if (is_symbolic(state, b)) {
+    FJ_TRY(right, state.tracer.concretise(b));
+  }
+  int op = static_cast<int>(&row - kBinary);
+  return state.binary(op, in_place, left.get(), right.get());
+}
+
+// One by one, as they come: what gives the items may look at the list, or write
+// to it.
+Result<Ref> extend_list(CaptureState& state, PyObject* list, PyObject* added) {
+  bool whole = PyList_Check(added) || PyTuple_CheckExact(added);
+  Ref iterator;
+  std::vector<Ref> items;
+  if (whole) {
+    FJ_TRY(items, state.elements(added));
+  } else {
+    FJ_TRY(iterator, state.iter(added));
+  }
+  Ref logged;
+  for (size_t i = 0;; ++i) {
+    Ref item;
+    if (iterator) {
+      FJ_TRY(item, state.next(iterator.get()));
+    } else if (i < items.size()) {
+      item = items[i];
+    }
+    if (!item) return Ref::borrow(list);
+    ContainerState& entry = state.table<Containers>().states[list];
+    if (entry.shadow && PyList_Append(entry.shadow.get(), item.get()) < 0) {
+      return Result<Ref>::raised();
+    }
+    entry.written = true;
+    const auto& log = state.table<WriteLog>().entries;
+    if (!logged || log.empty() || log.back().value.get() != logged.get()) {
+      logged = Ref::steal(PyList_New(0));
+      if (!logged) return Result<Ref>::raised();
+      WriteLog::add(state, Write::Kind::kExtend, list, nullptr, logged.get());
+    }
+    if (PyList_Append(logged.get(), item.get()) < 0) {
+      return Result<Ref>::raised();
+    }
+  }
+}
+
+// `container op= x` for a container of the program.
+Result<Ref> in_place_container(CaptureState& state, const BinaryRow& row,
+                               int op, PyObject* a, PyObject* b) {
+  if (op == kAdd && PyList_Check(a)) return extend_list(state, a, b);
+  if (op == kOr && PyDict_Check(a)) {
+    FJ_TRY(Ref other, prepare(state, b, Reads::kElements));
+    if (!PyDict_Check(other.get())) {
+      return state.make_break(BreakReason::kUnsupportedWrite, "dict |= x");
+    }
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(other.get(), &position, &key, &value)) {
+      FJ_CHECK_OK(state.dict_set(a, key, value));
+    }
+    return Ref::borrow(a);
+  }
+  FJ_TRY(Ref copy, state.shadow(a));
+  const bool deque = kDeque.is_type_of(a);
+  Ref other;
+  if (deque && op == kAdd) {
+    FJ_TRY(std::vector<Ref> items, state.elements(b));
+    other = Ref::steal(PyList_New(0));
+    for (const Ref& item : items) {
+      if (!other || PyList_Append(other.get(), item.get()) < 0) {
+        return Result<Ref>::raised();
+      }
+    }
+  } else {
+    FJ_TRY(other, prepare(state, b, Reads::kElements));
+  }
+  Ref result = Ref::steal(row.native_in_place(copy.get(), other.get()));
+  if (!result) return Result<Ref>::raised();
+  if (result.get() != copy.get()) return result;
+  ContainerState& entry = state.table<Containers>().states[a];
+  if (!deque || entry.replaced) {
+    WriteLog::replace_content(state, a);
+    return Ref::borrow(a);
+  }
+  // Again on the deque itself: it knows when its iterators become invalid.
+  entry.written = true;
+  Ref args = Ref::steal(PyTuple_Pack(1, other.get()));
+  if (!args) return Result<Ref>::raised();
+  const char* name = op == kAdd ? "iadd" : "imul";
+  WriteLog::add(state, Write::Kind::kMethod, a,
+                library_object("operator", name), args.get());
+  return Ref::borrow(a);
+}
+
+// "%s" % args calls str() on what it formats.
+Result<Ref> format_operator(CaptureState& state, PyObject* a, PyObject* b) {
+  FJ_TRY(Ref args, prepare(state, b, Reads::kDeep));
+  return state.after_native(PyNumber_Remainder(a, args.get()));
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
+                                 PyObject* b) {
+  FJ_CHECK_OK(room_for(*this, "objects"));
+  if (op >= 13) {
+    op -= 13;
+    in_place = true;
+  }
+  FJ_CHECK(op >= 0 && op < 13, "unknown binary operator");
+  const BinaryRow& row = kBinary[op];
+  if (is_number(a) && is_number(b)) return from_api(row.native(a, b));
+  FJ_TRY(Specials special, find_specials(*this, row, in_place, a, b));
+  if (special.any()) {
+    return python_binary(*this, row, in_place, a, b, std::move(special));
+  }
+  if (is_foreign(*this, a) || is_foreign(*this, b)) {
+    return foreign_binary(*this, row, in_place, a, b);
+  }
+  if (in_place && is_input(a) && is_container(a)) {
+    return in_place_container(*this, row, op, a, b);
+  }
+  if (op == kRemainder && (PyUnicode_Check(a) || PyBytes_Check(a))) {
+    return format_operator(*this, a, b);
+  }
+  FJ_TRY(Ref left, prepare(*this, a, Reads::kElements));
+  FJ_TRY(Ref right, prepare(*this, b, Reads::kElements));
+  if (in_place && op == kAdd && PyList_Check(left.get())) {
+    FJ_TRY(right, native_iterable(*this, b));
+  }
+  // A sequence times a tensor or a user's __index__ was handled above.
+  auto* native = in_place ? row.native_in_place : row.native;
+  return after_native(native(left.get(), right.get()));
+}
+
+Result<Ref> CaptureState::unary(int op, PyObject* a) {
+  struct Row {
+    const char* name;
+    const char* method;
+    PyObject* (*native)(PyObject*);
+  };
+  static const Row kRows[] = {{"pos", "__pos__", PyNumber_Positive},
+                              {"neg", "__neg__", PyNumber_Negative},
+                              {"invert", "__invert__", PyNumber_Invert}};
+  if (op == kNot) {
+    FJ_TRY(bool value, truth(a));
+    return Ref::borrow(value ? Py_False : Py_True);
+  }
+  const Row& row = kRows[op == kPositive ? 0 : op == kNegative ? 1 : 2];
+#if PY_VERSION_HEX >= 0x030C0000
+  if (op == kInvert && PyBool_Check(a)) {
+    // Warns that it is deprecated, at the program's own line.
+    return make_break(BreakReason::kSideEffectCallee, "~ of a bool");
+  }
+#endif
+  if (is_foreign(*this, a)) {
+    PyObject* function = library_object("operator", row.name);
+    FJ_TRY(Ref special, python_special(a, row.method));
+    if (special) return caller.call(special.get(), {a});
+    return operate(*this, function, {a});
+  }
+  FJ_TRY(Ref special, python_special(a, row.method));
+  if (special) return caller.call(special.get(), {a});
+  FJ_TRY(Ref plain, prepare(*this, a, Reads::kElements));
+  return after_native(row.native(plain.get()));
+}
+
+namespace {
+
+Result<Ref> identity_answer(CaptureState& state, int op, PyObject* a,
+                            PyObject* b) {
+  FJ_TRY(bool same, state.is_same(a, b));
+  return Ref::borrow(same == (op == Py_EQ) ? Py_True : Py_False);
+}
+
+// object's own comparison: no look at the contents. A class with some methods
+// in Python has object's for the others.
+bool has_default_compare(PyObject* object, const char* method) {
+  richcmpfunc compare = Py_TYPE(object)->tp_richcompare;
+  if (!compare || compare == PyBaseObject_Type.tp_richcompare) return true;
+  PyObject* raw = raw_lookup(Py_TYPE(object), method);
+  return raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
+         PyDescr_TYPE(raw) == &PyBaseObject_Type;
+}
+
+Result<Ref> python_attempt(CaptureState& state, int op, PyObject* function,
+                           bool inverted, PyObject* a, PyObject* b) {
+  FJ_TRY(Ref result, attempt(state, function, a, b));
+  if (!result || !inverted) return result;
+  FJ_TRY(bool value, state.truth(result.get()));
+  return Ref::borrow(value ? Py_False : Py_True);
+}
+
+// The Python method for one side; `!=` falls back to an inverted `__eq__`.
+Result<std::pair<Ref, bool>> compare_special(CaptureState& state, int op,
+                                             PyObject* object,
+                                             const char* method) {
+  FJ_TRY(Ref found, state.python_special(object, method));
+  if (found || op != Py_NE) return std::make_pair(std::move(found), false);
+  PyObject* raw = raw_lookup(Py_TYPE(object), "__ne__");
+  bool inherits = raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
+                  PyDescr_TYPE(raw) == &PyBaseObject_Type;
+  if (!inherits) return std::make_pair(Ref(), false);
+  FJ_TRY(found, state.python_special(object, "__eq__"));
+  return std::make_pair(std::move(found), true);
+}
+
+// CPython's do_richcompare with at least one Python method.
+Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
+                           PyObject* b, std::pair<Ref, bool> left,
+                           std::pair<Ref, bool> right) {
+  bool reflected_first = Py_TYPE(a) != Py_TYPE(b) &&
+                         PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a)) &&
+                         right.first;
+  if (reflected_first) {
+    FJ_TRY(Ref result,
+           python_attempt(state, op, right.first.get(), right.second, b, a));
+    if (result) return result;
+  }
+  for (int side = 0; side < 2; ++side) {
+    PyObject* self = side == 0 ? a : b;
+    PyObject* other = side == 0 ? b : a;
+    auto& method = side == 0 ? left : right;
+    if (side == 1 && reflected_first) break;
+    if (method.first) {
+      FJ_TRY(Ref result, python_attempt(state, op, method.first.get(),
+                                        method.second, self, other));
+      if (result) return result;
+    } else if (const char* name =
+                   side == 0 ? kCompare[op].method : kCompare[op].reflected;
+               !has_default_compare(self, name) && !is_builtin_constant(self)) {
+      return state.make_break(BreakReason::kUnguardableInput,
+                              std::string("comparison of ") +
+                                  Py_TYPE(self)->tp_name + " and " +
+                                  Py_TYPE(other)->tp_name);
+    }
+  }
+  if (op == Py_EQ || op == Py_NE) return identity_answer(state, op, a, b);
+  PyErr_Format(PyExc_TypeError,
+               "'%s' not supported between instances of '%.100s' and "
+               "'%.100s'",
+               kCompare[op].symbol, Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
+  return Result<Ref>::raised();
+}
+
+// Lists and tuples whose elements are not all constants: element by element,
+// as list_richcompare does.
+Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
+                              PyObject* b) {
+  FJ_TRY(std::vector<Ref> left, state.elements(a));
+  FJ_TRY(std::vector<Ref> right, state.elements(b));
+  bool equality = op == Py_EQ || op == Py_NE;
+  if (equality && left.size() != right.size()) {
+    return Ref::borrow(op == Py_NE ? Py_True : Py_False);
+  }
+  size_t common = std::min(left.size(), right.size());
+  for (size_t i = 0; i < common; ++i) {
+    FJ_TRY(bool same, is_same_or_equal(state, left[i].get(), right[i].get()));
+    if (same) continue;
+    if (equality) return Ref::borrow(op == Py_NE ? Py_True : Py_False);
+    return state.compare(op, left[i].get(), right[i].get());
+  }
+  Py_ssize_t size_a = left.size(), size_b = right.size();
+  bool answer = false;
+  switch (op) {
+    case Py_LT:
+      answer = size_a < size_b;
+      break;
+    case Py_LE:
+      answer = size_a <= size_b;
+      break;
+    case Py_EQ:
+      answer = size_a == size_b;
+      break;
+    case Py_NE:
+      answer = size_a != size_b;
+      break;
+    case Py_GT:
+      answer = size_a > size_b;
+      break;
+    case Py_GE:
+      answer = size_a >= size_b;
+      break;
+  }
+  return Ref::borrow(answer ? Py_True : Py_False);
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
+  FJ_CHECK_OK(room_for(*this, "objects"));
+  if (is_builtin_constant(a) && is_builtin_constant(b)) {
+    if (PyTuple_CheckExact(a) || PyFrozenSet_CheckExact(a)) {
+      for (PyObject* object : {a, b}) pin_unequal_to_itself(*this, object);
+    }
+    return from_api(PyObject_RichCompare(a, b, op));
+  }
+  if (is_opaque(a) || is_opaque(b)) {
+    return after_native(PyObject_RichCompare(a, b, op));
+  }
+  FJ_TRY(auto left, compare_special(*this, op, a, kCompare[op].method));
+  FJ_TRY(auto right, compare_special(*this, op, b, kCompare[op].reflected));
+  bool foreign = is_foreign(*this, a) || is_foreign(*this, b);
+  if (foreign && !left.first && !right.first) {
+    bool tensor = is_stand_in(*this, a) || is_stand_in(*this, b);
+    // None and strings are not numbers: no symbolic answer exists.
+    bool numbers = (is_number(a) || is_symbolic(*this, a)) &&
+                   (is_number(b) || is_symbolic(*this, b));
+    if (tensor || numbers) {
+      PyObject* function = library_object("operator", kCompare[op].name);
+      return operate(*this, function, {a, b});
+    }
+    if (op == Py_EQ || op == Py_NE) {
+      return Ref::borrow(op == Py_NE ? Py_True : Py_False);
+    }
+    FJ_TRY(Ref plain_a, is_symbolic(*this, a) ? tracer.concretise(a)
+                                              : Result<Ref>(Ref::borrow(a)));
+    FJ_TRY(Ref plain_b, is_symbolic(*this, b) ? tracer.concretise(b)
+                                              : Result<Ref>(Ref::borrow(b)));
+    return compare(op, plain_a.get(), plain_b.get());
+  }
+  if (left.first || right.first) {
+    return python_compare(*this, op, a, b, std::move(left), std::move(right));
+  }
+  bool default_a = has_default_compare(a, kCompare[op].method);
+  bool default_b = has_default_compare(b, kCompare[op].reflected);
+  if (default_a && default_b) {
+    if (op == Py_EQ || op == Py_NE) return identity_answer(*this, op, a, b);
+    return from_api(PyObject_RichCompare(a, b, op));  // TypeError
+  }
+  if ((op == Py_EQ || op == Py_NE) && unshadow(a) == unshadow(b) && default_a) {
+    return Ref::borrow(op == Py_EQ ? Py_True : Py_False);
+  }
+  bool lists = PyList_Check(a) && PyList_Check(b);
+  bool tuples = PyTuple_Check(a) && PyTuple_Check(b);
+  if (lists || tuples) return compare_sequences(*this, op, a, b);
+  // A default-compared object against a C type: the C side looks at the type.
+  auto visible = [&](PyObject* object, bool by_default) -> Result<Ref> {
+    if (by_default) return Ref::borrow(object);
+    return prepare(*this, object, Reads::kDeep);
+  };
+  FJ_TRY(Ref plain_a, visible(a, default_a));
+  FJ_TRY(Ref plain_b, visible(b, default_b));
+  return after_native(PyObject_RichCompare(plain_a.get(), plain_b.get(), op));
+}
+
+// ---- formatting
+
+Status guard_class_text(CaptureState& state, PyObject* object) {
+  if (PyType_Check(object) &&
+      is_heap_type(reinterpret_cast<PyTypeObject*>(object))) {
+    for (const char* shown : {"__module__", "__qualname__"}) {
+      FJ_CHECK_OK(state.get_attr(object, interned(shown)));
+    }
+  }
+  return ok_status();
+}
+
+namespace {
+
+Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
+  if (PyUnicode_CheckExact(value) && !repr) return Ref::borrow(value);
+  if (is_stand_in(state, value)) {
+    return state.make_break(BreakReason::kDataDependentValue,
+                            "formats a tensor");
+  }
+  if (!repr) {
+    FJ_TRY(Ref to_str, state.python_special(value, "__str__"));
+    if (to_str)
+      return call_special(state, SpecialResult::kStr, to_str.get(), value);
+  }
+  PyObject* raw = raw_lookup(Py_TYPE(value), "__str__");
+  bool str_is_repr = repr || (raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
+                              PyDescr_TYPE(raw) == &PyBaseObject_Type);
+  if (str_is_repr) {
+    FJ_TRY(Ref to_repr, state.python_special(value, "__repr__"));
+    if (to_repr)
+      return call_special(state, SpecialResult::kRepr, to_repr.get(), value);
+  }
+  if (PyExceptionInstance_Check(value) && state.is_input(value)) {
+    // What the root class shows is its arguments.
+    auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
+    PyTypeObject* type = Py_TYPE(value);
+    if ((repr ? type->tp_repr == root->tp_repr
+              : type->tp_str == root->tp_str)) {
+      FJ_TRY(Ref args, state.get_attr(value, interned("args")));
+      if (is_builtin_constant(args.get())) {
+        return state.after_native(repr ? PyObject_Repr(value)
+                                       : PyObject_Str(value));
+      }
+    }
+  }
+  if (PyExceptionInstance_Check(value) && !state.is_input(value)) {
+    // str(e) looks at e.args.
+    PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(value)->args;
+    FJ_TRY(Ref plain, prepare(state, args, Reads::kDeep));
+    if (plain.get() != args)
+      return unguardable(state, value, "the text of what is computed");
+    return state.after_native(repr ? PyObject_Repr(value)
+                                   : PyObject_Str(value));
+  }
+  if (PyFunction_Check(value) || PyMethod_Check(value) ||
+      PyCFunction_Check(value)) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "repr shows an address");
+  }
+  if (PyType_Check(value)) {
+    FJ_CHECK_OK(guard_class_text(state, value));
+    return state.after_native(repr ? PyObject_Repr(value)
+                                   : PyObject_Str(value));
+  }
+  FJ_TRY(Ref plain, prepare(state, value, Reads::kDeep));
+  return state.after_native(repr ? PyObject_Repr(plain.get())
+                                 : PyObject_Str(plain.get()));
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::format_value(PyObject* value, int conversion,
+                                       PyObject* spec) {
+  Ref subject = Ref::borrow(value);
+  if (is_symbolic(*this, value)) {
+    FJ_TRY(subject, tracer.concretise(value));
+  }
+  if (conversion == 1 || conversion == 2 || conversion == 3) {
+    FJ_TRY(subject, text_of(*this, subject.get(), conversion != 1));
+    if (conversion == 3) {
+      FJ_TRY(subject, from_api(PyObject_ASCII(subject.get())));
+      // ascii() of the repr text without its own quotes.
+      Py_ssize_t size = PyUnicode_GET_LENGTH(subject.get());
+      FJ_TRY(subject,
+             from_api(PyUnicode_Substring(subject.get(), 1, size - 1)));
+    }
+  }
+  bool empty_spec =
+      !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
+  if (PyUnicode_CheckExact(subject.get()) && empty_spec) return subject;
+  Ref no_spec = Ref::steal(PyUnicode_FromString(""));
+  PyObject* text = spec ? spec : no_spec.get();
+  FJ_TRY(Ref special, python_special(subject.get(), "__format__"));
+  if (special) {
+    FJ_TRY(Ref made, caller.call(special.get(), {subject.get(), text}));
+    return checked_special(*this, SpecialResult::kFormat, std::move(made));
+  }
+  if (empty_spec && !is_builtin_constant(subject.get())) {
+    return text_of(*this, subject.get(), false);
+  }
+  FJ_TRY(Ref plain, prepare(*this, subject.get(), Reads::kDeep));
+  return after_native(PyObject_Format(plain.get(), text));
+}
+
+}  // namespace framejit::bytecode

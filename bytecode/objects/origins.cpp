@@ -1,0 +1,504 @@
+// Origins: where a value came from, and the guard that made reading it sound.
+#include "bytecode/objects/origins.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "bytecode/objects/breaks.h"
+#include "bytecode/objects/classes.h"
+#include "bytecode/objects/dim_marks.h"
+#include "bytecode/objects/identity.h"
+#include "bytecode/objects/late_reads.h"
+#include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/opaque_value.h"
+#include "bytecode/objects/overrides.h"
+#include "frame_hook/cpython_internals.h"
+#include "frame_hook/follower.h"
+#include "frame_hook/frame_eval.h"
+#include "guards/known_objects.h"
+#include "guards/set/number_expr.h"
+#include "guards/set/object_layout.h"
+
+namespace framejit::bytecode {
+
+namespace {}  // namespace
+
+bool is_argument_path(const Source* source) {
+  for (; source; source = source->base) {
+    switch (source->kind) {
+      case SourceKind::kArg:
+        return true;
+      case SourceKind::kDictItem:
+      case SourceKind::kListItem:
+      case SourceKind::kTupleItem:
+        break;
+      default:
+        return false;
+    }
+  }
+  return false;
+}
+
+CaptureState::CaptureState(const CaptureRequest& request, TensorTracer& tracer,
+                           GuardSet& guards, Caller& caller)
+    : tracer(tracer), guards(guards), caller(caller), request(request) {
+  table<Origins>();  // the last to go: it keeps the others' keys alive
+}
+
+namespace {
+
+const Source* known_source(const CaptureState& state, PyObject* object) {
+  const auto& sources = state.table<Origins>().sources;
+  auto found = sources.find(object);
+  return found == sources.end() ? nullptr : found->second;
+}
+
+}  // namespace
+
+const Source* CaptureState::source_of(PyObject* object) const {
+  const Source* source = known_source(*this, object);
+  if (source && reads_late(*this)) note_late_object(*this, object, source);
+  return source;
+}
+
+void CaptureState::register_input(PyObject* object, const Source* source) {
+  auto [entry, inserted] = table<Origins>().sources.try_emplace(object, source);
+  if (!inserted) return;
+  table<Origins>().order.push_back(object);
+  keep_alive(object);
+}
+
+void CaptureState::keep_alive(PyObject* object) {
+  table<Origins>().kept.push_back(Ref::borrow(object));
+}
+
+void CaptureState::guard(GuardKind kind, const Source* source, PyObject* object,
+                         int64_t number) {
+  if (!source) return;
+  guards.set_span(caller.here());
+  guards.add(kind, source, object, number);
+}
+
+bool CaptureState::is_constant(PyObject* object) const {
+  if (is_builtin_constant(object)) return true;
+  return tracer.classify(object) == ObjectClass::kConstant;
+}
+
+void CaptureState::pin(PyObject* object) {
+  if (is_builtin_constant(object)) return;
+  if (is_fresh_class(*this, object)) return;
+  if (PyFunction_Check(object) && caller.is_fresh_function(object)) return;
+  // A static type of C cannot change.
+  if (PyType_Check(object) &&
+      !is_heap_type(reinterpret_cast<PyTypeObject*>(object))) {
+    return;
+  }
+  if (const Source* known = known_source(*this, object)) {
+    if (known->kind != SourceKind::kConst) {
+      guard(GuardKind::kIs, known, object);
+    }
+    return;
+  }
+  register_input(object, guards.sources().constant(object));
+}
+
+Break CaptureState::make_break(BreakReason reason, std::string detail) const {
+  return Break{reason, std::move(detail), caller.here()};
+}
+
+namespace {
+
+// Did the caller ask to keep the number at this place symbolic?
+bool wants_symbol(CaptureState& state, const Source* source) {
+  const CaptureRequest& request = state.request;
+  if (request.dynamic == 0 || source->kind == SourceKind::kConst) return false;
+  bool wanted = request.dynamic == 1 && is_argument_path(source);
+  if (!wanted && request.dynamic_numbers && !request.dynamic_numbers->empty()) {
+    PyObject* code = PyFunction_GetCode(request.function);
+    wanted = request.dynamic_numbers->count(source_text(source, code)) != 0;
+  }
+  return wanted;
+}
+
+Result<Ref> came_in(CaptureState& state, const Source* source,
+                    Result<Ref> number) {
+  if (!number.ok()) return number;
+  auto [entry, inserted] = state.table<NumbersThatCameIn>().places.try_emplace(
+      number.value().get(), source);
+  if (inserted) state.keep_alive(number.value().get());
+  return number;
+}
+
+// An int or float that is to be symbolic, as a symbol; else empty.
+Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
+                        const Source* source) {
+  if (!wants_symbol(state, source)) return Ref();
+  int overflow = 0;
+  long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
+  // 0 and 1 mean something of their own (empty, broadcast); of the largest not
+  // even the opposite may be had in 64 bits.
+  if (overflow || number == 0 || number == 1 || number > kLargestInteger ||
+      number < -kLargestInteger) {
+    return Ref();
+  }
+  state.guard(GuardKind::kTypeIs, source,
+              reinterpret_cast<PyObject*>(&PyLong_Type));
+  const Source* value_source =
+      state.guards.sources().make(SourceKind::kIntValue, source);
+  int symbol = state.guards.add_symbol(value_source, number);
+  return came_in(state, source,
+                 state.tracer.make_symbolic(Expr::symbol(symbol)));
+}
+
+Result<Ref> dynamic_float(CaptureState& state, PyObject* value,
+                          const Source* source) {
+  if (!wants_symbol(state, source)) return Ref();
+  state.guard(GuardKind::kTypeIs, source,
+              reinterpret_cast<PyObject*>(&PyFloat_Type));
+  const Source* bits =
+      state.guards.sources().make(SourceKind::kFloatBits, source);
+  int symbol = state.guards.add_symbol(
+      bits, std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value)));
+  return came_in(state, source,
+                 state.tracer.make_symbolic(Expr::real_symbol(symbol)));
+}
+
+// mark_dynamic(x, dim, min=, max=): the symbol of the dim stays in the range. A
+// size outside it stays a constant.
+void guard_range(GuardSet& guards, const Source* source,
+                 const DimMarks::Range& range) {
+  const Source* size = guards.sources().make(SourceKind::kTensorSize, source,
+                                             nullptr, range.dim);
+  for (size_t i = 0; i < guards.symbols().size(); ++i) {
+    const Symbol& symbol = guards.symbols()[i];
+    if (symbol.source != size) continue;
+    if (symbol.hint < range.low || symbol.hint > range.high) return;
+    Expr value = Expr::symbol(int(i));
+    if (range.low > 0) guards.add_expr(expr_le(Expr(range.low), value));
+    if (range.high < std::numeric_limits<int64_t>::max()) {
+      guards.add_expr(expr_le(value, Expr(range.high)));
+    }
+  }
+}
+
+Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
+                        const Source* source) {
+  auto& origins = state.table<Origins>();
+  auto known = origins.stand_ins.find(tensor);
+  if (known != origins.stand_ins.end()) {
+    const Source* first = state.source_of(tensor);
+    if (first != source) {
+      Guard guard{GuardKind::kSameObject, source};
+      guard.other = first;
+      guard.span = state.caller.here();
+      state.guards.add(std::move(guard));
+    }
+    return Ref::borrow(known->second);
+  }
+  const CaptureRequest& request = state.request;
+  uint64_t dims = 0;
+  if (request.dynamic == 1 && is_argument_path(source)) {
+    dims = ~uint64_t{0};
+  } else if (request.dynamic != 0 && request.dynamic_dims &&
+             !request.dynamic_dims->empty()) {
+    PyObject* code = PyFunction_GetCode(request.function);
+    auto found = request.dynamic_dims->find(source_text(source, code));
+    if (found != request.dynamic_dims->end()) dims = found->second;
+  }
+  DimMarks marks = read_dim_marks(tensor);
+  if (!marks.empty()) dims = marks.apply(dims);
+  FJ_TRY(Ref stand_in, state.tracer.stand_in(tensor, source, dims));
+  if (state.tracer.is_subclass(stand_in.get())) {
+    FJ_CHECK_OK(guard_overriding_class(state, Py_TYPE(stand_in.get())));
+  }
+  for (const DimMarks::Range& range : marks.ranges) {
+    guard_range(state.guards, source, range);
+  }
+  state.register_input(tensor, source);
+  state.keep_alive(stand_in.get());
+  origins.stand_ins[tensor] = stand_in.get();
+  return stand_in;
+}
+
+// A tuple of the same type with other items. `like` is exact, a namedtuple or
+// a struct sequence of C.
+Result<Ref> tuple_like(CaptureState& state, PyObject* like, PyObject* items) {
+  PyTypeObject* type = Py_TYPE(like);
+  if (type == &PyTuple_Type) return Ref::borrow(items);
+  newfunc make = PyTuple_Type.tp_new;
+  if (!is_heap_type(type) && type->tp_new) make = type->tp_new;
+  Ref args = Ref::steal(PyTuple_Pack(1, items));
+  if (!args) return Result<Ref>::raised();
+  return from_api(make(type, args.get(), nullptr));
+}
+
+Result<Ref> wrap_tuple(CaptureState& state, PyObject* value,
+                       const Source* source) {
+  PyTypeObject* type = Py_TYPE(value);
+  if (type != &PyTuple_Type && type->tp_dictoffset != 0) {
+    PyObject** dict = _PyObject_GetDictPtr(value);
+    if (dict && *dict && PyDict_GET_SIZE(*dict) != 0) {
+      return state.make_break(BreakReason::kUnguardableInput,
+                              "tuple subclass with attributes");
+    }
+  }
+  Py_ssize_t size = PyTuple_GET_SIZE(value);
+  state.guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
+  state.guard(GuardKind::kLength, source, nullptr, size);
+  Ref items = Ref::steal(PyTuple_New(size));
+  if (!items) return Result<Ref>::raised();
+  bool changed = false;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* item = PyTuple_GET_ITEM(value, i);
+    const Source* item_source =
+        state.guards.sources().make(SourceKind::kTupleItem, source, nullptr, i);
+    FJ_TRY(Ref wrapped, state.wrap(item, item_source));
+    changed |= wrapped.get() != item;
+    PyTuple_SET_ITEM(items.get(), i, wrapped.release());
+  }
+  state.register_input(value, source);
+  if (!changed) return Ref::borrow(value);
+  FJ_TRY(Ref copy, tuple_like(state, value, items.get()));
+  auto& origins = state.table<Origins>();
+  state.register_input(copy.get(), source);
+  origins.rebuilt[value] = copy.get();
+  origins.originals[copy.get()] = value;
+  return copy;
+}
+
+}  // namespace
+
+namespace {
+
+// Which slot of which class a method-wrapper calls; its name says the rest.
+Status guard_slot(CaptureState& state, PyObject* wrapper,
+                  const Source* source) {
+  state.guard(GuardKind::kTypeIs, source,
+              reinterpret_cast<PyObject*>(Py_TYPE(wrapper)));
+  PyObject* name = interned("__objclass__");
+  FJ_TRY(Ref owner, from_api(PyObject_GetAttr(wrapper, name)));
+  state.guard(GuardKind::kIs,
+              state.guards.sources().make(SourceKind::kGetSet, source, name),
+              owner.get());
+  return ok_status();
+}
+
+}  // namespace
+
+const Source* follower_source(const Source* source) {
+  static PyObject* const name = interned(kFollowerSlots[2]);
+  bool is_original = source && source->kind == SourceKind::kSlotMember &&
+                     source->key.get() == name;
+  return is_original ? source->base : nullptr;
+}
+
+namespace {
+
+// What compile(module) gave stands for the module: reads, writes and calls are
+// those of the module, and where it leaves the capture the follower does.
+Result<Ref> wrap_follower(CaptureState& state, PyObject* follower,
+                          PyObject* original, const Source* source) {
+  PyTypeObject* type = Py_TYPE(follower);
+  const Source* from = state.guards.sources().make(
+      SourceKind::kSlotMember, source, interned(kFollowerSlots[2]),
+      follower_original_offset(type));
+  state.guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
+  const Source* known = state.source_of(original);
+  if (known && known != from) {
+    const Source* first = follower_source(known);
+    if (!first || state.table<Origins>().followers[original] != follower) {
+      return state.make_break(BreakReason::kUnguardableInput,
+                              "a module and what compile() made of it");
+    }
+    Guard same{GuardKind::kSameObject, source};
+    same.other = first;
+    same.span = state.caller.here();
+    state.guards.add(std::move(same));
+    return Ref::borrow(original);
+  }
+  state.table<Origins>().followers[original] = follower;
+  state.keep_alive(follower);
+  return state.wrap(original, from);
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
+  FJ_CHECK_OK(room_for(*this, "containers"));
+  if (!source) return Ref::borrow(value);
+  PyTypeObject* type = Py_TYPE(value);
+  if (PyObject* original = follower_original(value)) {
+    return wrap_follower(*this, value, original, source);
+  }
+  if (type == &PyLong_Type) {
+    FJ_TRY(Ref symbol, dynamic_int(*this, value, source));
+    if (symbol) return symbol;
+    guard(GuardKind::kEquals, source, value);
+    return Ref::borrow(value);
+  }
+  if (type == &PyFloat_Type) {
+    FJ_TRY(Ref symbol, dynamic_float(*this, value, source));
+    if (symbol) return symbol;
+    guard(GuardKind::kFloatIs, source, value);
+    return Ref::borrow(value);
+  }
+  if (is_builtin_constant(value)) {
+    guard(GuardKind::kEquals, source, value);
+    return Ref::borrow(value);
+  }
+  switch (tracer.classify(value)) {
+    case ObjectClass::kPlain:
+      break;
+    case ObjectClass::kTensor:
+      return wrap_tensor(*this, value, source);
+    case ObjectClass::kConstant:
+      guard(GuardKind::kEquals, source, value);
+      return Ref::borrow(value);
+    case ObjectClass::kStandIn:
+    case ObjectClass::kSymbolic:
+      // Only a fresh object can hold one: the reader took it for an input.
+    case ObjectClass::kStaleStandIn:
+      return make_break(BreakReason::kUnknownTensor,
+                        "a tensor of another capture");
+    case ObjectClass::kUnsupported:
+      return make_break(BreakReason::kTensorSubclass, type->tp_name);
+  }
+  if (const Source* known = known_source(*this, value)) {
+    if (known != source) {
+      if (follower_source(known)) {
+        return make_break(BreakReason::kUnguardableInput,
+                          "a module and what compile() made of it");
+      }
+      Guard alias{GuardKind::kSameObject, source};
+      if (known->kind == SourceKind::kConst) {
+        alias.kind = GuardKind::kIs;
+        alias.object = Ref::borrow(value);
+      } else {
+        alias.other = known;
+      }
+      alias.span = caller.here();
+      guards.add(std::move(alias));
+    }
+    auto copy = table<Origins>().rebuilt.find(value);
+    if (copy != table<Origins>().rebuilt.end()) value = copy->second;
+    return Ref::borrow(value);
+  }
+  if (PyTuple_Check(value)) return wrap_tuple(*this, value, source);
+  if (is_method_of_descriptor(value)) {
+    // Tensor.shape.__get__, which is made anew each time: known by its parts.
+    FJ_CHECK_OK(guard_slot(*this, value, source));
+    for (const char* part : {"__name__", "__self__"}) {
+      PyObject* name = interned(part);
+      FJ_TRY(Ref held, from_api(PyObject_GetAttr(value, name)));
+      guard(PyUnicode_Check(held.get()) ? GuardKind::kEquals : GuardKind::kIs,
+            guards.sources().make(SourceKind::kGetSet, source, name),
+            held.get());
+    }
+    register_input(value, guards.sources().constant(value));
+    return Ref::borrow(value);
+  }
+  if (is_bound_c_method(value)) {
+    // The method by its name, the object by a source of its own (unbind()).
+    PyObject* name = interned("__name__");
+    Ref text = Ref::steal(PyObject_GetAttr(value, name));
+    if (!text) return Result<Ref>::raised();
+    guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
+    guard(GuardKind::kEquals,
+          guards.sources().make(SourceKind::kGetSet, source, name), text.get());
+    if (is_method_wrapper(value)) FJ_CHECK_OK(guard_slot(*this, value, source));
+    register_input(value, source);
+    return Ref::borrow(value);
+  }
+  if (is_guarded_by_identity(value)) {
+    guard(GuardKind::kIs, source, value);
+    register_input(value, guards.sources().constant(value));
+    return Ref::borrow(value);
+  }
+  guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
+  register_input(value, source);
+  return Ref::borrow(value);
+}
+
+PyObject* CaptureState::unshadow(PyObject* object) const {
+  auto found = table<Origins>().originals.find(object);
+  return found == table<Origins>().originals.end() ? object : found->second;
+}
+
+namespace {
+
+const Source* tensor_source(CaptureState& state, PyObject* object) {
+  if (!is_stand_in(state, object)) return nullptr;
+  return state.tracer.source_of(object);
+}
+
+}  // namespace
+
+Result<bool> CaptureState::is_same(PyObject* a, PyObject* b) {
+  a = unshadow(a);
+  b = unshadow(b);
+  if (is_opaque(a, OpaqueKind::kUnknown) ||
+      is_opaque(b, OpaqueKind::kUnknown)) {
+    return make_break(BreakReason::kUnguardableInput,
+                      "identity of what the caller handles");
+  }
+  bool same = a == b;
+  if (!same && (is_symbolic(*this, a) || is_symbolic(*this, b))) {
+    // Numbers that are small, and bools, are one object wherever they come
+    // from. So the answer needs the value; what is left has no identity.
+    if (type_of(a).get() != type_of(b).get()) return false;
+    const auto& came_in = table<NumbersThatCameIn>().places;
+    auto has_places = [&](PyObject* number) {
+      if (is_symbolic(*this, number)) return came_in.contains(number);
+      return is_constant(number) && !is_singleton(number) &&
+             !is_small_int(number);
+    };
+    if (has_places(a) && has_places(b)) return is_same_value(*this, a, b);
+    Ref number_a = Ref::borrow(a), number_b = Ref::borrow(b);
+    if (is_symbolic(*this, a)) {
+      FJ_TRY(number_a, tracer.concretise(a));
+    }
+    if (is_symbolic(*this, b)) {
+      FJ_TRY(number_b, tracer.concretise(b));
+    }
+    return is_same(number_a.get(), number_b.get());
+  }
+  if (is_singleton(a) || is_singleton(b)) return same;
+  bool constant_a = is_constant(a), constant_b = is_constant(b);
+  if (constant_a && constant_b) {
+    if (Py_TYPE(a) != Py_TYPE(b)) return false;
+    if (is_small_int(a) && is_small_int(b)) return same;
+    // Equal by identity: what the value guard compared.
+    richcmpfunc compare = Py_TYPE(a)->tp_richcompare;
+    if (!compare || compare == PyBaseObject_Type.tp_richcompare) return same;
+    int equal = PyObject_RichCompareBool(a, b, Py_EQ);
+    if (equal < 0) return Result<bool>::raised();
+    const bool unordered = PyFloat_CheckExact(a) &&
+                           std::isnan(PyFloat_AS_DOUBLE(a)) &&
+                           std::isnan(PyFloat_AS_DOUBLE(b));
+    if (!equal && !unordered) return false;
+    // Equal values may or may not be one object in the next call.
+    return is_same_value(*this, a, b);
+  }
+  if (same) return true;
+  if (constant_a != constant_b) return false;
+  const Source* source_a = source_of(a);
+  const Source* source_b = source_of(b);
+  if (!source_a) source_a = tensor_source(*this, a);
+  if (!source_b) source_b = tensor_source(*this, b);
+  if (!source_a || !source_b) return false;  // a fresh object is nobody else
+  if (source_a->kind == SourceKind::kConst &&
+      source_b->kind == SourceKind::kConst) {
+    return false;
+  }
+  if (Py_TYPE(a) != Py_TYPE(b)) return false;  // both types are guarded
+  Guard distinct{GuardKind::kNotSameObject, source_a};
+  distinct.other = source_b;
+  distinct.span = caller.here();
+  guards.add(std::move(distinct));
+  return false;
+}
+
+}  // namespace framejit::bytecode

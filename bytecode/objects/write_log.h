@@ -1,0 +1,47 @@
+// The write log: writes to the program's own objects, in order.
+//
+// A capture never changes the program's objects. What it would have changed is
+// logged here, reads look here first (each container and cell keeps what was
+// written to it in a table of its own), and the steps of the entry replay the
+// log after the graph.
+#pragma once
+
+#include <vector>
+
+#include "bytecode/objects/capture_state.h"
+
+namespace framejit::bytecode {
+
+struct Write {
+  enum class Kind : uint8_t {
+#define FJ_WRITE(name, ...) k##name,
+#include "bytecode/objects/write_kinds.def"
+#undef FJ_WRITE
+  };
+  enum class Part : uint8_t { kAttributes, kContent, kOther };
+  enum class Change : uint8_t { kSet, kDelete, kOther };
+  Kind kind;
+  Ref object;
+  Ref key;
+  Ref value;
+  Span span;
+
+  // By its row.
+  Part part() const;
+  Change change() const;
+};
+
+// Stands for "deleted" and "absent" in tables of what was written. Never
+// reaches the program.
+PyObject* deleted_marker();
+
+struct WriteLog {
+  std::vector<Write> entries;
+
+  static void add(CaptureState& state, Write::Kind kind, PyObject* object,
+                  PyObject* key = nullptr, PyObject* value = nullptr);
+  // The whole content will be written back from the shadow.
+  static void replace_content(CaptureState& state, PyObject* container);
+};
+
+}  // namespace framejit::bytecode

@@ -1,0 +1,83 @@
+// Interjections: code of the program that CPython runs in the middle of a
+// compilation, at no place of what is being compiled.
+//
+// Signal handlers run wherever the interpreter looks for signals, finalizers
+// wherever a collection begins. Neither is part of the program that a capture
+// interprets. So while a compilation runs, no collection begins (garbage waits
+// for its end), and handlers run as the program: no capture sees their frames,
+// and torch's state is the program's (set_program_state). When one raises, its
+// exception would come out of whatever code of ours or torch's runs at that
+// moment, much of which takes exceptions for a failure to compile. It is kept;
+// the compilation is given up, the original code runs, and the exception is
+// raised there, at its first look for signals: inside the program's own `try`
+// and `with` blocks, and once.
+//
+// A compiled call itself runs no Python code of ours. Where an executor runs
+// code of a backend in Python, a handler's exception ends it like any other;
+// it is known by its traceback (raised_by_handler) and goes the same way.
+#pragma once
+
+#include <vector>
+
+#include "frame_hook/py_ref.h"
+
+namespace framejit {
+
+// The thread as the program has it, put away while we work. enter() may throw.
+struct ProgramStateHooks {
+  void* (*enter)() = nullptr;
+  void (*leave)(void* state) = nullptr;
+};
+void set_program_state(const ProgramStateHooks& hooks);
+
+// One compilation on this thread.
+class Interjections {
+ public:
+  Interjections();
+  ~Interjections();  // keeps the Python error
+  Interjections(const Interjections&) = delete;
+  Interjections& operator=(const Interjections&) = delete;
+
+  enum class End {
+    kQuiet,
+    kInterrupted,  // nothing that was made is to be used: the original runs
+    kRaised,       // the same, but the error is set and must propagate
+  };
+  // Ends the scope. What a handler raised is raised in the code that runs next,
+  // or set; an error that was set before is gone then.
+  End end();
+
+ private:
+  friend class AsProgram;
+  friend PyObject* run_handler(PyObject* self, PyObject* args,
+                               PyObject* kwargs);
+  struct Handler {
+    int signal;
+    Ref own;      // the program's
+    Ref wrapper;  // ours
+  };
+  void watch_handlers();
+  void unwatch_handlers();
+
+  Interjections* outer_;
+  std::vector<Handler> handlers_;
+  Ref exception_;
+  Ref traceback_;
+  bool collector_was_on_;
+  bool ended_ = false;
+  friend bool interrupted();
+};
+
+// This thread's compilation is to be given up.
+bool interrupted();
+// Runs the handlers of signals that have come. No error may be set.
+void look_for_signals();
+
+// Was the exception raised in a function that handles signals? Looks through
+// its traceback and what it came from.
+bool raised_by_handler(PyObject* exception);
+// Raises the pending error in the code that runs next on the main thread, which
+// this is; false: it is still pending.
+bool raise_in_next_code();
+
+}  // namespace framejit

@@ -1,0 +1,43 @@
+#include "frame_hook/notices.h"
+
+#include "frame_hook/code_cache.h"
+#include "frame_hook/python_text.h"
+
+namespace framejit {
+namespace {
+
+constexpr NoticeRow kRows[] = {
+#define FJ_NOTICE(name, channel, text) {#name, Channel::k_##channel, text},
+#include "frame_hook/notices.def"
+#undef FJ_NOTICE
+};
+
+uint8_t bit_of(Notice notice) { return uint8_t(1u << int(notice)); }
+static_assert(int(Notice::kCount) <= 8, "CodeMemory::notices has 8 bits");
+
+}  // namespace
+
+const NoticeRow& notice_row(Notice notice) { return kRows[int(notice)]; }
+
+std::string describe_code(PyObject* code) {
+  auto* object = reinterpret_cast<PyCodeObject*>(code);
+  return text_of(object->co_qualname, "?") + " (" +
+         text_of(object->co_filename, "?") + ":" +
+         std::to_string(object->co_firstlineno) + ")";
+}
+
+bool was_noticed(Notice notice, PyObject* code) {
+  const CodeMemory* memory = find_code_memory(code);
+  return memory && memory->notices & bit_of(notice);
+}
+
+void log_notice(Notice notice, PyObject* code, std::string text) {
+  CodeMemory* memory = code_memory(code);
+  // No memory: rather silent than again and again.
+  bool first = memory && !(memory->notices & bit_of(notice));
+  if (first) memory->notices |= bit_of(notice);
+  log_event(notice_row(notice).channel, std::move(text),
+            first ? Severity::kWarning : Severity::kInfo);
+}
+
+}  // namespace framejit

@@ -1,0 +1,39 @@
+#include "framejit/csrc/operator_report.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include "graph/ops/op_facts.h"
+
+namespace py = pybind11;
+
+namespace framejit {
+
+Ref operator_report() {
+  py::list result;
+  for (const c10::OperatorName& name :
+       c10::Dispatcher::singleton().getAllOpNames()) {
+    if (!name.name.starts_with("aten::")) continue;
+    auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (!op) continue;
+    graph::OpFacts& facts = graph::facts_of(*op);
+    static const char* kernels[] = {"none", "meta", "explicit", "implicit",
+                                    "python"};
+    static const char* sources[] = {"torch", "rehearse", "rule", "none"};
+    py::dict row;
+    row["name"] = facts.name.substr(6);
+    row["kernel"] = kernels[static_cast<int>(facts.kernel.kind)];
+    row["schema"] = c10::toString(op->schema());
+    row["mutable"] = op->schema().is_mutable();
+    row["row"] =
+        facts.row ? py::cast(std::string(facts.row->name)) : py::none();
+    if (facts.row) {
+      row["meta"] = sources[static_cast<int>(facts.row->meta.kind)];
+      row["shape"] = facts.row->shape != nullptr;
+    }
+    result.append(row);
+  }
+  return Ref::steal(result.release().ptr());
+}
+
+}  // namespace framejit

@@ -1,0 +1,12 @@
+// What the project knows of the operators of the running torch, for tests and
+// for looking things up.
+#pragma once
+
+#include "guards/result.h"
+
+namespace framejit {
+
+// A list of dicts, one per operator of ATen.
+Ref operator_report();
+
+}  // namespace framejit

@@ -1,0 +1,41 @@
+// TorchGraph: what one capture recorded, as the tracer hands it to a backend.
+//
+// The graph is at torch level (Python callables). Its tensor placeholders are
+// the input tensors that an operation reads; `input_objects[i]` says where the
+// i-th graph input sits in the predicate's `objects` array (-1: a symbol, whose
+// value is inputs[i]->expr over the predicate's `symbols`).
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "graph/ir/ir.h"
+#include "guards/foreign.h"
+
+namespace framejit::graph {
+
+class TorchGraph final : public ForeignGraph {
+ public:
+  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+  std::vector<int> input_objects;
+  // Graph inputs (tensors) that nodes of the graph write to.
+  std::vector<int> mutated_inputs;
+  // Hints of the symbols, by symbol index.
+  std::vector<int64_t> symbol_hints;
+  // Random operations inside: the executor restores the generator state when
+  // the graph phase fails.
+  bool uses_random = false;
+  // Writes more thread state than the grad mode: the executor puts it back.
+  bool writes_state = false;
+  // Ends inside an autocast region, which the residual code enters again.
+  bool interrupts_autocast = false;
+  // Why only the torch level can run it; "": any backend can.
+  std::string torch_level_only;
+  // Grad mode etc. when the graph starts is the guarded thread state.
+  bool grad_enabled_at_entry = true;
+
+  size_t num_operations() const override { return graph->num_calls(); }
+  std::string str() const override { return graph->str(); }
+};
+
+}  // namespace framejit::graph

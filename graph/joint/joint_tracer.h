@@ -1,0 +1,85 @@
+// JointTracer: the TraceSession of a joint trace.
+//
+// Whatever reaches the Fake key becomes an ATen node of the joint graph. By
+// then functionalization has removed mutation and aliasing, and autograd is
+// above: the nodes of the backward are those recorded while the engine runs.
+#pragma once
+
+#include <ATen/SequenceNumber.h>
+#include <ATen/core/Tensor.h>
+#include <torch/csrc/autograd/function.h>
+
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "graph/ir/ir.h"
+#include "graph/tensors/trace_tensor.h"
+
+namespace framejit::graph {
+
+struct OpFacts;
+
+class JointTracer final : public TraceSession {
+ public:
+  explicit JointTracer(GuardSet* guards);
+  ~JointTracer() override;
+
+  // A placeholder like a torch-level input; the tensor is the functional
+  // wrapper to compute with.
+  at::Tensor add_tensor_input(std::string name, const TensorMeta& meta,
+                              bool requires_grad);
+  Value* add_symbol_input(std::string name, const Expr& symbol);
+  // The value a (functional) tensor holds now; null: not of this trace.
+  Value* value_of(const at::Tensor& tensor);
+  // Nodes recorded from now on belong to the backward.
+  void start_backward() {
+    in_backward_ = true;
+    set_hides_floats(makes_floats());
+  }
+  // The order of creation of an autograd node of this trace.
+  int64_t number_of(const torch::autograd::Node& node) const {
+    return static_cast<int64_t>(node.sequence_nr() - first_autograd_node_);
+  }
+  // bernoulli.p stands for bernoulli_ unless the program calls bernoulli.
+  void set_calls_bernoulli(bool calls) { calls_bernoulli_ = calls; }
+  void set_span(const Span& span) { span_ = span; }
+  std::unique_ptr<Graph> take_graph() { return std::move(graph_); }
+  Graph& graph() { return *graph_; }
+
+  // ---- TraceSession
+  void record(const c10::OperatorHandle& op,
+              c10::ArrayRef<c10::IValue> arguments,
+              c10::ArrayRef<c10::IValue> results) override;
+  bool rewrite(const c10::OperatorHandle& op,
+               std::vector<c10::IValue>* stack) override;
+  Result<at::Tensor> lift(const at::Tensor& real, bool fresh) override;
+  // The value is an argument of each call: the torch level knows it.
+  void before_pin(const Expr& real) override;
+
+ private:
+  Arg to_arg(const c10::IValue& value, const c10::Argument& argument);
+  Arg tensor_arg(const at::Tensor& tensor);
+  Arg float_arg(const c10::SymNode& node);
+  Arg number_arg(const at::Tensor& tensor);
+  void add_results(Node* node, const c10::IValue& result);
+  void name_value(Value* value, const at::Tensor& tensor);
+  bool rewrite_bernoulli(const c10::OperatorHandle& op,
+                         std::vector<c10::IValue>* stack);
+  void rewrite_batch_norm(std::vector<c10::IValue>* stack);
+  void replace_input(const at::Tensor& old_value, const at::Tensor& new_value);
+  void mark_backward(Node* node) const;
+
+  std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
+  std::unordered_map<int, Value*> values_;  // by value id
+  std::vector<at::Tensor> inputs_;          // functional wrappers
+  // Lifted tensors by identity; they are kept alive.
+  std::vector<std::pair<at::Tensor, at::Tensor>> constants_;
+  Span span_;
+  bool in_backward_ = false;
+  const uint64_t first_autograd_node_ = at::sequence_number::peek();
+  bool calls_bernoulli_ = false;
+};
+
+}  // namespace framejit::graph

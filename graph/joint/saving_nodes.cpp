@@ -1,0 +1,102 @@
+#include "graph/joint/saving_nodes.h"
+
+#include <torch/csrc/autograd/python_cpp_function.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "frame_hook/py_ref.h"
+#include "frame_hook/python_text.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+
+namespace framejit::graph {
+
+namespace {
+
+using torch::autograd::Node;
+
+// The names of the attributes, by type. torch makes a type for each kind of
+// node and keeps it.
+const std::vector<Ref>& saved_attributes(PyTypeObject* type) {
+  static auto* known = new std::unordered_map<PyTypeObject*, std::vector<Ref>>;
+  auto [entry, is_new] = known->try_emplace(type);
+  if (!is_new) return entry->second;
+  Ref names = Ref::steal(PyObject_Dir(reinterpret_cast<PyObject*>(type)));
+  if (!names) PyErr_Clear();
+  for (Py_ssize_t i = 0; names && i < PyList_GET_SIZE(names.get()); ++i) {
+    // Only tensors have a raw form; to read a number would fix its value.
+    std::string raw = text_of(PyList_GET_ITEM(names.get(), i));
+    if (!raw.starts_with("_raw_saved_")) continue;
+    Ref name = Ref::steal(PyUnicode_FromString(raw.c_str() + 4));
+    if (!name) PyErr_Clear();
+    if (name) entry->second.push_back(std::move(name));
+  }
+  return entry->second;
+}
+
+bool holds_tensor(PyObject* value) {
+  if (is_tensor_object(value)) return true;
+  if (!PyTuple_Check(value)) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
+    if (is_tensor_object(PyTuple_GET_ITEM(value, i))) return true;
+  return false;
+}
+
+bool saves(const c10::intrusive_ptr<Node>& node) {
+  Ref object = Ref::steal(torch::autograd::functionToPyObject(node));
+  if (!object) {
+    PyErr_Clear();
+    return false;
+  }
+  for (const Ref& name : saved_attributes(Py_TYPE(object.get()))) {
+    Ref value = Ref::steal(PyObject_GetAttr(object.get(), name.get()));
+    // Written to meanwhile: the backward says so.
+    if (!value) PyErr_Clear();
+    if (!value || holds_tensor(value.get())) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::vector<Node*> saving_nodes(const std::vector<at::Tensor>& outputs,
+                                const std::vector<at::Tensor>& inputs) {
+  std::unordered_set<const Node*> goals;
+  for (const at::Tensor& input : inputs)
+    goals.insert(torch::autograd::impl::gradient_edge(input).function.get());
+  // Callers before callees; what leads to a goal is known from the end on.
+  struct Place {
+    c10::intrusive_ptr<Node> node;
+    size_t next = 0;
+  };
+  std::unordered_map<const Node*, bool> leads;
+  std::vector<Place> open;
+  std::vector<Node*> found;
+  auto visit = [&](const c10::intrusive_ptr<Node>& node) {
+    if (node &&
+        leads.try_emplace(node.get(), goals.contains(node.get())).second)
+      open.push_back({node});
+  };
+  for (const at::Tensor& output : outputs) {
+    visit(torch::autograd::impl::gradient_edge(output).function);
+    while (!open.empty()) {
+      Node* node = open.back().node.get();
+      if (open.back().next < node->next_edges().size()) {
+        visit(node->next_edges()[open.back().next++].function);
+        continue;
+      }
+      bool& passes = leads[node];
+      for (const auto& edge : node->next_edges())
+        passes |= edge.function && leads[edge.function.get()];
+      if (passes && !goals.contains(node) && saves(open.back().node))
+        found.push_back(node);
+      open.pop_back();
+    }
+  }
+  return found;
+}
+
+}  // namespace framejit::graph

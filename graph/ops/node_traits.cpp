@@ -1,0 +1,150 @@
+// What passes ask about nodes, answered from the op table.
+#include "graph/ops/node_traits.h"
+
+#include <cmath>
+#include <limits>
+#include <optional>
+
+#include "graph/ops/alias_analysis.h"
+#include "graph/ops/op_facts.h"
+
+namespace framejit::graph {
+
+namespace {
+
+// Meta functions let types pass that a kernel refuses: softplus of integers,
+// a product of float and double. Only ordinary floats of one type are sure.
+bool may_refuse_types(const Node& node) {
+  bool ordinary = true, same = true;
+  std::optional<c10::ScalarType> first;
+  auto look = [&](Value* value) {
+    if (value->kind != Value::Kind::kTensor) return;
+    c10::ScalarType type = value->meta.dtype;
+    ordinary &= type == at::kFloat || type == at::kDouble;
+    same &= !first || *first == type;
+    first = type;
+  };
+  for (const Arg& arg : node.args) for_each_value(arg, look);
+  return !ordinary || !same;
+}
+
+// Does PyTorch convert the number to the type? Infinity it does, for floats;
+// unsigned types take negative numbers.
+bool converts(double number, c10::ScalarType type) {
+  double limit = 0;
+  switch (type) {
+    case at::kHalf:
+      limit = std::numeric_limits<at::Half>::max();
+      break;
+    case at::kBFloat16:
+      limit = std::numeric_limits<at::BFloat16>::max();
+      break;
+    case at::kFloat:
+      limit = std::numeric_limits<float>::max();
+      break;
+    case at::kByte:
+      limit = std::numeric_limits<uint8_t>::max();
+      break;
+    case at::kChar:
+      limit = std::numeric_limits<int8_t>::max();
+      break;
+    case at::kShort:
+      limit = std::numeric_limits<int16_t>::max();
+      break;
+    case at::kInt:
+      limit = std::numeric_limits<int32_t>::max();
+      break;
+    default:
+      return true;
+  }
+  if (c10::isFloatingType(type) && !std::isfinite(number)) return true;
+  return std::abs(number) <= limit;
+}
+
+// A number as an argument that the type of a result or argument may not hold:
+// kernels refuse what the trace let pass.
+bool may_refuse_numbers(const Node& node) {
+  bool fits = true;
+  for (const Arg& arg : node.args) {
+    double number;
+    if (arg.is<double>()) {
+      number = arg.get<double>();
+    } else if (arg.is<int64_t>()) {
+      number = static_cast<double>(arg.get<int64_t>());
+    } else {
+      continue;
+    }
+    auto look = [&](const Value* value) {
+      if (value->kind != Value::Kind::kTensor) return;
+      fits &= converts(number, value->meta.dtype);
+    };
+    for (const auto& value : node.outputs) look(value.get());
+    for (const Arg& other : node.args) for_each_value(other, look);
+  }
+  return !fits;
+}
+
+const OpFacts& facts(const Node& node) { return facts_of(*node.aten); }
+
+// There is no largest of no numbers. Costs nothing to run.
+bool reads_empty_tensor(const Node& node) {
+  bool found = false;
+  auto look = [&](Value* value) {
+    for (const Expr& size : value->meta.sizes) found |= size.is_const(0);
+  };
+  for (const Arg& arg : node.args) for_each_value(arg, look);
+  return found;
+}
+
+}  // namespace
+
+bool is_random(const Node& node) {
+  return node.aten && facts(node).has(kRandom);
+}
+
+bool writes_arguments(const Node& node) {
+  return node.aten && !facts(node).written_arguments.empty();
+}
+
+bool is_custom(const Node& node) { return node.aten && facts(node).is_custom; }
+
+bool has_effect(const Node& node) {
+  switch (node.op) {
+    case Opcode::kPlaceholder:
+    case Opcode::kOutput:
+    case Opcode::kStateEnter:
+    case Opcode::kStateExit:
+      return true;
+    default:
+      break;
+  }
+  if (node.must_keep) return true;
+  if (!node.aten) return node.op != Opcode::kGetAttr;  // Python: who knows
+  // Returns nothing, so it runs for its effect: _linalg_check_errors raises.
+  if (facts(node).num_results == 0) return true;
+  return is_random(node) || writes_arguments(node);
+}
+
+bool must_run(const Node& node) {
+  if (has_effect(node)) return true;
+  if (!node.aten || node.is_backward) return false;
+  const OpFacts& op = facts(node);
+  if (op.has(kRefuses)) return true;
+  if (!op.aliased_arguments.empty()) return false;
+  return reads_empty_tensor(node) || may_refuse_numbers(node) ||
+         (!op.has(kAnyTypes) && may_refuse_types(node));
+}
+
+bool is_view(const Node& node) {
+  return node.aten && !facts(node).aliased_arguments.empty() &&
+         !writes_arguments(node);
+}
+
+bool is_recomputable(const Node& node) {
+  if (!node.aten || node.must_keep) return false;
+  const OpFacts& op = facts(node);
+  return !op.has(kRandom) && op.written_arguments.empty() &&
+         (op.has(kPointwise | kCheap) || !op.aliased_arguments.empty());
+}
+
+}  // namespace framejit::graph

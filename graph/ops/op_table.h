@@ -1,0 +1,83 @@
+// The op table: everything the project knows of an ATen operator, in one row.
+//
+// The rows are in table/*.def, one file per family:
+//
+//   FJ_OP("add.Tensor", kPointwise, schema, pointwise, torch, none, fused)
+//          name         traits      alias   shape      meta   decompose
+//          lowering
+//
+// A column that does not apply says so (kNoTraits, schema, none); a missing one
+// does not compile. Only functional operators have rows, and the few that exist
+// in place alone: add_.Tensor and add.out mean the row of add.Tensor
+// (op_facts.h). An operator without a row is known by its schema, its tags and
+// torch's own meta kernel, and specialises symbolic sizes.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "graph/ops/meta_rule.h"
+#include "graph/ops/shape_rules.h"
+
+namespace framejit::graph {
+
+enum Traits : uint32_t {
+  kNoTraits = 0,
+  kPointwise = 1 << 0,  // each element of the result from one of each argument,
+                        // broadcast; cheap to compute again
+  kReduction = 1 << 1,
+  kView = 1 << 2,    // the results are views of arguments
+  kCheap = 1 << 3,   // not pointwise, but cheap to compute again: fills, copies
+  kRandom = 1 << 4,  // advances a generator
+  // Looks at the values of its arguments and may refuse them: an index out of
+  // range, a singular matrix, an integer division by zero. Eager raises whether
+  // or not the result is used.
+  kRefuses = 1 << 5,
+  kAnyTypes = 1 << 6,   // its kernels take every type, and mixed ones
+  kReadsData = 1 << 7,  // the answer is tensor data, or which values there are
+  kDataShape = 1 << 8,  // the sizes of the result depend on data: nonzero
+  kMaskShape = 1 << 9,  // the same, where an index is a boolean mask
+  kConstructs = 1 << 10,  // makes a tensor of torch.tensor() ready: lift_fresh
+  // Writes running statistics (arguments 3 and 4, where argument 5 is true),
+  // which its schema does not say.
+  kHidesWrites = 1 << 11,
+};
+constexpr Traits operator|(Traits a, Traits b) {
+  return static_cast<Traits>(static_cast<uint32_t>(a) |
+                             static_cast<uint32_t>(b));
+}
+
+// Whose memory a result may share.
+enum class Aliasing : uint8_t {
+  kSchema,  // as the schema says
+  kFirst,   // argument 0's, although the schema does not say so
+};
+
+// Rewrites a node into simpler ones; no operator has one yet.
+class Node;
+using Decomposition = bool (*)(Node& node);
+
+// backend/lowerings.def: may the operator be part of a fused kernel?
+enum class Lowering : uint8_t { kNone, kFused };
+
+struct OpRow {
+  const char* name;  // without "aten::"
+  Traits traits;
+  Aliasing aliasing;
+  ShapeRuleFunction shape;  // null: symbols are pinned to their values
+  MetaColumn meta;
+  Decomposition decomposition;  // null: none
+  Lowering lowering;
+
+  bool has(Traits some) const {
+    return (static_cast<uint32_t>(traits) & static_cast<uint32_t>(some)) != 0;
+  }
+};
+
+std::span<const OpRow> op_table();
+// By the name without "aten::"; null: no row.
+const OpRow* find_row(std::string_view name);
+
+}  // namespace framejit::graph

@@ -1,0 +1,299 @@
+#include "graph/ops/shape_rules.h"
+
+#include <algorithm>
+#include <numeric>
+
+#include "graph/ops/meta_inference.h"
+#include "graph/ops/shape_families.h"
+#include "graph/tensors/sym_node.h"
+
+namespace framejit::graph {
+namespace {
+
+int64_t mismatches = 0;
+
+// The strides of a contiguous tensor, without a decision about empty ones.
+std::vector<Expr> plain_strides(const std::vector<Expr>& sizes) {
+  std::vector<Expr> strides(sizes.size(), Expr(1));
+  for (size_t i = sizes.size(); i-- > 1;) {
+    bool empty = sizes[i].is_const() && sizes[i].constant() < 1;
+    strides[i - 1] = empty ? strides[i] : strides[i] * sizes[i];
+  }
+  return strides;
+}
+
+template <class Expected>
+bool matches(const std::vector<Expr>& exprs, const Expected& expected) {
+  if (exprs.size() != expected.size()) return false;
+  for (size_t i = 0; i < exprs.size(); ++i) {
+    if (hint_of(exprs[i]) != expected[i]) return false;
+  }
+  return true;
+}
+
+bool agrees(const SymbolicShape& shape, const at::Tensor& meta) {
+  return matches(shape.sizes, meta.sizes()) &&
+         matches(shape.strides, meta.strides()) &&
+         hint_of(shape.storage_offset) == meta.storage_offset();
+}
+
+SymbolicShape static_shape(const at::Tensor& meta) {
+  SymbolicShape shape;
+  for (int64_t size : meta.sizes()) shape.sizes.emplace_back(size);
+  for (int64_t stride : meta.strides()) shape.strides.emplace_back(stride);
+  shape.storage_offset = Expr(meta.storage_offset());
+  return shape;
+}
+
+void specialise_all(const std::vector<Expr>& exprs) {
+  for (const Expr& expr : exprs) {
+    std::vector<int> symbols;
+    expr.collect_symbols(&symbols);
+    for (int symbol : symbols) specialise(Expr::symbol(symbol));
+  }
+}
+
+void specialise_value(const c10::IValue& value) {
+  if (value.isSymInt()) {
+    if (auto expr = to_expr(value.toSymInt())) specialise_all({*expr});
+  } else if (value.isSymIntList()) {
+    for (const c10::SymInt& item : value.toSymIntVector()) {
+      if (auto expr = to_expr(item)) specialise_all({*expr});
+    }
+  } else {
+    visit_tensors(value, [](const at::Tensor& tensor) {
+      if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
+      SymbolicShape shape = shape_of(tensor);
+      specialise_all(shape.sizes);
+      specialise_all(shape.strides);
+      specialise_all({shape.storage_offset});
+    });
+  }
+}
+
+}  // namespace
+
+// ---- arguments
+
+ShapeCall::ShapeCall(const OpFacts& op_facts, c10::ArrayRef<c10::IValue> args,
+                     std::vector<at::Tensor> results)
+    : facts(op_facts),
+      arguments(args),
+      metas(std::move(results)),
+      shapes(metas.size()) {}
+
+bool ShapeCall::is_tensor(size_t i) const {
+  return arguments[i].isTensor() && arguments[i].toTensor().defined();
+}
+
+SymbolicShape ShapeCall::tensor(size_t i) const {
+  return shape_of(arguments[i].toTensor());
+}
+
+std::vector<SymbolicShape> ShapeCall::tensors(size_t i) const {
+  std::vector<SymbolicShape> result;
+  visit_tensors(arguments[i], [&](const at::Tensor& tensor) {
+    result.push_back(shape_of(tensor));
+  });
+  return result;
+}
+
+Expr ShapeCall::integer(size_t i) const {
+  const c10::IValue& value = arguments[i];
+  if (value.isSymInt()) return to_expr(value.toSymInt()).value();
+  return Expr(value.toInt());
+}
+
+Expr ShapeCall::integer_or(size_t i, int64_t value) const {
+  return has(i) ? integer(i) : Expr(value);
+}
+
+int64_t ShapeCall::constant(size_t i) const { return specialise(integer(i)); }
+
+int64_t ShapeCall::constant_or(size_t i, int64_t value) const {
+  return has(i) ? constant(i) : value;
+}
+
+bool ShapeCall::boolean(size_t i, bool otherwise) const {
+  return has(i) ? arguments[i].toBool() : otherwise;
+}
+
+std::vector<Expr> ShapeCall::integers(size_t i) const {
+  const c10::IValue& value = arguments[i];
+  std::vector<Expr> result;
+  if (value.isSymIntList()) {
+    for (const c10::SymInt& item : value.toSymIntVector()) {
+      result.push_back(to_expr(item).value());
+    }
+  } else if (value.isIntList()) {
+    for (int64_t item : value.toIntVector()) result.emplace_back(item);
+  } else if (!value.isNone()) {
+    result.push_back(integer(i));
+  }
+  return result;
+}
+
+std::vector<int64_t> ShapeCall::constants(size_t i) const {
+  std::vector<int64_t> result;
+  for (const Expr& expr : integers(i)) result.push_back(specialise(expr));
+  return result;
+}
+
+// ---- results
+
+void ShapeCall::view(size_t result, SymbolicShape shape) {
+  shapes.at(result) = std::move(shape);
+}
+
+bool ShapeCall::inputs_are_contiguous() const {
+  bool contiguous = true;
+  for (const c10::IValue& argument : arguments) {
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      SymbolicShape shape = shape_of(tensor);
+      contiguous &= shape.strides == plain_strides(shape.sizes);
+    });
+  }
+  return contiguous;
+}
+
+bool ShapeCall::fresh_contiguous(size_t result, std::vector<Expr> sizes) {
+  SymbolicShape& shape = shapes.at(result);
+  shape.strides = contiguous_strides(sizes);
+  shape.sizes = std::move(sizes);
+  shape.storage_offset = Expr(0);
+  return agrees(shape, metas[result]);
+}
+
+bool ShapeCall::fresh(size_t result, std::vector<Expr> sizes) {
+  if (inputs_are_contiguous()) return fresh_contiguous(result, sizes);
+  // The layout follows from comparisons between the strides of the inputs, and
+  // from which sizes are 1: pin those, then nest in the companion's order.
+  const at::Tensor& meta = metas.at(result);
+  if (static_cast<size_t>(meta.dim()) != sizes.size()) return false;
+  for (const c10::IValue& argument : arguments) {
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      SymbolicShape input = shape_of(tensor);
+      for (size_t i = 0; i < input.strides.size(); ++i) {
+        decide(expr_eq(input.sizes[i], 1));
+        for (size_t j = i + 1; j < input.strides.size(); ++j) {
+          const Expr &a = input.strides[i], &b = input.strides[j];
+          // TensorIterator looks at the next input for a broadcast dim.
+          if (a.is_const(0) || b.is_const(0)) continue;
+          if (!decide(expr_lt(b, a)) && decide(expr_eq(a, b))) {
+            // Equal strides: TensorIterator goes on to compare the sizes.
+            specialise_all({input.sizes[i], input.sizes[j]});
+          }
+        }
+      }
+    });
+  }
+  for (const Expr& size : sizes) {
+    // Symbolic sizes of 0 or 1 would change the order: not those.
+    if (!decide(expr_lt(size.is_const() ? 0 : 1, size))) return false;
+  }
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (meta.stride(a) != meta.stride(b))
+      return meta.stride(a) < meta.stride(b);
+    return meta.size(a) < meta.size(b) ||
+           (meta.size(a) == meta.size(b) && a > b);
+  });
+  SymbolicShape& shape = shapes.at(result);
+  shape.strides.assign(sizes.size(), Expr(1));
+  Expr stride(1);
+  for (size_t dim : order) {
+    shape.strides[dim] = stride;
+    stride = stride * sizes[dim];
+  }
+  shape.sizes = std::move(sizes);
+  shape.storage_offset = Expr(0);
+  return agrees(shape, meta);
+}
+
+// ---- the driver
+
+bool is_symbolic_call(c10::ArrayRef<c10::IValue> arguments) {
+  bool symbolic = false;
+  for (const c10::IValue& value : arguments) {
+    if (value.isSymInt()) {
+      symbolic |= !value.toSymInt().maybe_as_int().has_value();
+    } else if (value.isSymIntList()) {
+      for (const c10::SymInt& item : value.toSymIntVector()) {
+        symbolic |= !item.maybe_as_int().has_value();
+      }
+    } else {
+      visit_tensors(value, [&](const at::Tensor& tensor) {
+        symbolic |= tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides();
+      });
+    }
+  }
+  return symbolic;
+}
+
+void specialise_arguments(c10::ArrayRef<c10::IValue> arguments) {
+  for (const c10::IValue& value : arguments) specialise_value(value);
+}
+
+void infer_shapes(ShapeCall& call) {
+  ShapeRuleFunction rule = call.facts.row ? call.facts.row->shape : nullptr;
+  bool covered = rule && rule(call);
+  if (covered) {
+    for (size_t i = 0; i < call.metas.size(); ++i) {
+      if (agrees(call.shapes[i], call.metas[i])) continue;
+      mismatches++;
+      covered = false;
+    }
+  }
+  if (covered) return;
+  specialise_arguments(call.arguments);
+  for (size_t i = 0; i < call.metas.size(); ++i) {
+    call.shapes[i] = static_shape(call.metas[i]);
+  }
+}
+
+int64_t shape_rule_mismatches() { return mismatches; }
+
+// ---- shared by the families
+
+Expr normalised_dim(const Expr& index, const Expr& size) {
+  return decide(expr_lt(index, 0)) ? index + size : index;
+}
+
+int64_t wrap_dim(int64_t dim, size_t rank) {
+  int64_t count = std::max<int64_t>(static_cast<int64_t>(rank), 1);
+  if (dim < 0) dim += count;
+  TORCH_CHECK_INDEX(dim >= 0 && dim < count, "dimension out of range");
+  return dim;
+}
+
+bool broadcast(const std::vector<Expr>& a, const std::vector<Expr>& b,
+               std::vector<Expr>* result) {
+  const std::vector<Expr>& longer = a.size() >= b.size() ? a : b;
+  const std::vector<Expr>& shorter = a.size() >= b.size() ? b : a;
+  std::vector<Expr> sizes = longer;
+  size_t skip = longer.size() - shorter.size();
+  for (size_t i = 0; i < shorter.size(); ++i) {
+    const Expr& x = longer[skip + i];
+    const Expr& y = shorter[i];
+    if (x == y) continue;
+    // Which of the three cases of broadcasting it is must hold at every size.
+    if (decide(expr_eq(y, 1))) continue;
+    if (decide(expr_eq(x, 1))) {
+      sizes[skip + i] = y;
+      continue;
+    }
+    if (!decide(expr_eq(x, y))) return false;
+    if (y.is_const()) sizes[skip + i] = y;
+  }
+  *result = std::move(sizes);
+  return true;
+}
+
+Expr product(const std::vector<Expr>& sizes) {
+  Expr result(1);
+  for (const Expr& size : sizes) result = result * size;
+  return result;
+}
+
+}  // namespace framejit::graph

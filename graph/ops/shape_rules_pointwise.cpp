@@ -1,0 +1,126 @@
+#include <c10/core/MemoryFormat.h>
+
+#include <algorithm>
+
+#include "graph/ops/meta_inference.h"
+#include "graph/ops/shape_families.h"
+#include "graph/tensors/sym_node.h"
+
+namespace framejit::graph {
+namespace {
+
+int argument_index(const ShapeCall& call, const char* name) {
+  const auto& arguments = call.facts.op.schema().arguments();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (arguments[i].name() == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool all_fresh(ShapeCall& call, const std::vector<Expr>& sizes) {
+  for (size_t i = 0; i < call.metas.size(); ++i) {
+    if (!call.fresh(i, sizes)) return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool shape_pointwise(ShapeCall& call) {
+  std::vector<Expr> sizes;
+  bool first = true;
+  for (size_t i = 0; i < call.arguments.size(); ++i) {
+    if (!call.is_tensor(i)) continue;
+    std::vector<Expr> other = call.tensor(i).sizes;
+    if (first) {
+      sizes = std::move(other);
+    } else if (!broadcast(sizes, other, &sizes)) {
+      return false;
+    }
+    first = false;
+  }
+  return !first && all_fresh(call, sizes);
+}
+
+bool shape_like_first(ShapeCall& call) {
+  int format = argument_index(call, "memory_format");
+  if (format >= 0 && call.has(format)) {
+    auto value = static_cast<c10::MemoryFormat>(call.arguments[format].toInt());
+    if (value != c10::MemoryFormat::Contiguous &&
+        value != c10::MemoryFormat::Preserve) {
+      return false;
+    }
+  }
+  return all_fresh(call, call.tensor(0).sizes);
+}
+
+bool shape_like_second(ShapeCall& call) {
+  return all_fresh(call, call.tensor(1).sizes);
+}
+
+bool shape_reduction(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  int dim_argument = argument_index(call, "dim");
+  int keep_argument = argument_index(call, "keepdim");
+  bool keep = keep_argument >= 0 && call.boolean(keep_argument);
+  std::vector<int64_t> dims;
+  if (dim_argument >= 0) dims = call.constants(dim_argument);
+  std::vector<bool> reduced(sizes.size(), dims.empty());
+  for (int64_t dim : dims) {
+    if (!sizes.empty()) reduced[wrap_dim(dim, sizes.size())] = true;
+  }
+  std::vector<Expr> result;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (!reduced[i]) {
+      result.push_back(sizes[i]);
+    } else if (keep) {
+      result.emplace_back(1);
+    }
+  }
+  return all_fresh(call, result);
+}
+
+bool shape_scalar(ShapeCall& call) { return all_fresh(call, {}); }
+
+bool shape_factory(ShapeCall& call) {
+  int index = argument_index(call, "size");
+  if (index < 0) return false;
+  std::vector<Expr> sizes = call.integers(index);
+  int layout = argument_index(call, "memory_format");
+  if (layout >= 0 && call.has(layout)) return false;
+  for (size_t i = 0; i < call.metas.size(); ++i) {
+    if (!call.fresh_contiguous(i, sizes)) return false;
+  }
+  return true;
+}
+
+bool shape_arange(ShapeCall& call) {
+  auto is_integer = [&](int i) {
+    return call.arguments[i].isInt() || call.arguments[i].isSymInt();
+  };
+  int start = argument_index(call, "start");
+  int end = argument_index(call, "end");
+  int step = argument_index(call, "step");
+  if (end < 0 || !is_integer(end)) return false;
+  if (start >= 0 && !is_integer(start)) return false;
+  if (step >= 0 && call.has(step) &&
+      (!is_integer(step) || call.constant(step) != 1)) {
+    return false;
+  }
+  Expr length = call.integer(end);
+  if (start >= 0) length = length - call.integer(start);
+  if (decide(expr_lt(length, 0))) return false;
+  return call.fresh_contiguous(0, {length});
+}
+
+bool shape_topk(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  if (sizes.empty()) return false;
+  Expr count = call.integer(1);
+  size_t dim = wrap_dim(call.constant_or(2, -1), sizes.size());
+  if (!decide(expr_le(count, sizes[dim]))) return false;
+  sizes[dim] = count;
+  return all_fresh(call, sizes);
+}
+
+}  // namespace framejit::graph

@@ -1,0 +1,54 @@
+// The one place that depends on LibTorch internals that are not API: private
+// members, field offsets, kernels hidden by Python registrations. A new torch
+// version is checked here first.
+#pragma once
+
+#include <ATen/PythonTorchFunctionTLS.h>
+#include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/core/dispatch/Dispatcher.h>
+
+#include <optional>
+
+#include "guards/set/guard_set.h"
+
+namespace framejit::graph {
+
+// The C++ kernel that computes an operator on meta tensors. Importing torch
+// puts Python meta functions in front of about a thousand of them; they are
+// still in the operator's list of kernels. A composite kernel does not count
+// where eager has another one, which need not return the same.
+struct MetaKernel {
+  enum class Kind : uint8_t {
+    kNone,
+    kMeta,               // registered for Meta in C++
+    kCompositeExplicit,  // one kernel for every backend: may suit Meta
+    kCompositeImplicit,  // decomposes
+    kPython,             // a Python meta function only
+  };
+  Kind kind = Kind::kNone;
+  c10::KernelFunction kernel;  // not of kNone and kPython
+  bool unusable = false;       // found to be unsafe on meta tensors
+};
+MetaKernel find_meta_kernel(const c10::OperatorHandle& op);
+
+// Field offsets of TensorImpl, AutogradMeta and the Python tensor object; the
+// function pointers are left empty.
+TensorLayout native_tensor_offsets();
+
+// Parts of torch's ambient state whose API costs more than reading them.
+uint64_t context_flags();
+// The modes that see torch calls. The default device is one; where it is the
+// CPU it changes nothing.
+enum class FunctionModes : uint8_t { kNone, kDefaultDeviceCpu, kOther };
+FunctionModes function_modes(const at::impl::PythonTorchFunctionTLS& state);
+int function_disabled_state(const at::impl::PythonTorchFunctionTLS& state);
+
+// Whether TorchScript profiles and rewrites the functions this thread runs.
+bool script_optimization();
+void set_script_optimization(bool on);
+
+// Is PyObject* `tensor` the Python object of an at::Tensor wrapped number made
+// from a SymInt? Then its node (a new reference), else null.
+c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor);
+
+}  // namespace framejit::graph

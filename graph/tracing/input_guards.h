@@ -1,0 +1,21 @@
+// What is guarded about an input tensor, and which tensors can be inputs.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "graph/tensors/trace_tensor.h"
+#include "guards/set/guard_set.h"
+
+namespace framejit::graph {
+
+// "": it can be captured; otherwise why not ("a tensor subclass").
+std::string unsupported_input(PyObject* tensor);
+
+// Adds the Tensor guard (and symbols with their range for dynamic dims) and
+// gives the stand-in's shape. The storage offset is not guarded: stand-ins
+// start at offset 0. Sizes 0 and 1 stay constants.
+SymbolicShape guard_input(GuardSet& guards, const Source* source,
+                          PyObject* tensor, uint64_t dynamic_dims);
+
+}  // namespace framejit::graph

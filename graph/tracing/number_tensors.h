@@ -1,0 +1,26 @@
+// torch.tensor(), as_tensor() and asarray() of numbers of which some are
+// symbols.
+//
+// torch copies the value that a symbol has now into the tensor (and only 32
+// bits of it). Here each symbol becomes a full([], symbol), and a list of lists
+// their stack:
+//
+//   torch.tensor([[n, 1], [2, m]])
+//     stack([full([], n), tensor(1), tensor(2), full([], m)]).reshape([2, 2])
+#pragma once
+
+#include "graph/tracing/recorder.h"
+
+namespace framejit::graph {
+
+// Are there symbols among the numbers (or lists of numbers)?
+bool has_symbols(PyObject* data);
+// torch.tensor(data, dtype=, device=); null or None: what torch infers.
+Result<Ref> tensor_of_symbols(Recorder& recorder, PyObject* data,
+                              PyObject* dtype, PyObject* device);
+// One of the functions above with such an argument; empty: another call.
+Result<Ref> call_with_symbols(Recorder& recorder, PyObject* callable,
+                              const std::vector<PyObject*>& args,
+                              PyObject* kwnames);
+
+}  // namespace framejit::graph

@@ -1,0 +1,609 @@
+#include "graph/tracing/recorder.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/AutogradState.h>
+
+#include <algorithm>
+#include <map>
+
+#include "frame_hook/frame_eval.h"
+#include "frame_hook/native_stack.h"
+#include "frame_hook/python_text.h"
+#include "graph/ir/python_args.h"
+#include "graph/ops/meta_inference.h"
+#include "graph/tensors/libtorch_private.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/sym_objects.h"
+#include "graph/tensors/tensor_check.h"
+#include "graph/tracing/ambient_state.h"
+#include "graph/tracing/float_args.h"
+#include "graph/tracing/out_arguments.h"
+#include "guards/set/storage_memory.h"
+
+namespace framejit::graph {
+
+namespace {
+
+bool is_stand_in(PyObject* object) {
+  return is_tensor_object(object) && as_trace(unpack_tensor(object));
+}
+
+bool contains(const std::string& text, const char* part) {
+  return text.find(part) != std::string::npos;
+}
+
+}  // namespace
+
+// While a leaf runs, operations on stand-ins are part of its node, and factory
+// functions are traced. Outside, this thread's torch calls are native.
+class Recorder::CallScope {
+ public:
+  explicit CallScope(Recorder& recorder)
+      : recorder_(recorder),
+        include_(c10::DispatchKey::Fake),
+        script_optimization_(script_optimization()) {
+    // TorchScript must not learn the sizes of stand-ins.
+    if (script_optimization_) set_script_optimization(false);
+    if (recorder_.depth_++ == 0) {
+      recorder_.operations_ = 0;
+      recorder_.operators_.clear();
+      recorder_.resizes_out_ = false;
+      recorder_.writes_ = false;
+    }
+  }
+  ~CallScope() {
+    --recorder_.depth_;
+    if (script_optimization_) set_script_optimization(true);
+  }
+
+ private:
+  Recorder& recorder_;
+  c10::impl::IncludeDispatchKeyGuard include_;
+  bool script_optimization_;
+  PauseHook pause_;  // Python beneath a leaf is torch's own
+};
+
+Recorder::Recorder(GuardSet* guards)
+    : TraceSession(guards),
+      result_(std::make_unique<TorchGraph>()),
+      inference_mode_(
+          c10::AutogradState::get_tls_state().get_inference_mode()) {}
+
+Recorder::~Recorder() = default;
+
+Recorder::Entry* Recorder::find(PyObject* stand_in) {
+  auto found = entries_.find(stand_in);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+PyObject* Recorder::stand_in_of(PyObject* real) const {
+  auto found = stand_ins_.find(real);
+  return found == stand_ins_.end() ? nullptr : found->second;
+}
+
+void Recorder::fill_meta(Value* value, const at::Tensor& tensor) {
+  value->kind = Value::Kind::kTensor;
+  SymbolicShape shape = shape_of(tensor);
+  value->meta.dtype = tensor.scalar_type();
+  value->meta.sizes = std::move(shape.sizes);
+  value->meta.strides = std::move(shape.strides);
+  value->meta.storage_offset = std::move(shape.storage_offset);
+  value->meta.device = tensor.device();
+  value->meta.requires_grad = tensor.requires_grad();
+}
+
+void Recorder::add_input(Ref stand_in, Ref real, const Source* source,
+                         std::string name) {
+  const at::Tensor& tensor = unpack_tensor(stand_in.get());
+  Value* value = graph_at(0).graph->add_input(std::move(name), TensorMeta{});
+  fill_meta(value, tensor);
+  input_storages_.emplace(companion_storage(tensor), value);
+  stand_ins_[real.get()] = stand_in.get();
+  inputs_.push_back(stand_in.get());
+  entries_[stand_in.get()] = Entry{value, source, std::move(real)};
+  kept_.push_back(std::move(stand_in));
+}
+
+// ---- what reaches the Fake key
+
+Status Recorder::before(const c10::OperatorHandle& op) {
+  if (depth_ > 0) return ok_status();
+  return Break{BreakReason::kUnknownCallee,
+               "C code ran " + op.schema().name() +
+                   " on a captured tensor behind the recorder",
+               span_};
+}
+
+void Recorder::record(const c10::OperatorHandle& op,
+                      c10::ArrayRef<c10::IValue> arguments,
+                      c10::ArrayRef<c10::IValue> results) {
+  ++operations_;
+  if (std::find(operators_.begin(), operators_.end(), op) == operators_.end())
+    operators_.push_back(op);
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) result_->uses_random = true;
+  auto note = [&](const at::Tensor& tensor) {
+    writes_ = true;
+    constants_.erase(companion_storage(tensor));
+    if (!blocks_.empty() &&
+        !blocks_.back().own_storages.contains(companion_storage(tensor)))
+      set_break({BreakReason::kUnknownOperation,
+                 "a gradient function or a torch.func transform writes to a "
+                 "tensor it did not make",
+                 span_});
+    for (const Storages& own : repeated_) {
+      if (own.contains(companion_storage(tensor))) continue;
+      set_break({BreakReason::kUnknownOperation,
+                 "the function of a checkpoint, which the backward runs again, "
+                 "writes to a tensor it did not make",
+                 span_});
+    }
+    auto found = input_storages_.find(companion_storage(tensor));
+    if (found != input_storages_.end()) mutated_.insert(found->second);
+  };
+  if (!blocks_.empty() || !repeated_.empty()) {
+    const auto& returns = op.schema().returns();
+    for (size_t i = 0; i < returns.size() && i < results.size(); ++i) {
+      if (returns[i].alias_info()) continue;
+      if (!results[i].isTensor() || !results[i].toTensor().defined()) continue;
+      const void* storage = companion_storage(results[i].toTensor());
+      if (!blocks_.empty()) blocks_.back().own_storages.insert(storage);
+      for (Storages& own : repeated_) own.insert(storage);
+    }
+  }
+  // These write the running statistics, which their schemas do not say.
+  const std::string& name = op.schema().name();
+  if ((name == "aten::native_batch_norm" || name == "aten::cudnn_batch_norm" ||
+       name == "aten::miopen_batch_norm") &&
+      arguments.size() > 5 && arguments[5].isBool() && arguments[5].toBool()) {
+    for (size_t i : {3, 4})
+      if (arguments[i].isTensor() && arguments[i].toTensor().defined())
+        note(arguments[i].toTensor());
+  }
+  const auto& schema = op.schema().arguments();
+  for (size_t i = 0; i < schema.size() && i < arguments.size(); ++i) {
+    const auto* alias = schema[i].alias_info();
+    if (!alias || !alias->isWrite()) continue;
+    resizes_out_ |= alias && schema[i].is_out() && may_resize_out(op);
+    visit_tensors(arguments[i], note);
+  }
+  if (op.schema().name() == "aten::as_strided" &&
+      reaches_beyond(arguments[0].toTensor(), results[0].toTensor()))
+    set_break({BreakReason::kTensorInternals,
+               "as_strided beyond the elements of its tensor", span_});
+  std::string why = write_rules_.check(op, arguments, results);
+  if (!why.empty()) keep_torch_level(std::move(why));
+}
+
+// ---- calls
+
+namespace {
+
+// The object with concrete numbers in place of symbolic ones, in sequences,
+// too.
+Result<Ref> without_symbols(PyObject* object, bool* changed) {
+  if (is_symbolic_object(object)) {
+    *changed = true;
+    return concrete_value(object);
+  }
+  bool is_list = PyList_CheckExact(object);
+  if (!is_list && !PyTuple_Check(object)) return Ref::borrow(object);
+  if (native_stack_low()) {
+    return Break{BreakReason::kTooLarge, "arguments nested too deeply", {}};
+  }
+  bool inside = false;
+  Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+  Ref copy = Ref::steal(is_list ? PyList_New(size) : PyTuple_New(size));
+  if (!copy) return Result<Ref>::raised();
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    FJ_TRY(Ref item,
+           without_symbols(PySequence_Fast_GET_ITEM(object, i), &inside));
+    if (is_list) {
+      PyList_SET_ITEM(copy.get(), i, item.release());
+    } else {
+      PyTuple_SET_ITEM(copy.get(), i, item.release());
+    }
+  }
+  if (!inside) return Ref::borrow(object);
+  *changed = true;
+  return copy;
+}
+
+}  // namespace
+
+Result<Ref> Recorder::call_natively(PyObject* callable,
+                                    const std::vector<PyObject*>& args,
+                                    PyObject* kwnames) {
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  Ref result;
+  {
+    CallScope scope(*this);
+    result = Ref::steal(PyObject_Vectorcall(callable, args.data(),
+                                            args.size() - keywords, kwnames));
+  }
+  if (has_break()) {
+    PyErr_Clear();
+    Break brk = *take_break();
+    if (!brk.span.code) brk.span = span_;
+    return brk;
+  }
+  if (result) return result;
+  // Operators without a symbolic kernel refuse symbolic numbers: they get the
+  // numbers of this call, with the guards that go with it.
+  Break brk = raised_as_break(callable);
+  bool changed = false;
+  std::vector<Ref> concrete;
+  std::vector<PyObject*> values;
+  for (PyObject* arg : args) {
+    FJ_TRY(Ref value, without_symbols(arg, &changed));
+    values.push_back(value.get());
+    concrete.push_back(std::move(value));
+  }
+  if (!changed) return brk;
+  return call_natively(callable, values, kwnames);
+}
+
+Break Recorder::raised_as_break(PyObject* callable) {
+  std::string text = take_error_text();
+  BreakReason reason = BreakReason::kLeafRaised;
+  if (contains(text, "_local_scalar_dense") || contains(text, "tolist") ||
+      contains(text, "data pointer") || contains(text, "data-dependent")) {
+    reason = BreakReason::kDataDependentValue;
+  } else if (contains(text, "torch.nonzero()")) {
+    reason = BreakReason::kDataDependentShape;
+  }
+  return Break{reason, text, span_};
+}
+
+Result<Ref> Recorder::run_unrecorded(PyObject* callable,
+                                     const std::vector<PyObject*>& args,
+                                     PyObject* kwnames) {
+  return call_natively(callable, args, kwnames);
+}
+
+Result<Arg> Recorder::argument(PyObject* object) {
+  FJ_TRY(Arg arg, any_argument(object));
+  // A block is called with tensors and sizes only.
+  if (!blocks_.empty()) pin_floats(&arg, guards());
+  return arg;
+}
+
+Result<Arg> Recorder::any_argument(PyObject* object) {
+  return to_arg(object, [&](PyObject* tensor) -> Result<Value*> {
+    if (Entry* entry = find(tensor))
+      return value_at(tensor, *entry, blocks_.size());
+    return Break{BreakReason::kUnknownTensor,
+                 "a tensor that no argument or attribute leads to", span_};
+  });
+}
+
+bool Recorder::block_owns(const at::Tensor& tensor) const {
+  FJ_CHECK(!blocks_.empty(), "no block");
+  return blocks_.back().own_storages.contains(companion_storage(tensor));
+}
+
+Result<std::unique_ptr<Node>> Recorder::make_node(
+    PyObject* callable, const std::vector<PyObject*>& args, PyObject* kwnames,
+    const char* method) {
+  auto node = std::make_unique<Node>();
+  node->op = method ? Opcode::kCallMethod : Opcode::kCallFunction;
+  node->callable = Ref::borrow(callable);
+  if (method) node->method = method;
+  node->span = span_;
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  size_t positional = args.size() - keywords;
+  for (size_t i = 0; i < args.size(); ++i) {
+    FJ_TRY(Arg arg, argument(args[i]));
+    if (i < positional) {
+      node->args.push_back(std::move(arg));
+      continue;
+    }
+    const char* name =
+        PyUnicode_AsUTF8(PyTuple_GET_ITEM(kwnames, i - positional));
+    if (!name) return Result<std::unique_ptr<Node>>::raised();
+    node->kwargs.emplace_back(name, std::move(arg));
+  }
+  return node;
+}
+
+Result<Ref> Recorder::record_effect(PyObject* callable,
+                                    const std::vector<PyObject*>& args,
+                                    PyObject* kwnames, const char* method) {
+  FJ_TRY(std::unique_ptr<Node> node,
+         make_node(callable, args, kwnames, method));
+  FJ_TRY(Ref result, call_natively(callable, args, kwnames));
+  node->must_keep = true;
+  Node* placed = result_->graph->append(std::move(node));
+  FJ_CHECK_OK(add_outputs(placed, result.get()));
+  return result;
+}
+
+void Recorder::note_written(PyObject* stand_in) {
+  Entry* entry = find(stand_in);
+  if (entry && entry->source) mutated_.insert(entry->value);
+  constants_.erase(companion_storage(unpack_tensor(stand_in)));
+}
+
+// torch.tensor(3) is made of real memory: its element stays known.
+Result<at::Tensor> Recorder::lift(const at::Tensor& real, bool fresh) {
+  FJ_TRY(at::Tensor lifted, TraceSession::lift(real, fresh));
+  if (!fresh || real.numel() != 1) return lifted;
+  BelowTracing below;
+  at::Tensor value = real.detach().clone();
+  Ref object = wrap_tensor(value);
+  if (!object) return Result<at::Tensor>::raised();
+  constants_[companion_storage(lifted)] = std::move(object);
+  return lifted;
+}
+
+Result<Ref> Recorder::constant_of(PyObject* stand_in) {
+  const at::Tensor& tensor = unpack_tensor(stand_in);
+  auto found = constants_.find(companion_storage(tensor));
+  if (found == constants_.end()) return Ref();
+  const at::Tensor& value = unpack_tensor(found->second.get());
+  if (value.scalar_type() != tensor.scalar_type() || tensor.numel() != 1 ||
+      tensor.is_conj() || tensor.is_neg())
+    return Ref();
+  PauseHook pause;
+  SuspendTracing native;
+  return from_api(PyObject_CallMethod(found->second.get(), "item", nullptr));
+}
+
+namespace {
+
+// How a gradient lies in memory depends on who computed it.
+bool reads_layout(const Node& node) {
+  static constexpr const char* kNames[] = {"stride",
+                                           "is_contiguous",
+                                           "storage_offset",
+                                           "dim_order",
+                                           "is_non_overlapping_and_dense",
+                                           "untyped_storage"};
+  std::string name = node.target_name();
+  return std::any_of(
+      std::begin(kNames), std::end(kNames), [&](const char* row) {
+        std::string_view text = row;
+        return name == text || name.ends_with("." + std::string(text));
+      });
+}
+
+}  // namespace
+
+Result<Ref> Recorder::record_call(PyObject* callable,
+                                  const std::vector<PyObject*>& given,
+                                  PyObject* kwnames, const char* method,
+                                  const std::vector<PyObject*>* run_with,
+                                  PyObject* run_instead) {
+  // A callback of C code beneath a leaf: the leaf's node covers it.
+  if (depth_ > 0) return call_natively(callable, given, kwnames);
+  // Only numbers can be symbolic in a graph.
+  std::vector<PyObject*> args = given;
+  std::vector<Ref> concrete;
+  for (PyObject*& arg : args) {
+    bool number = sym_int_of(arg) || (is_sym_float(arg) && blocks_.empty());
+    if (!is_symbolic_object(arg) || number) continue;
+    FJ_TRY(Ref value, concrete_value(arg));
+    concrete.push_back(value);
+    arg = value.get();
+  }
+  FJ_TRY(bool has_out, check_out_argument(*this, callable, args, kwnames));
+  // Arguments are copied before the call: it may change lists.
+  FJ_TRY(std::unique_ptr<Node> node,
+         make_node(callable, args, kwnames, method));
+  set_hides_floats(uses_floats(*node));
+  FJ_TRY(Ref result, call_natively(run_instead ? run_instead : callable,
+                                   run_with ? *run_with : args, kwnames));
+  if (has_out && (operations_ != 1 || resizes_out_))
+    return Break{BreakReason::kOutArgument, "several operations", span_};
+  // x.size(0), x.to(its own dtype): nothing happened.
+  bool nothing = operations_ == 0 && !has_new_tensor(result.get());
+  if (nothing && !blocks_.empty() &&
+      blocks_.back().kind == BlockKind::kBackward && reads_layout(*node))
+    return Break{BreakReason::kTensorInternals,
+                 "a gradient function reads how a gradient lies in memory",
+                 span_};
+  if (nothing && !always_) return result;
+  node->must_keep = writes_ || always_;
+  node->operators = operators_;
+  Node* placed = result_->graph->append(std::move(node));
+  FJ_CHECK_OK(add_outputs(placed, result.get()));
+  return result;
+}
+
+bool Recorder::has_new_tensor(PyObject* result) {
+  if (is_stand_in(result)) return !find(result);
+  if (native_stack_low()) return true;  // nobody knows
+  if (PyList_Check(result) || PyTuple_Check(result)) {
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(result);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      if (has_new_tensor(PySequence_Fast_GET_ITEM(result, i))) return true;
+  }
+  return false;
+}
+
+Status Recorder::add_output(Node* node, PyObject* item) {
+  if (!is_tensor_object(item)) {
+    bool nested =
+        (PyList_Check(item) || PyTuple_Check(item)) && has_new_tensor(item);
+    if (nested)
+      return Break{BreakReason::kUnknownOperation,
+                   "a nested list of tensors as the result", span_};
+    result_->graph->add_output(node, Value::Kind::kOther);
+    return ok_status();
+  }
+  const at::Tensor& tensor = unpack_tensor(item);
+  TraceTensorImpl* trace = as_trace(tensor);
+  if (!trace || trace->session() != id())
+    return Break{BreakReason::kUnknownTensor,
+                 "an operation returned a tensor that was not captured", span_};
+  Value* value = result_->graph->add_output(node);
+  fill_meta(value, tensor);
+  // In place: the object keeps its first value, unless that has other sizes.
+  if (Entry* known = find(item)) {
+    // Its history changed.
+    if (always_ && !known->source) {
+      known->value = value;
+      known->current = nullptr;
+      known->block = block_id(blocks_.size());
+      return ok_status();
+    }
+    const TensorMeta& now = value->meta;
+    const Value* last = known->current ? known->current : known->value;
+    if (now.sizes != last->meta.sizes || now.strides != last->meta.strides)
+      known->current = value;
+    return ok_status();
+  }
+  Entry& made = entries_[item] = Entry{value, nullptr, {}};
+  made.block = block_id(blocks_.size());
+  kept_.push_back(Ref::borrow(item));
+  return ok_status();
+}
+
+Status Recorder::add_outputs(Node* node, PyObject* result) {
+  if (PyList_Check(result) || PyTuple_Check(result)) {
+    node->outputs_are_list = true;
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(result);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      FJ_CHECK_OK(add_output(node, PySequence_Fast_GET_ITEM(result, i)));
+    return ok_status();
+  }
+  if (is_tensor_object(result)) return add_output(node, result);
+  return ok_status();
+}
+
+Result<Ref> Recorder::record_state_write(PyObject* callable,
+                                         const std::vector<PyObject*>& args,
+                                         bool run) {
+  auto node = std::make_unique<Node>();
+  node->op = Opcode::kStateEnter;
+  node->callable = Ref::borrow(callable);
+  node->must_keep = true;
+  node->span = span_;
+  for (PyObject* object : args) {
+    FJ_TRY(Arg arg, argument(object));
+    node->args.push_back(std::move(arg));
+  }
+  PauseHook pause;
+  Ref result = run ? Ref::steal(PyObject_Vectorcall(callable, args.data(),
+                                                    args.size(), nullptr))
+                   : Ref::borrow(Py_None);
+  if (!result) return raised_as_break(callable);
+  result_->graph->append(std::move(node));
+  return result;
+}
+
+Result<Ref> Recorder::record_always(PyObject* callable,
+                                    const std::vector<PyObject*>& args,
+                                    PyObject* kwnames, const char* method,
+                                    const std::vector<PyObject*>* run_with,
+                                    PyObject* run_instead) {
+  always_ = true;
+  Result<Ref> result =
+      record_call(callable, args, kwnames, method, run_with, run_instead);
+  always_ = false;
+  return result;
+}
+
+// ---- the end
+
+void Recorder::drop_unused_inputs() {
+  Graph& graph = *result_->graph;
+  std::vector<Value*> inputs = graph.inputs;
+  for (Value* value : inputs)
+    if (value->users.empty()) graph.erase(value->node);
+}
+
+void Recorder::add_symbol_inputs() {
+  Graph& graph = *result_->graph;
+  std::map<int, Expr> symbols;
+  auto collect = [&](const Expr& expr) { expr.collect_symbols(&symbols); };
+  for (auto& node : graph.block().nodes) {
+    for (const Arg& arg : node->args) for_each_expr(arg, collect);
+    for (const auto& [name, arg] : node->kwargs) for_each_expr(arg, collect);
+    for (const auto& value : node->outputs) {
+      if (value->kind == Value::Kind::kTensor) for_each_expr(*value, collect);
+    }
+  }
+  for (const auto& [index, symbol] : symbols) {
+    graph.add_symbol_input(symbol.str(), symbol);
+    result_->input_objects.push_back(-1);
+  }
+}
+
+// Writing to an input changes every other input that shares its memory; the
+// functional graph cannot say that. What shares is guarded as soon as there is
+// a write.
+Status Recorder::guard_storage() {
+  if (mutated_.empty()) return ok_status();
+  std::vector<const Source*> sources;
+  std::vector<int> groups;
+  std::unordered_map<const void*, int> seen;
+  std::vector<const void*> storages;
+  bool shared = false;
+  for (PyObject* stand_in : inputs_) {
+    const Entry& entry = entries_.at(stand_in);
+    const at::Tensor& real = unpack_tensor(entry.real.get());
+    const void* storage =
+        real.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+    auto [place, fresh] = seen.emplace(storage, static_cast<int>(seen.size()));
+    shared |= !fresh;
+    storages.push_back(storage);
+    sources.push_back(entry.source);
+    groups.push_back(place->second);
+  }
+  if (shared || !storages_lie_apart(std::move(storages)))
+    return Break{BreakReason::kAliasedMutation,
+                 "an input is written to and shares memory with another one",
+                 span_};
+  if (sources.size() > 1)
+    guards()->add_storage_relation(std::move(sources), std::move(groups));
+  return ok_status();
+}
+
+namespace {
+
+// A view made before its base got a history in place: autograd gives it one
+// only when somebody looks at it, and until then it passes for a leaf.
+bool is_stale_view(PyObject* object) {
+  const at::Tensor& tensor = unpack_tensor(object);
+  return tensor.is_view() && tensor.requires_grad() && tensor.is_leaf() &&
+         !tensor._base().is_leaf();
+}
+
+}  // namespace
+
+Result<std::unique_ptr<TorchGraph>> Recorder::finish(
+    const std::vector<PyObject*>& outputs) {
+  FJ_CHECK(blocks_.empty(), "a capture ends inside a block");
+  Graph& graph = *result_->graph;
+  std::vector<Arg> args;
+  for (PyObject* output : outputs) {
+    FJ_TRY(Arg arg, argument(output));
+    args.push_back(std::move(arg));
+    bool inference =
+        is_tensor_object(output) && unpack_tensor(output).is_inference();
+    if (is_tensor_object(output) && inference != inference_mode_)
+      result_->torch_level_only = "an output is made in another inference mode";
+    if (is_tensor_object(output) && is_stale_view(output))
+      result_->torch_level_only = "an output is a view without its history";
+  }
+  graph.set_outputs(std::move(args));
+  FJ_CHECK_OK(guard_storage());
+  drop_idle_state_writes(&graph);
+  result_->writes_state = writes_more_than_grad_mode(graph);
+  drop_unused_inputs();
+  std::unordered_map<Value*, const Source*> sources;
+  for (PyObject* stand_in : inputs_) {
+    const Entry& entry = entries_.at(stand_in);
+    sources[entry.value] = entry.source;
+  }
+  for (size_t i = 0; i < graph.inputs.size(); ++i) {
+    Value* input = graph.inputs[i];
+    result_->input_objects.push_back(guards()->gather(sources.at(input)));
+    if (mutated_.count(input)) result_->mutated_inputs.push_back(i);
+  }
+  add_symbol_inputs();
+  result_->symbol_hints = guards()->hints();
+  return std::move(result_);
+}
+
+}  // namespace framejit::graph

@@ -1,0 +1,109 @@
+#include "graph/tracing/substitutes.h"
+
+#include <string_view>
+#include <unordered_map>
+
+#include "frame_hook/frame_eval.h"
+#include "frame_hook/native_stack.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+#include "graph/tracing/ambient_state.h"
+#include "graph/tracing/callees.h"
+
+namespace framejit::graph {
+
+namespace {
+
+// torch.lstm(input, state, weights, has_biases, num_layers, dropout, train,
+//            bidirectional, batch_first); a packed batch has other arguments.
+constexpr size_t kRecurrentArguments = 9;
+constexpr size_t kBatchFirst = 8;
+
+bool has_symbolic_sizes(PyObject* object) {
+  if (PyTuple_Check(object) || PyList_Check(object)) {
+    if (native_stack_low()) return true;  // nobody knows
+    Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+    for (Py_ssize_t i = 0; i < size; ++i)
+      if (has_symbolic_sizes(PySequence_Fast_GET_ITEM(object, i))) return true;
+    return false;
+  }
+  if (!is_tensor_object(object)) return false;
+  for (const c10::SymInt& size : unpack_tensor(object).sym_sizes())
+    if (size.is_symbolic()) return true;
+  return false;
+}
+
+bool is_symbolic_recurrence(const std::vector<PyObject*>& args) {
+  return args.size() == kRecurrentArguments &&
+         PyBool_Check(args[kBatchFirst]) && unpack_tensor(args[0]).dim() == 3 &&
+         (has_symbolic_sizes(args[0]) || has_symbolic_sizes(args[1]));
+}
+
+// torch.lstm_cell(input, (h, c), w_ih, w_hh, b_ih, b_hh); the others have h for
+// the pair.
+bool is_symbolic_cell(const std::vector<PyObject*>& args) {
+  return has_symbolic_sizes(args[0]) || has_symbolic_sizes(args[1]);
+}
+
+// torch.ctc_loss(log_probs, targets, input_lengths, target_lengths, ...)
+constexpr size_t kCtcArguments = 4;
+
+// The mean divides by a tensor that is made of the lengths.
+bool reads_lengths(const std::vector<PyObject*>& args) {
+  if (is_tensor_object(args[2]) && is_tensor_object(args[3])) return true;
+  PyObject* reduction = args.size() > 5 ? args[5] : nullptr;
+  return !reduction ||
+         (PyLong_CheckExact(reduction) && PyLong_AsLong(reduction) == 1);
+}
+
+const char* callable_name(PyObject* function) {
+  return reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
+}
+
+const std::unordered_map<PyObject*, Substitute>& substitutes() {
+  // Never destroyed: it may outlive the interpreter.
+  static const auto* table = [] {
+    auto* made = new std::unordered_map<PyObject*, Substitute>;
+    PauseHook pause;
+    Ref module = Ref::steal(PyImport_ImportModule("framejit._substitutes"));
+    Ref torch = Ref::steal(PyImport_ImportModule("torch"));
+    for (const char* table : {"SUBSTITUTES", "DECOMPOSITIONS"}) {
+      Ref rows = Ref::steal(module ? PyObject_GetAttrString(module.get(), table)
+                                   : nullptr);
+      bool exact = std::string_view(table) == "DECOMPOSITIONS";
+      Py_ssize_t position = 0;
+      PyObject *name, *function;
+      while (rows && torch &&
+             PyDict_Next(rows.get(), &position, &name, &function)) {
+        PyObject* callable = PyObject_GetAttr(torch.get(), name);
+        if (callable)
+          made->emplace(callable, Substitute{Py_NewRef(function), exact});
+      }
+    }
+    PyErr_Clear();
+    return made;
+  }();
+  return *table;
+}
+
+}  // namespace
+
+Substitute find_substitute(PyObject* callable,
+                           const std::vector<PyObject*>& args,
+                           PyObject* kwnames) {
+  if (!PyCFunction_Check(callable) || args.size() < kCtcArguments ||
+      (kwnames && PyTuple_GET_SIZE(kwnames)) || !is_tensor_object(args[0]))
+    return {};
+  auto found = substitutes().find(callable);
+  if (found == substitutes().end()) return {};
+  if (found->second.exact)
+    return is_symbolic_cell(args) ? found->second : Substitute{};
+  // Autocast would choose another type for the results.
+  if (AmbientState::now().any_autocast()) return {};
+  bool needed = std::string_view(callable_name(callable)) == "ctc_loss"
+                    ? reads_lengths(args)
+                    : is_symbolic_recurrence(args);
+  return needed ? found->second : Substitute{};
+}
+
+}  // namespace framejit::graph

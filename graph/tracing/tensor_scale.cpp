@@ -1,0 +1,69 @@
+#include "graph/tracing/tensor_scale.h"
+
+#include <string_view>
+
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+
+namespace framejit::graph {
+
+namespace {
+
+struct Row {
+  const char* method;
+  const char* keyword;
+  const char* combine;  // of the two operands; null: there is one
+  const char* apply;
+};
+constexpr Row kRows[] = {
+    {"add", "alpha", nullptr, "add"},   {"add_", "alpha", nullptr, "add_"},
+    {"sub", "alpha", nullptr, "sub"},   {"sub_", "alpha", nullptr, "sub_"},
+    {"addcmul", "value", "mul", "add"}, {"addcmul_", "value", "mul", "add_"},
+    {"addcdiv", "value", "div", "add"}, {"addcdiv_", "value", "div", "add_"},
+};
+
+const Row* find_row(std::string_view method, PyObject* kwnames) {
+  if (!kwnames || PyTuple_GET_SIZE(kwnames) != 1) return nullptr;
+  for (const Row& row : kRows)
+    if (method == row.method &&
+        PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0),
+                                         row.keyword) == 0)
+      return &row;
+  return nullptr;
+}
+
+bool is_float_tensor(PyObject* object) {
+  return is_tensor_object(object) &&
+         at::isFloatingType(unpack_tensor(object).scalar_type());
+}
+
+Result<Ref> record_method(Recorder& recorder, const char* name, PyObject* self,
+                          PyObject* other) {
+  Ref method = Ref::steal(
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(self)), name));
+  if (!method) return Result<Ref>::raised();
+  return recorder.record_call(method.get(), {self, other}, nullptr, name);
+}
+
+}  // namespace
+
+Result<Ref> record_with_tensor_scale(Recorder& recorder, const char* method,
+                                     const std::vector<PyObject*>& args,
+                                     PyObject* kwnames) {
+  const Row* row = find_row(method, kwnames);
+  if (!row || args.size() != (row->combine ? 4u : 3u)) return Ref();
+  // A number among the operands, or integers, round in other ways.
+  for (PyObject* arg : args)
+    if (!is_float_tensor(arg)) return Ref();
+  const at::Tensor& scale = unpack_tensor(args.back());
+  if (scale.dim() != 0 || scale.requires_grad()) return Ref();
+  Ref operand = Ref::borrow(args[1]);
+  if (row->combine) {
+    FJ_TRY(operand, record_method(recorder, row->combine, args[1], args[2]));
+  }
+  FJ_TRY(Ref scaled,
+         record_method(recorder, "mul", operand.get(), args.back()));
+  return record_method(recorder, row->apply, args[0], scaled.get());
+}
+
+}  // namespace framejit::graph

@@ -1,0 +1,733 @@
+#include "guards/expr/expr.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <set>
+
+#include "frame_hook/native_stack.h"
+#include "guards/result.h"
+
+namespace framejit {
+
+struct Expr::Node {
+  ExprOp op;
+  int64_t value = 0;  // the constant (bits of a float), or the symbol's index
+  std::vector<Expr> operands;
+  size_t hash = 0;
+  // Of the tree: what is shared counts as often as a walk meets it.
+  int depth = 0;
+  int size = 1;
+};
+
+namespace {
+
+using Operands = std::vector<Expr>;
+
+size_t mix(size_t hash, size_t value) {
+  return (hash ^ value) * 0x9E3779B97F4A7C15ull + (hash >> 29);
+}
+
+// A total order: symbols, then other terms, constants last. Structural, so that
+// equal expressions come out in one form.
+int order(const Expr& a, const Expr& b) {
+  auto rank = [](const Expr& e) {
+    if (e.is_const()) return 2;
+    return e.is_symbol() ? 0 : 1;
+  };
+  if (rank(a) != rank(b)) return rank(a) < rank(b) ? -1 : 1;
+  if (a.is_const()) {
+    return a.constant() < b.constant() ? -1 : a.constant() > b.constant();
+  }
+  if (a.is_symbol()) {
+    return a.symbol_index() < b.symbol_index()
+               ? -1
+               : a.symbol_index() > b.symbol_index();
+  }
+  if (a.op() != b.op()) return a.op() < b.op() ? -1 : 1;
+  if (a.operands().empty() && a.constant() != b.constant()) {
+    return a.constant() < b.constant() ? -1 : 1;  // leaves of floats
+  }
+  const Operands &x = a.operands(), &y = b.operands();
+  if (x.size() != y.size()) return x.size() < y.size() ? -1 : 1;
+  for (size_t i = 0; i < x.size(); ++i) {
+    if (int result = order(x[i], y[i])) return result;
+  }
+  return 0;
+}
+
+struct Less {
+  bool operator()(const Expr& a, const Expr& b) const {
+    return order(a, b) < 0;
+  }
+};
+struct LessProduct {
+  bool operator()(const Operands& a, const Operands& b) const {
+    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
+                                        Less());
+  }
+};
+
+// sum of coefficient * product, and a constant (the empty product).
+using Polynomial = std::map<Operands, int64_t, LessProduct>;
+constexpr size_t kMaxTerms = 64;
+
+bool add_term(Polynomial* sum, const Operands& product, int64_t coefficient) {
+  int64_t& slot = (*sum)[product];
+  if (__builtin_add_overflow(slot, coefficient, &slot)) return false;
+  if (slot == 0) sum->erase(product);
+  return sum->size() <= kMaxTerms;
+}
+
+// Splits c * a * b into (c, {a, b}).
+void split_product(const Expr& e, Operands* product, int64_t* coefficient) {
+  *coefficient = 1;
+  if (e.op() != ExprOp::kMul) {
+    product->push_back(e);
+    return;
+  }
+  for (const Expr& factor : e.operands()) {
+    if (factor.is_const()) {
+      *coefficient = factor.constant();
+    } else {
+      product->push_back(factor);
+    }
+  }
+}
+
+bool to_polynomial(const Expr& e, Polynomial* out) {
+  if (e.is_const()) {
+    return e.constant() == 0 || add_term(out, {}, e.constant());
+  }
+  const Operands single{e};
+  for (const Expr& term : e.op() == ExprOp::kAdd ? e.operands() : single) {
+    if (term.is_const()) {
+      if (!add_term(out, {}, term.constant())) return false;
+      continue;
+    }
+    Operands product;
+    int64_t coefficient;
+    split_product(term, &product, &coefficient);
+    if (!add_term(out, product, coefficient)) return false;
+  }
+  return true;
+}
+
+Expr raw(ExprOp op, Operands operands);
+
+Expr from_polynomial(const Polynomial& sum) {
+  Operands terms;
+  int64_t constant = 0;
+  for (const auto& [product, coefficient] : sum) {
+    if (product.empty()) {
+      constant = coefficient;
+      continue;
+    }
+    Operands factors = product;
+    if (coefficient != 1) factors.push_back(Expr(coefficient));
+    terms.push_back(factors.size() == 1 ? factors[0]
+                                        : raw(ExprOp::kMul, factors));
+  }
+  if (constant != 0 || terms.empty()) terms.push_back(Expr(constant));
+  return terms.size() == 1 ? terms[0] : raw(ExprOp::kAdd, std::move(terms));
+}
+
+bool multiply(const Polynomial& a, const Polynomial& b, Polynomial* out) {
+  if (a.size() * b.size() > kMaxTerms) return false;
+  for (const auto& [x, cx] : a) {
+    for (const auto& [y, cy] : b) {
+      Operands product = x;
+      product.insert(product.end(), y.begin(), y.end());
+      std::sort(product.begin(), product.end(), Less());
+      int64_t coefficient;
+      if (__builtin_mul_overflow(cx, cy, &coefficient)) return false;
+      if (!add_term(out, product, coefficient)) return false;
+    }
+  }
+  return true;
+}
+
+bool floor_divide(int64_t a, int64_t b, int64_t* quotient, int64_t* remainder) {
+  if (b == 0 || (a == INT64_MIN && b == -1)) return false;
+  int64_t q = a / b, r = a % b;
+  if (r != 0 && (r < 0) != (b < 0)) {
+    --q;
+    r += b;
+  }
+  if (quotient) *quotient = q;
+  if (remainder) *remainder = r;
+  return true;
+}
+
+Expr make_sum(Operands operands) {
+  Polynomial sum;
+  for (const Expr& e : operands) {
+    // Coefficients beyond int64: keep the sum as written.
+    if (!to_polynomial(e, &sum)) return raw(ExprOp::kAdd, std::move(operands));
+  }
+  return from_polynomial(sum);
+}
+
+Expr make_product(Operands operands) {
+  Polynomial product;
+  product[{}] = 1;
+  for (const Expr& e : operands) {
+    Polynomial factor, next;
+    if (!to_polynomial(e, &factor) || !multiply(product, factor, &next))
+      return raw(ExprOp::kMul, std::move(operands));
+    product = std::move(next);
+  }
+  return from_polynomial(product);
+}
+
+// d*q + r -> (q, r) by terms whose coefficients d divides.
+bool split_by_divisor(const Expr& e, int64_t divisor, Expr* quotient,
+                      Expr* rest) {
+  Polynomial all, q, r;
+  if (divisor == 0 || divisor == -1 || !to_polynomial(e, &all)) return false;
+  for (const auto& [product, coefficient] : all) {
+    int64_t whole, left;
+    if (!floor_divide(coefficient, divisor, &whole, &left)) return false;
+    if (left == 0) {
+      q[product] = whole;
+    } else if (product.empty()) {
+      if (whole != 0) q[product] = whole;
+      r[product] = left;
+    } else {
+      r[product] = coefficient;
+    }
+  }
+  *quotient = from_polynomial(q);
+  *rest = from_polynomial(r);
+  return true;
+}
+
+Expr make_floor_div(const Expr& a, const Expr& b) {
+  int64_t value;
+  if (a.is_const() && b.is_const() &&
+      floor_divide(a.constant(), b.constant(), &value, nullptr))
+    return Expr(value);
+  if (b.is_const(1)) return a;
+  if (b.is_const()) {
+    Expr quotient, rest;
+    if (split_by_divisor(a, b.constant(), &quotient, &rest) &&
+        !quotient.is_const(0)) {
+      return quotient + make_floor_div(rest, b);
+    }
+    // (x // m) // n == x // (m * n) for positive m, n.
+    int64_t divisor;
+    if (b.constant() > 0 && a.op() == ExprOp::kFloorDiv &&
+        a.operands()[1].is_const() && a.operands()[1].constant() > 0 &&
+        !__builtin_mul_overflow(a.operands()[1].constant(), b.constant(),
+                                &divisor)) {
+      return make_floor_div(a.operands()[0], Expr(divisor));
+    }
+  }
+  return raw(ExprOp::kFloorDiv, {a, b});
+}
+
+Expr make_mod(const Expr& a, const Expr& b) {
+  int64_t value;
+  if (a.is_const() && b.is_const() &&
+      floor_divide(a.constant(), b.constant(), nullptr, &value))
+    return Expr(value);
+  if (b.is_const(1)) return Expr(0);
+  if (b.is_const()) {
+    Expr quotient, rest;
+    if (split_by_divisor(a, b.constant(), &quotient, &rest) &&
+        !quotient.is_const(0)) {
+      return make_mod(rest, b);
+    }
+  }
+  return raw(ExprOp::kMod, {a, b});
+}
+
+Expr make_min_max(ExprOp op, const Operands& operands) {
+  std::set<Expr, Less> terms;
+  std::optional<int64_t> constant;
+  auto take = [&](const Expr& e) {
+    if (!e.is_const()) {
+      terms.insert(e);
+    } else if (!constant) {
+      constant = e.constant();
+    } else {
+      constant = op == ExprOp::kMin ? std::min(*constant, e.constant())
+                                    : std::max(*constant, e.constant());
+    }
+  };
+  for (const Expr& e : operands) {
+    if (e.op() == op) {
+      for (const Expr& inner : e.operands()) take(inner);
+    } else {
+      take(e);
+    }
+  }
+  if (constant) terms.insert(Expr(*constant));
+  if (terms.empty()) return Expr(0);
+  if (terms.size() == 1) return *terms.begin();
+  return raw(op, Operands(terms.begin(), terms.end()));
+}
+
+// a - b when that is a constant.
+std::optional<int64_t> constant_difference(const Expr& a, const Expr& b) {
+  Polynomial sum, other;
+  if (!to_polynomial(a, &sum) || !to_polynomial(b, &other)) return {};
+  for (const auto& [product, coefficient] : other) {
+    if (coefficient == INT64_MIN || !add_term(&sum, product, -coefficient))
+      return {};
+  }
+  if (sum.empty()) return 0;
+  if (sum.size() == 1 && sum.begin()->first.empty()) return sum.begin()->second;
+  return {};
+}
+
+Expr make_comparison(ExprOp op, const Expr& a, const Expr& b) {
+  if (auto difference = constant_difference(a, b)) {
+    switch (op) {
+      case ExprOp::kEq:
+        return Expr(*difference == 0);
+      case ExprOp::kNe:
+        return Expr(*difference != 0);
+      case ExprOp::kLt:
+        return Expr(*difference < 0);
+      default:
+        return Expr(*difference <= 0);
+    }
+  }
+  bool symmetric = op == ExprOp::kEq || op == ExprOp::kNe;
+  if (symmetric && order(b, a) < 0) return raw(op, {b, a});
+  return raw(op, {a, b});
+}
+
+bool is_boolean(const Expr& e) {
+  return e.is_boolean() || e.is_const(0) || e.is_const(1);
+}
+
+Expr make_not(const Expr& a) {
+  switch (a.op()) {
+    case ExprOp::kConst:
+      return Expr(a.constant() == 0);
+    case ExprOp::kEq:
+      return raw(ExprOp::kNe, a.operands());
+    case ExprOp::kNe:
+      return raw(ExprOp::kEq, a.operands());
+    case ExprOp::kLt:
+      return raw(ExprOp::kLe, {a.operands()[1], a.operands()[0]});
+    case ExprOp::kLe:
+      return raw(ExprOp::kLt, {a.operands()[1], a.operands()[0]});
+    case ExprOp::kNot:
+      if (is_boolean(a.operands()[0])) return a.operands()[0];
+      break;
+    default:
+      break;
+  }
+  return raw(ExprOp::kNot, {a});
+}
+
+// Truth values: 0 or 1 of the operands' truth, flattened, constants folded.
+// Evaluation order is kept: an operand that overflows must stay behind the ones
+// that may decide before it.
+Expr make_logic(ExprOp op, const Operands& operands) {
+  bool is_and = op == ExprOp::kAnd;
+  Operands terms;
+  auto take = [&](const Expr& e) {
+    if (std::find(terms.begin(), terms.end(), e) == terms.end())
+      terms.push_back(e);
+  };
+  for (const Expr& e : operands) {
+    if (e.is_const()) {
+      if ((e.constant() != 0) != is_and) {
+        if (terms.empty()) return Expr(is_and ? 0 : 1);
+        take(Expr(is_and ? 0 : 1));
+      }
+    } else if (e.op() == op) {
+      for (const Expr& inner : e.operands()) take(inner);
+    } else {
+      take(e);
+    }
+  }
+  if (terms.empty()) return Expr(is_and ? 1 : 0);
+  if (terms.size() == 1 && is_boolean(terms[0])) return terms[0];
+  return raw(op, std::move(terms));
+}
+
+// ---- floats, as CPython's floatobject.c computes them
+
+double float_mod(double a, double b) {
+  double mod = std::fmod(a, b);
+  if (mod == 0) return std::copysign(0.0, b);
+  return (b < 0) != (mod < 0) ? mod + b : mod;
+}
+
+double float_floor_div(double a, double b) {
+  double mod = std::fmod(a, b);
+  double div = (a - mod) / b;
+  if (mod != 0 && (b < 0) != (mod < 0)) div -= 1.0;
+  if (div == 0) return std::copysign(0.0, a / b);
+  double floor = std::floor(div);
+  return div - floor > 0.5 ? floor + 1.0 : floor;
+}
+
+// No special case of float_pow() in CPython.
+bool is_plain_power(double a, double b) {
+  if (!std::isfinite(a) || !std::isfinite(b)) return false;
+  return a > 0 || (a == 0 && b > 0) || (a < 0 && b == std::floor(b));
+}
+
+struct FloatRow {
+  int operands;
+  bool total;
+  bool (*compute)(double a, double b, double* r);
+};
+const FloatRow kFloatRows[] = {
+#define FJ_FLOAT_OP(name, text, operands, total, defined, value) \
+  {operands, total,                                              \
+   []([[maybe_unused]] double a, [[maybe_unused]] double b,      \
+      double* out) -> bool {                                     \
+     double r = value;                                           \
+     *out = r;                                                   \
+     return defined;                                             \
+   }},
+#include "guards/expr/float_ops.def"
+#undef FJ_FLOAT_OP
+};
+
+const FloatRow* float_row(ExprOp op) {
+  if (op <= ExprOp::kFromInt || op >= ExprOp::kEq) return nullptr;
+  return &kFloatRows[static_cast<int>(op) - static_cast<int>(ExprOp::kFromInt) -
+                     1];
+}
+
+int64_t bits(double value) { return std::bit_cast<int64_t>(value); }
+double from_bits(int64_t value) { return std::bit_cast<double>(value); }
+
+}  // namespace
+
+bool compute_float(ExprOp op, int64_t left, int64_t right, int64_t* out) {
+  double a = from_bits(left), b = from_bits(right), r;
+  switch (op) {
+    case ExprOp::kFromInt:
+      *out = bits(static_cast<double>(left));
+      return true;
+    case ExprOp::kFloatEq:
+      *out = a == b;
+      return true;
+    case ExprOp::kFloatLt:
+      *out = a < b;
+      return true;
+    case ExprOp::kFloatLe:
+      *out = a <= b;
+      return true;
+    case ExprOp::kFloatSame:
+      *out = left == right;
+      return true;
+    case ExprOp::kDefined:
+      *out = 1;
+      return true;
+    default:
+      if (!float_row(op) || !float_row(op)->compute(a, b, &r)) return false;
+      *out = bits(r);
+      return true;
+  }
+}
+
+namespace {
+
+bool is_float_op(ExprOp op) {
+  return (op >= ExprOp::kFloat && op < ExprOp::kEq) || op >= ExprOp::kFloatEq;
+}
+
+bool is_constant(const Expr& e) { return e.is_const() || e.is_float_const(); }
+
+Expr make_float(ExprOp op, Operands operands) {
+  const FloatRow* row = float_row(op);
+  bool unary = row ? row->operands == 1
+                   : op == ExprOp::kFromInt || op == ExprOp::kDefined;
+  FJ_CHECK(operands.size() == (unary ? 1 : 2));
+  if (op == ExprOp::kFromInt) {
+    if (operands[0].is_float()) return operands[0];
+  } else {
+    for (Expr& e : operands) e = as_float(e);
+  }
+  // Defined wherever all of it is total.
+  if (op == ExprOp::kDefined) {
+    auto total = [](auto& self, const Expr& e) -> bool {
+      const FloatRow* inner = float_row(e.op());
+      if (!inner)
+        return e.op() != ExprOp::kFromInt || e.operands()[0].is_symbol();
+      if (!inner->total) return false;
+      for (const Expr& operand : e.operands()) {
+        if (!self(self, operand)) return false;
+      }
+      return true;
+    };
+    if (total(total, operands[0])) return Expr(1);
+  }
+  int64_t value;
+  bool constant = std::all_of(operands.begin(), operands.end(), is_constant);
+  if (constant && compute_float(op, operands[0].constant(),
+                                unary ? 0 : operands[1].constant(), &value)) {
+    return op >= ExprOp::kEq ? Expr(value) : Expr::real(from_bits(value));
+  }
+  return raw(op, std::move(operands));
+}
+
+}  // namespace
+
+// ---- construction
+
+Expr::Expr(int64_t constant) {
+  auto node = std::make_shared<Node>();
+  node->op = ExprOp::kConst;
+  node->value = constant;
+  node->hash = mix(1, static_cast<size_t>(constant));
+  node_ = std::move(node);
+}
+
+Expr Expr::symbol(int index) {
+  auto node = std::make_shared<Node>();
+  node->op = ExprOp::kSymbol;
+  node->value = index;
+  node->hash = mix(2, static_cast<size_t>(index));
+  return Expr(std::shared_ptr<const Node>(std::move(node)));
+}
+
+Expr Expr::real(double constant) {
+  auto node = std::make_shared<Node>();
+  node->op = ExprOp::kFloat;
+  node->value = bits(constant);
+  node->hash = mix(4, static_cast<size_t>(node->value));
+  return Expr(std::shared_ptr<const Node>(std::move(node)));
+}
+
+Expr Expr::real_symbol(int index) {
+  auto node = std::make_shared<Node>();
+  node->op = ExprOp::kFloatSymbol;
+  node->value = index;
+  node->hash = mix(5, static_cast<size_t>(index));
+  return Expr(std::shared_ptr<const Node>(std::move(node)));
+}
+
+Expr Expr::make_raw(ExprOp op, std::vector<Expr> operands) {
+  auto node = std::make_shared<Node>();
+  node->op = op;
+  node->hash = mix(3, static_cast<size_t>(op));
+  for (const Expr& e : operands) {
+    node->hash = mix(node->hash, e.hash());
+    node->depth = std::max(node->depth, e.node_->depth + 1);
+    node->size = std::min(node->size + e.node_->size, kMaxExprSize + 1);
+  }
+  node->operands = std::move(operands);
+  return Expr(std::shared_ptr<const Node>(std::move(node)));
+}
+
+namespace {
+Expr raw(ExprOp op, Operands operands) {
+  return Expr::make_raw(op, std::move(operands));
+}
+}  // namespace
+
+Expr Expr::make(ExprOp op, std::vector<Expr> operands) {
+  switch (op) {
+    case ExprOp::kConst:
+    case ExprOp::kSymbol:
+    case ExprOp::kFloat:
+    case ExprOp::kFloatSymbol:
+      FJ_CHECK(false, "leaves have their own constructors");
+    case ExprOp::kAdd:
+      return make_sum(std::move(operands));
+    case ExprOp::kMul:
+      return make_product(std::move(operands));
+    case ExprOp::kNeg:
+      FJ_CHECK(operands.size() == 1);
+      return make_product({std::move(operands[0]), Expr(-1)});
+    case ExprOp::kMin:
+    case ExprOp::kMax:
+      FJ_CHECK(!operands.empty());
+      return make_min_max(op, operands);
+    case ExprOp::kAnd:
+    case ExprOp::kOr:
+      return make_logic(op, operands);
+    case ExprOp::kNot:
+      FJ_CHECK(operands.size() == 1);
+      return make_not(operands[0]);
+    default:
+      if (is_float_op(op)) return make_float(op, std::move(operands));
+      break;
+  }
+  FJ_CHECK(operands.size() == 2);
+  if (op == ExprOp::kFloorDiv) return make_floor_div(operands[0], operands[1]);
+  if (op == ExprOp::kMod) return make_mod(operands[0], operands[1]);
+  return make_comparison(op, operands[0], operands[1]);
+}
+
+Expr operator+(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kAdd, {a, b});
+}
+Expr operator-(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kAdd, {a, Expr::make(ExprOp::kNeg, {b})});
+}
+Expr operator*(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kMul, {a, b});
+}
+Expr floor_div(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kFloorDiv, {a, b});
+}
+Expr mod(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kMod, {a, b});
+}
+Expr expr_eq(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kEq, {a, b});
+}
+Expr expr_lt(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kLt, {a, b});
+}
+Expr expr_le(const Expr& a, const Expr& b) {
+  return Expr::make(ExprOp::kLe, {a, b});
+}
+Expr expr_not(const Expr& a) { return Expr::make(ExprOp::kNot, {a}); }
+
+Expr as_float(const Expr& a) {
+  return a.is_float() ? a : Expr::make(ExprOp::kFromInt, {a});
+}
+Expr float_same(const Expr& a, double value) {
+  return Expr::make(ExprOp::kFloatSame, {a, Expr::real(value)});
+}
+
+// ---- access
+
+ExprOp Expr::op() const { return node_->op; }
+int64_t Expr::constant() const { return node_->value; }
+int Expr::symbol_index() const { return static_cast<int>(node_->value); }
+double Expr::real() const { return from_bits(node_->value); }
+const std::vector<Expr>& Expr::operands() const { return node_->operands; }
+size_t Expr::hash() const { return node_->hash; }
+bool Expr::is_too_large() const {
+  return node_->depth > kMaxExprDepth || node_->size > kMaxExprSize;
+}
+
+bool Expr::operator==(const Expr& other) const {
+  if (node_ == other.node_) return true;
+  if (node_->hash != other.node_->hash || node_->op != other.node_->op ||
+      node_->value != other.node_->value)
+    return false;
+  return node_->operands == other.node_->operands;
+}
+
+bool Expr::uses_symbols() const {
+  std::vector<int> found;
+  collect_symbols(&found);
+  return !found.empty();
+}
+
+bool Expr::is_of_floats() const { return !is_leaf() && is_float_op(op()); }
+
+void Expr::collect_symbols(std::map<int, Expr>* out) const {
+  if (is_symbol() || is_float_symbol()) out->emplace(symbol_index(), *this);
+  for (const Expr& operand : operands()) operand.collect_symbols(out);
+}
+
+void Expr::collect_symbols(std::vector<int>* out) const {
+  if (is_const()) return;
+  std::set<int> found(out->begin(), out->end());
+  auto walk = [&](auto& self, const Expr& e) -> void {
+    if (e.is_symbol() || e.is_float_symbol()) found.insert(e.symbol_index());
+    for (const Expr& operand : e.operands()) self(self, operand);
+  };
+  walk(walk, *this);
+  out->assign(found.begin(), found.end());
+}
+
+// ---- evaluation
+
+bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
+  if (native_stack_low()) [[unlikely]]
+    return false;
+  const Operands& operands = node_->operands;
+  int64_t left = 0, right = 0;
+  switch (node_->op) {
+    case ExprOp::kConst:
+    case ExprOp::kFloat:
+      *out = node_->value;
+      return true;
+    case ExprOp::kSymbol:
+    case ExprOp::kFloatSymbol:
+      *out = symbols[node_->value];
+      return true;
+    case ExprOp::kAnd:
+    case ExprOp::kOr: {
+      bool is_and = node_->op == ExprOp::kAnd;
+      for (const Expr& e : operands) {
+        if (!e.try_evaluate(symbols, &left)) return false;
+        if ((left != 0) != is_and) {
+          *out = !is_and;
+          return true;
+        }
+      }
+      *out = is_and;
+      return true;
+    }
+    default:
+      break;
+  }
+  if (!operands[0].try_evaluate(symbols, &left)) return false;
+  if (node_->op == ExprOp::kNot) {
+    *out = left == 0;
+    return true;
+  }
+  if (node_->op == ExprOp::kNeg) return !__builtin_sub_overflow(0, left, out);
+  if (is_float_op(node_->op)) {
+    if (operands.size() > 1 && !operands[1].try_evaluate(symbols, &right))
+      return false;
+    return compute_float(node_->op, left, right, out);
+  }
+  for (size_t i = 1; i < operands.size(); ++i) {
+    if (!operands[i].try_evaluate(symbols, &right)) return false;
+    bool ok = true;
+    switch (node_->op) {
+      case ExprOp::kAdd:
+        ok = !__builtin_add_overflow(left, right, &left);
+        break;
+      case ExprOp::kMul:
+        ok = !__builtin_mul_overflow(left, right, &left);
+        break;
+      case ExprOp::kFloorDiv:
+        ok = floor_divide(left, right, &left, nullptr);
+        break;
+      case ExprOp::kMod:
+        ok = floor_divide(left, right, nullptr, &left);
+        break;
+      case ExprOp::kMin:
+        left = std::min(left, right);
+        break;
+      case ExprOp::kMax:
+        left = std::max(left, right);
+        break;
+      case ExprOp::kEq:
+        left = left == right;
+        break;
+      case ExprOp::kNe:
+        left = left != right;
+        break;
+      case ExprOp::kLt:
+        left = left < right;
+        break;
+      case ExprOp::kLe:
+        left = left <= right;
+        break;
+      default:
+        ok = false;
+    }
+    if (!ok) return false;
+  }
+  *out = left;
+  return true;
+}
+
+int64_t Expr::evaluate(const int64_t* symbols) const {
+  int64_t value = 0;
+  FJ_CHECK(try_evaluate(symbols, &value), "overflow or division by zero");
+  return value;
+}
+
+}  // namespace framejit

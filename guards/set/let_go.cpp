@@ -1,0 +1,119 @@
+#include "guards/set/let_go.h"
+
+#include <structmember.h>
+
+#include "guards/set/guard_set.h"
+#include "guards/set/object_layout.h"
+
+namespace framejit {
+namespace {
+
+// Objects looked at for one answer: who lets go of more is not quiet.
+constexpr int kMaxObjects = 256;
+
+bool is_tensor(PyObject* object) {
+  const TensorLayout* layout = tensor_layout();
+  return layout && layout->is_tensor && layout->is_tensor(object);
+}
+
+// Our own callbacks (guards/set/weak_objects.h) are C functions.
+bool is_seen_by_weak_references(PyObject* object, bool callbacks_only) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (type->tp_weaklistoffset <= 0) return false;
+  auto* reference = *reinterpret_cast<PyWeakReference**>(
+      reinterpret_cast<char*>(object) + type->tp_weaklistoffset);
+  for (; reference; reference = reference->wr_next) {
+    PyObject* callback = reference->wr_callback;
+    if (callback ? !PyCFunction_Check(callback) : !callbacks_only) return true;
+  }
+  return false;
+}
+
+class Walk {
+ public:
+  // `held`: by one who lets go; what others hold as well stays.
+  bool visit(PyObject* object) {
+    if (++seen_ > kMaxObjects) return false;
+    PyTypeObject* type = Py_TYPE(object);
+    if (type == &PyLong_Type || type == &PyFloat_Type ||
+        type == &PyUnicode_Type || type == &PyBytes_Type || object == Py_None ||
+        type == &PyBool_Type) {
+      return true;
+    }
+    if (type->tp_finalize || type->tp_del) return false;
+    // Classes, functions and modules are registered all over the place.
+    bool is_code = PyType_Check(object) || PyFunction_Check(object) ||
+                   PyModule_Check(object);
+    bool tensor = is_tensor(object);
+    if (is_seen_by_weak_references(object, is_code || tensor)) return false;
+    if (tensor || PyType_Check(object) || PyModule_Check(object)) return true;
+    if (!PyObject_IS_GC(object) || !type->tp_traverse) return true;
+    return type->tp_traverse(object, visit_held, this) == 0;
+  }
+
+  bool visit_content(PyObject* object) {
+    PyTypeObject* type = Py_TYPE(object);
+    if (!PyObject_IS_GC(object) || !type->tp_traverse) return true;
+    return type->tp_traverse(object, visit_item, this) == 0;
+  }
+
+ private:
+  static int visit_held(PyObject* object, void* walk) {
+    if (Py_REFCNT(object) > 1) return 0;
+    return !static_cast<Walk*>(walk)->visit(object);
+  }
+  static int visit_item(PyObject* object, void* walk) {
+    return PyType_Check(object) ? 0 : !static_cast<Walk*>(walk)->visit(object);
+  }
+
+  int seen_ = 0;
+};
+
+// In the instance's dict, or a member of __slots__.
+PyObject* attribute_of(PyObject* object, PyObject* name) {
+  PyObject* value = nullptr;
+  if (instance_find(object, name, &value) == Lookup::kFound) return value;
+  PyObject* found = _PyType_Lookup(Py_TYPE(object), name);
+  if (!found || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return nullptr;
+  PyMemberDef* member = reinterpret_cast<PyMemberDescrObject*>(found)->d_member;
+  if (member->type != T_OBJECT_EX) return nullptr;
+  return *reinterpret_cast<PyObject**>(reinterpret_cast<char*>(object) +
+                                       member->offset);
+}
+
+PyObject* item_of(PyObject* object, PyObject* key) {
+  PyObject* value = nullptr;
+  if (PyDict_Check(object)) {
+    return dict_find(object, key, &value) == Lookup::kFound ? value : nullptr;
+  }
+  if (!PyList_Check(object) || !PyLong_Check(key)) return nullptr;
+  Py_ssize_t index = PyLong_AsSsize_t(key);
+  if (index == -1 && PyErr_Occurred()) PyErr_Clear();
+  if (index < 0) index += PyList_GET_SIZE(object);
+  bool is_in = index >= 0 && index < PyList_GET_SIZE(object);
+  return is_in ? PyList_GET_ITEM(object, index) : nullptr;
+}
+
+}  // namespace
+
+bool lets_go_quietly(LetGo what, PyObject* object, PyObject* key) {
+  PyObject* value = nullptr;
+  switch (what) {
+    case LetGo::kNothing:
+      return true;
+    case LetGo::kObject:
+      value = object;
+      break;
+    case LetGo::kAttribute:
+      value = attribute_of(object, key);
+      break;
+    case LetGo::kItem:
+      value = item_of(object, key);
+      break;
+    case LetGo::kContent:
+      return Walk().visit_content(object);
+  }
+  return !value || Walk().visit(value);
+}
+
+}  // namespace framejit

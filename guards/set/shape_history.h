@@ -1,0 +1,50 @@
+// Automatic dynamic shapes: which sizes and numbers change from call to call.
+//
+// One history per code cache key. A miss compares the call with what the
+// entries at hand expected, a capture records what it saw; a size, int or float
+// seen with two values is dynamic from then on, which the next capture asks for
+// by source text. (A dim that happens to be 0 or 1 is specialised by the
+// tracer.)
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "guards/set/guard_set.h"
+
+namespace framejit {
+
+class ShapeHistory {
+ public:
+  // The call missed this entry: marks what differs from its guards. True when
+  // something became dynamic.
+  bool note_miss(const GuardSet& guards, PyObject* const* args,
+                 PyObject* function, PyObject* code);
+  // A capture with these guards was made for this call.
+  bool observe(const GuardSet& guards, PyObject* const* args,
+               PyObject* function, PyObject* code);
+
+  // Source text -> bit d set: dim d is dynamic.
+  const std::unordered_map<std::string, uint64_t>& dynamic_dims() const {
+    return dynamic_dims_;
+  }
+  // Of ints and floats.
+  const std::unordered_map<std::string, bool>& dynamic_numbers() const {
+    return dynamic_numbers_;
+  }
+
+ private:
+  bool mark_dim(const std::string& text, size_t dim);
+  bool mark_number(const std::string& text);
+
+  std::unordered_map<std::string, uint64_t> dynamic_dims_;
+  std::unordered_map<std::string, bool> dynamic_numbers_;
+  std::unordered_map<std::string, std::vector<int64_t>> seen_sizes_;
+  // Of ints and floats (by their bits) apart: a change of type is no other
+  // value.
+  std::unordered_map<std::string, int64_t> seen_ints_, seen_floats_;
+};
+
+}  // namespace framejit

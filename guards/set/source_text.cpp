@@ -1,0 +1,241 @@
+// Paths in the user's words.
+#include <algorithm>
+#include <string_view>
+
+#include "frame_hook/follower.h"
+#include "guards/set/object_text.h"
+#include "guards/set/source.h"
+
+namespace framejit {
+namespace {
+
+// The name of a bound parameter slot: co_varnames has them in slot order.
+std::string slot_name(PyObject* code, int64_t index) {
+  if (code && PyCode_Check(code)) {
+    Ref names =
+        Ref::steal(PyCode_GetVarnames(reinterpret_cast<PyCodeObject*>(code)));
+    if (names && index >= 0 && index < PyTuple_GET_SIZE(names.get()))
+      return string_text(PyTuple_GET_ITEM(names.get(), index));
+    PyErr_Clear();
+  }
+  return "arg" + std::to_string(index);
+}
+
+std::string free_name(PyObject* code, int64_t index) {
+  if (code && PyCode_Check(code)) {
+    Ref names =
+        Ref::steal(PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(code)));
+    if (names && index >= 0 && index < PyTuple_GET_SIZE(names.get()))
+      return string_text(PyTuple_GET_ITEM(names.get(), index));
+    PyErr_Clear();
+  }
+  return "cell" + std::to_string(index);
+}
+
+bool is_key(const Source* source, const char* name) {
+  return source->kind == SourceKind::kInstanceAttr && source->key &&
+         PyUnicode_Check(source->key.get()) &&
+         PyUnicode_CompareWithASCIIString(source->key.get(), name) == 0;
+}
+
+// Modules keep submodules, parameters and buffers in dicts of their own: write
+// self.layers[0].weight, as the user does.
+bool module_item(const Source* source, PyObject* code, std::string* out) {
+  const Source* dict = source->base;
+  if (!dict->base || !source->key || !PyUnicode_Check(source->key.get()) ||
+      !(is_key(dict, "_modules") || is_key(dict, "_parameters") ||
+        is_key(dict, "_buffers")))
+    return false;
+  std::string name = string_text(source->key.get());
+  std::string owner = source_text(dict->base, code);
+  bool number = !name.empty() &&
+                name.find_first_not_of("0123456789") == std::string::npos;
+  *out = number ? owner + "[" + name + "]" : owner + "." + name;
+  return true;
+}
+
+PyTypeObject* g_fact_type = nullptr;
+
+// What lies on no path through the program's objects.
+std::string fact_text(const Source* source) {
+  const Source* base = source->base;
+  if (base->kind != SourceKind::kConst ||
+      Py_TYPE(base->key.get()) != g_fact_type)
+    return "";
+  std::string text = string_text(source->key.get());
+  std::replace(text.begin(), text.end(), '_', ' ');
+  return text;
+}
+
+// ---- by kind (source_kinds.def)
+std::string base_text(const Source* source, PyObject* code) {
+  return source_text(source->base, code);
+}
+
+std::string index_text(const Source* source) {
+  return "[" + std::to_string(source->index) + "]";
+}
+
+bool is_of_function(const Source* source) {
+  return source->base->kind == SourceKind::kFunction;
+}
+
+std::string argument_text(const Source* source, PyObject* code) {
+  return slot_name(code, source->index);
+}
+
+std::string function_text(const Source*, PyObject*) { return "function"; }
+
+std::string constant_text(const Source* source, PyObject*) {
+  return object_text(source->key.get());
+}
+
+std::string globals_text(const Source* source, PyObject* code) {
+  if (is_of_function(source)) return "globals";
+  return base_text(source, code) + ".__globals__";
+}
+
+std::string builtins_text(const Source* source, PyObject* code) {
+  if (is_of_function(source)) return "builtins";
+  return base_text(source, code) + ".__builtins__";
+}
+
+std::string cell_text(const Source* source, PyObject* code) {
+  if (is_of_function(source)) return "cell " + free_name(code, source->index);
+  return base_text(source, code) + ".__closure__" + index_text(source);
+}
+
+std::string cell_contents_text(const Source* source, PyObject* code) {
+  // A closure variable reads as its name.
+  if (source->base->kind == SourceKind::kClosureCell &&
+      is_of_function(source->base))
+    return free_name(code, source->base->index);
+  return base_text(source, code) + ".cell_contents";
+}
+
+std::string default_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".__defaults__" + index_text(source);
+}
+
+std::string keyword_default_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".__kwdefaults__[" +
+         object_text(source->key.get()) + "]";
+}
+
+std::string code_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".__code__";
+}
+
+std::string instance_dict_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".__dict__";
+}
+
+std::string attribute_text(const Source* source, PyObject* code) {
+  if (std::string fact = fact_text(source); !fact.empty()) return fact;
+  std::string name = string_text(source->key.get());
+  // To the user it is the same module.
+  if (name == kFollowerSlots[2]) return base_text(source, code);
+  return base_text(source, code) + "." + name;
+}
+
+std::string type_text(const Source* source, PyObject* code) {
+  return "type(" + base_text(source, code) + ")";
+}
+
+std::string dict_item_text(const Source* source, PyObject* code) {
+  std::string text;
+  if (module_item(source, code, &text)) return text;
+  if (source->base->kind == SourceKind::kGlobals &&
+      is_of_function(source->base) && PyUnicode_Check(source->key.get()))
+    return "global " + string_text(source->key.get());
+  return base_text(source, code) + "[" + object_text(source->key.get()) + "]";
+}
+
+std::string dict_key_text(const Source* source, PyObject* code) {
+  return "list(" + base_text(source, code) + ")" + index_text(source);
+}
+
+std::string item_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + index_text(source);
+}
+
+std::string method_self_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".__self__";
+}
+
+std::string method_function_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".__func__";
+}
+
+std::string called_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + "()";
+}
+
+std::string part_text(const Source* source, PyObject* code,
+                      const char* const (&names)[3]) {
+  bool known = source->index >= 0 && source->index < 3;
+  return base_text(source, code) + names[known ? source->index : 0];
+}
+
+std::string partial_part_text(const Source* source, PyObject* code) {
+  return part_text(source, code, {".func", ".args", ".keywords"});
+}
+
+std::string property_part_text(const Source* source, PyObject* code) {
+  return part_text(source, code, {".fget", ".fset", ".fdel"});
+}
+
+std::string context_value_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".get()";
+}
+
+std::string iterator_part_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + "[part " + std::to_string(source->index) +
+         "]";
+}
+
+std::string next_text(const Source* source, PyObject* code) {
+  return "next(" + base_text(source, code) + ")";
+}
+
+std::string gradient_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".grad";
+}
+
+std::string size_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".size(" + std::to_string(source->index) +
+         ")";
+}
+
+std::string stride_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".stride(" + std::to_string(source->index) +
+         ")";
+}
+
+std::string offset_text(const Source* source, PyObject* code) {
+  return base_text(source, code) + ".storage_offset()";
+}
+
+std::string number_text(const Source* source, PyObject* code) {
+  return base_text(source, code);
+}
+
+}  // namespace
+
+void set_fact_type(PyTypeObject* type) { g_fact_type = type; }
+
+std::string source_text(const Source* source, PyObject* code) {
+  static constexpr std::string (*kTexts[])(const Source*, PyObject*) = {
+#define FJ_ROOT(name, read, load, text) text,
+#define FJ_STEP(name, read, load, text) text,
+#define FJ_NUMBER(name, read, load, text) text,
+#include "guards/set/source_kinds.def"
+#undef FJ_ROOT
+#undef FJ_STEP
+#undef FJ_NUMBER
+  };
+  ErrorGuard keep_error;
+  return kTexts[size_t(source->kind)](source, code);
+}
+
+}  // namespace framejit

@@ -1,0 +1,104 @@
+#include "guards/set/weak_objects.h"
+
+#include "guards/set/evaluate.h"
+#include "guards/set/object_layout.h"
+
+namespace framejit {
+
+namespace {
+
+constexpr const char* kCapsuleName = "framejit.guarded";
+
+}  // namespace
+
+bool can_be_weak(PyObject* object) {
+  if (PyFunction_Check(object) || PyModule_CheckExact(object)) return true;
+  if (PyType_Check(object)) {
+    auto* type = reinterpret_cast<PyTypeObject*>(object);
+    return (type->tp_flags & Py_TPFLAGS_HEAPTYPE) != 0;
+  }
+  const TensorLayout* layout = tensor_layout();
+  return layout && layout->is_tensor && layout->is_tensor(object);
+}
+
+// The capsule owns the state, so a callback that is already under way outlives
+// the object.
+PyObject* WeakObjects::object_died(PyObject* capsule, PyObject*) {
+  auto* shared = static_cast<std::shared_ptr<State>*>(
+      PyCapsule_GetPointer(capsule, kCapsuleName));
+  if (!shared) return nullptr;
+  std::shared_ptr<State> state = *shared;
+  if (!state->dead) {
+    state->dead = true;
+    std::function<void()> on_death = std::move(state->on_death);
+    if (on_death) on_death();
+  }
+  Py_RETURN_NONE;
+}
+
+WeakObjects::WeakObjects(GuardSet& set, std::function<void()> on_death)
+    : state_(std::make_shared<State>()) {
+  static PyMethodDef method = {"object_died", &WeakObjects::object_died, METH_O,
+                               nullptr};
+  state_->on_death = std::move(on_death);
+  auto* shared = new std::shared_ptr<State>(state_);
+  Ref capsule =
+      Ref::steal(PyCapsule_New(shared, kCapsuleName, [](PyObject* object) {
+        delete static_cast<std::shared_ptr<State>*>(
+            PyCapsule_GetPointer(object, kCapsuleName));
+      }));
+  if (!capsule) delete shared;
+  callback_ =
+      Ref::steal(capsule ? PyCFunction_New(&method, capsule.get()) : nullptr);
+  if (!callback_) {
+    PyErr_Clear();
+    return;  // everything stays strong
+  }
+  std::vector<Ref> alive;  // until all references are given up
+  auto give_up = [&](const Ref& reference) {
+    PyObject* object = reference.get();
+    if (!object || !can_be_weak(object) || !watch(object)) return;
+    alive.push_back(reference);
+    given_up_.push_back(&reference);
+    Py_DECREF(object);
+  };
+  for (size_t i = 0; i < set.sources().size(); ++i) {
+    const Source* source = set.sources().at(i);
+    if (source->kind == SourceKind::kConst ||
+        source->kind == SourceKind::kDictItem)
+      give_up(source->key);
+  }
+  for (const Guard& guard : set.guards()) {
+    if (is_mro_guard(guard)) {
+      // The guard holds addresses of classes: none may be used again.
+      auto* type = reinterpret_cast<PyTypeObject*>(guard.source->key.get());
+      PyObject* mro = type->tp_mro;
+      for (Py_ssize_t k = 0; k < PyTuple_GET_SIZE(mro); ++k) {
+        PyObject* base = PyTuple_GET_ITEM(mro, k);
+        if (can_be_weak(base)) watch(base);
+      }
+    }
+    give_up(guard.object);
+    give_up(guard.object2);
+  }
+}
+
+WeakObjects::~WeakObjects() {
+  // The set's references go without being counted down.
+  for (const Ref* reference : given_up_) {
+    (void)const_cast<Ref*>(reference)->release();
+  }
+}
+
+bool WeakObjects::watch(PyObject* object) {
+  if (references_.count(object)) return true;
+  Ref reference = Ref::steal(PyWeakref_NewRef(object, callback_.get()));
+  if (!reference) {
+    PyErr_Clear();
+    return false;
+  }
+  references_.emplace(object, std::move(reference));
+  return true;
+}
+
+}  // namespace framejit

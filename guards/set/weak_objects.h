@@ -1,0 +1,66 @@
+// WeakObjects: the classes, functions, modules and tensors (keys of dicts) that
+// a frozen guard set compares by identity, held weakly.
+//
+// A guard that names an object must not keep it alive (a compiled function in a
+// cycle would never be collected), and must never match another object that
+// comes to lie at its address. So the set gives these references up, each
+// object gets a weak reference, and the first death tells the owner, who drops
+// the entry before the memory can be used again. Objects of other types cannot
+// be referenced weakly or own nothing of the user's: they stay strong.
+#pragma once
+
+#include <functional>
+#include <unordered_map>
+#include <vector>
+
+#include "guards/set/guard_set.h"
+
+namespace framejit {
+
+// Objects that are held weakly: functions, modules, classes of the program and
+// tensors.
+bool can_be_weak(PyObject* object);
+
+class WeakObjects {
+ public:
+  // `on_death` is called once, when the first of the objects dies; it may
+  // destroy this.
+  WeakObjects(GuardSet& set, std::function<void()> on_death);
+  ~WeakObjects();
+  WeakObjects(const WeakObjects&) = delete;
+  WeakObjects& operator=(const WeakObjects&) = delete;
+
+  bool dead() const { return state_ && state_->dead; }
+  bool holds(PyObject* object) const { return references_.count(object) != 0; }
+  size_t size() const { return references_.size(); }
+
+ private:
+  struct State {
+    bool dead = false;
+    std::function<void()> on_death;
+  };
+  static PyObject* object_died(PyObject* capsule, PyObject* reference);
+  bool watch(PyObject* object);
+
+  std::shared_ptr<State> state_;
+  Ref callback_;
+  std::unordered_map<PyObject*, Ref> references_;  // object -> weak reference
+  std::vector<const Ref*> given_up_;
+};
+
+// No garbage collection for a scope: nothing else can let a guarded object die
+// while guards are looked at, and no finalizer runs in the middle of it.
+class CollectorPause {
+ public:
+  CollectorPause() : was_enabled_(PyGC_Disable() != 0) {}
+  ~CollectorPause() {
+    if (was_enabled_) PyGC_Enable();
+  }
+  CollectorPause(const CollectorPause&) = delete;
+  CollectorPause& operator=(const CollectorPause&) = delete;
+
+ private:
+  bool was_enabled_;
+};
+
+}  // namespace framejit

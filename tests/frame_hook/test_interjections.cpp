@@ -1,0 +1,213 @@
+// Signal handlers and collections while a compiler runs.
+#include "frame_hook/interjections.h"
+
+#include <signal.h>
+
+#include "tests/frame_hook/support.h"
+
+namespace framejit::testing {
+namespace {
+
+class InterjectionsTest : public FrameHookTest {
+ protected:
+  InterjectionsTest()
+      : ns_("import signal, gc\n"
+            "log = []\n"
+            "class Late(Exception): pass\n"
+            "def handle(number, frame):\n"
+            "  log.append('handled')\n"
+            "  if raising: raise Late('late')\n"
+            "raising = True\n"
+            "def f(x):\n"
+            "  try:\n"
+            "    log.append('original')\n"
+            "    return x\n"
+            "  finally:\n"
+            "    log.append('finally')\n"
+            "def compile_time(): pass\n") {}
+  void SetUp() override {
+    FrameHookTest::SetUp();
+    ns_.run("old = signal.signal(signal.SIGUSR1, handle)");
+    compile_in(ns_, "f");
+  }
+  void TearDown() override {
+    ns_.run("signal.signal(signal.SIGUSR1, old)");
+    FrameHookTest::TearDown();
+  }
+  Namespace ns_;
+};
+
+TEST_F(InterjectionsTest, WhatAHandlerRaisesIsRaisedInTheOriginal) {
+  compiler_.on_compile = [&](const CompileRequest&) {
+    raise(SIGUSR1);
+    // Swallowed by code of somebody's.
+    EXPECT_EQ(PyErr_CheckSignals(), -1);
+    PyErr_Clear();
+    EXPECT_TRUE(interrupted());
+    CompileOutcome outcome;
+    outcome.skip_forever = true;
+    return outcome;
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_EQ(ns_.repr("log"), "['handled']");
+  EXPECT_FALSE(interrupted());
+  EXPECT_TRUE(ns_.truth("signal.getsignal(signal.SIGUSR1) is handle"));
+  // Nothing was remembered of the attempt.
+  compiler_.on_compile = {};
+  EXPECT_EQ(ns_.repr("f(1)"), "1");
+  EXPECT_EQ(compiler_.calls, 2);
+}
+
+TEST_F(InterjectionsTest, AnEntryThatWasMadeIsNotUsed) {
+  int alive = FakeEntry::alive;
+  compiler_.on_compile = [&](const CompileRequest&) {
+    raise(SIGUSR1);
+    CompileOutcome outcome;
+    outcome.entry =
+        value_entry(gather_first, [](PyObject*) { return PyLong_FromLong(7); });
+    look_for_signals();
+    return outcome;
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_EQ(FakeEntry::alive, alive);
+}
+
+TEST_F(InterjectionsTest, AHandlerThatRaisesNothingStopsNothing) {
+  ns_.run("raising = False");
+  compiler_.on_compile = [&](const CompileRequest&) {
+    raise(SIGUSR1);
+    look_for_signals();
+    EXPECT_FALSE(interrupted());
+    CompileOutcome outcome;
+    outcome.entry =
+        value_entry(gather_first, [](PyObject*) { return PyLong_FromLong(7); });
+    return outcome;
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "7");
+  EXPECT_EQ(ns_.repr("log"), "['handled']");
+}
+
+TEST_F(InterjectionsTest, SignalsThatNobodyLookedForComeAfterwards) {
+  compiler_.on_compile = [&](const CompileRequest&) {
+    raise(SIGUSR1);
+    CompileOutcome outcome;
+    outcome.entry =
+        value_entry(gather_first, [](PyObject*) { return PyLong_FromLong(7); });
+    return outcome;
+  };
+  ns_.run(
+      "result = None\n"
+      "try:\n  result = f(1)\n  for i in range(100): pass\n"
+      "except Late: result = 'late'");
+  EXPECT_EQ(ns_.repr("result, log[0]"), "('late', 'handled')");
+}
+
+TEST_F(InterjectionsTest, TheProgramsStateIsThereForHandlers) {
+  static int inside;
+  static std::string seen;
+  inside = 0;
+  set_program_state({[]() -> void* { return &++inside; },
+                     [](void* state) { --*static_cast<int*>(state); }});
+  static PyMethodDef look = {"look",
+                             [](PyObject*, PyObject*) {
+                               seen += std::to_string(inside) +
+                                       (is_compiling() ? "c" : "-");
+                               return Py_NewRef(Py_None);
+                             },
+                             METH_NOARGS, nullptr};
+  ns_.set("look", Ref::steal(PyCFunction_New(&look, nullptr)).get());
+  ns_.run("def handle2(*a): look()\nsignal.signal(signal.SIGUSR1, handle2)");
+  compiler_.on_compile = [&](const CompileRequest&) {
+    raise(SIGUSR1);
+    look_for_signals();
+    EXPECT_EQ(inside, 0);
+    return CompileOutcome{};
+  };
+  seen.clear();
+  EXPECT_EQ(ns_.repr("f(1)"), "1");
+  EXPECT_EQ(seen, "1c");
+  set_program_state({});
+}
+
+TEST_F(InterjectionsTest, WhatWasDoneInCStays) {
+  struct sigaction before, after;
+  sigaction(SIGUSR1, nullptr, &before);
+  before.sa_flags |= SA_RESTART;  // signal.siginterrupt(SIGUSR1, False)
+  sigaction(SIGUSR1, &before, nullptr);
+  compiler_.on_compile = [](const CompileRequest&) { return CompileOutcome{}; };
+  EXPECT_EQ(ns_.repr("f(1)"), "1");
+  sigaction(SIGUSR1, nullptr, &after);
+  EXPECT_EQ(before.sa_handler, after.sa_handler);
+  EXPECT_EQ(before.sa_flags & SA_RESTART, after.sa_flags & SA_RESTART);
+}
+
+TEST_F(InterjectionsTest, AHandlerThatTheCompilerSetsStays) {
+  compiler_.on_compile = [&](const CompileRequest&) {
+    ns_.run("def other(*a): pass\nsignal.signal(signal.SIGUSR1, other)");
+    return CompileOutcome{};
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "1");
+  EXPECT_TRUE(ns_.truth("signal.getsignal(signal.SIGUSR1) is other"));
+}
+
+TEST_F(InterjectionsTest, NothingIsCollectedWhileTheCompilerRuns) {
+  ns_.run(
+      "gc.collect()\n"
+      "class Cycle:\n"
+      "  def __init__(self): self.me = self\n"
+      "  def __del__(self): log.append('gone')\n"
+      "threshold = gc.get_threshold()\n"
+      "gc.set_threshold(1)\n");
+  compiler_.on_compile = [&](const CompileRequest&) {
+    ns_.run("Cycle()\nkeep = [[] for i in range(100)]\nlog.append('made')");
+    return CompileOutcome{};
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "1");
+  ns_.run("keep = [[] for i in range(100)]\ngc.set_threshold(*threshold)");
+  ns_.run("gc.collect()");
+  EXPECT_EQ(ns_.repr("log[0]"), "'made'");
+  EXPECT_TRUE(ns_.truth("log.count('gone') == 1 and gc.isenabled()"));
+}
+
+TEST_F(InterjectionsTest, AnExceptionOfAHandlerIsKnownByItsTraceback) {
+  ns_.run(
+      "def by_handler():\n"
+      "  try: handle(0, None)\n"
+      "  except Late as e: return e\n"
+      "def other():\n"
+      "  try: raise Late\n"
+      "  except Late as e: return e\n"
+      "def wrapped():\n"
+      "  try:\n"
+      "    try: handle(0, None)\n"
+      "    except Late as e: raise ValueError from e\n"
+      "  except ValueError as e: return e\n");
+  EXPECT_TRUE(raised_by_handler(ns_.eval("by_handler()").get()));
+  EXPECT_TRUE(raised_by_handler(ns_.eval("wrapped()").get()));
+  EXPECT_TRUE(raised_by_handler(ns_.eval("KeyboardInterrupt()").get()));
+  EXPECT_FALSE(raised_by_handler(ns_.eval("other()").get()));
+}
+
+TEST_F(InterjectionsTest, AnExecutorEndedByAHandlerRunsTheOriginal) {
+  compiler_.on_compile = [&](const CompileRequest&) {
+    auto entry =
+        value_entry(gather_first, [](PyObject*) { return PyLong_FromLong(7); });
+    entry->owned_executor =
+        std::make_unique<FakeExecutor>([](PyObject* const*, PyObject**) {
+          raise(SIGUSR1);
+          return PyErr_CheckSignals() < 0 ? RunStatus::kFailedBeforeCommit
+                                          : RunStatus::kOk;
+        });
+    entry->executor = entry->owned_executor.get();
+    CompileOutcome outcome;
+    outcome.entry = entry;
+    return outcome;
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_EQ(ns_.repr("log"), "['handled']");
+  ns_.run("log.clear()\nraising = False");
+  EXPECT_EQ(ns_.repr("f(1)"), "7");
+}
+
+}  // namespace
+}  // namespace framejit::testing

@@ -1,0 +1,201 @@
+"""All that can be seen of values, as a flat list of facts.
+
+Two pictures of equal programs are equal: types, contents, the order of sets and
+dicts, what exceptions carry, what is left in iterators, and which places hold
+one object or one storage (a place seen before is its number). The walk keeps its
+own stack, so that values may be deep or contain themselves. Iterators are
+drained, last of all.
+"""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import types
+import weakref
+from typing import Any, NamedTuple
+
+import torch
+
+import differential
+
+ATOMS = (int, float, complex, str, bytes, type(None), type(...), torch.dtype)
+OPAQUE = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
+OPAQUE += (types.ModuleType, functools.partial, torch._C.Generator, torch.device)
+VIEWS = (type({}.keys()), type({}.values()), type({}.items()))
+
+
+class Fact(NamedTuple):
+    parent: int
+    key: Any
+    kind: str
+    value: Any  # compared with ==; a tensor by what is in it
+    place: Any  # number of the first fact about this object, and of its storage
+
+
+def program_lines(error: BaseException) -> list[tuple[str, int]]:
+    """Where in the program its traceback goes through."""
+    found = []
+    trace = error.__traceback__
+    while trace:
+        code = trace.tb_frame.f_code
+        if code.co_filename.startswith("<fuzz"):
+            found.append((code.co_name, trace.tb_lineno))
+        trace = trace.tb_next
+    return found
+
+
+def _is_iterator(value: Any) -> bool:
+    kind = type(value)
+    return hasattr(kind, "__next__") and kind.__module__ in ("builtins", "itertools")
+
+
+def _parts(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
+    """What one object says of itself, and the objects in it by name."""
+    if isinstance(value, torch.Tensor):
+        inner = [("grad", value.grad)] if value.is_leaf else []
+        return None, [*inner, *differential._attributes(value).items()]
+    if isinstance(value, torch.nn.Module):
+        named = [*value.named_parameters(), *value.named_buffers()]
+        own = [(n, v) for n, v in vars(value).items() if n[0] != "_"]
+        training = [(n, m.training, type(m).__name__) for n, m in value.named_modules()]
+        return training, named + own
+    if isinstance(value, BaseException):
+        inner = [("args", value.args), ("cause", value.__cause__)]
+        inner += [("context", value.__context__), *vars(value).items()]
+        return (str(value), value.__suppress_context__, program_lines(value)), inner
+    inner = list(differential._attributes(value).items())
+    if isinstance(value, (list, tuple, collections.deque)):
+        head = [*enumerate(value)]
+        return (len(value), getattr(value, "maxlen", None)), head + inner
+    if isinstance(value, (dict, types.MappingProxyType)):
+        # A key that is no plain value is an object in it as well.
+        head = [(k if isinstance(k, ATOMS) else "key", v) for k, v in value.items()]
+        keys = [("key", k) for k in value if not isinstance(k, ATOMS)]
+        return len(value), keys + head + inner
+    if isinstance(value, (set, frozenset)):
+        ordered = all(isinstance(v, (int, float, str)) for v in value)
+        return (len(value), list(value) if ordered else None), inner
+    if isinstance(value, VIEWS):
+        return None, [*enumerate(value)]
+    if isinstance(value, weakref.ref):
+        return None, [("referent", value())]
+    if type(value).__name__ == "_lru_cache_wrapper":
+        return None, []  # its hits are not counted in a capture
+    if inner or isinstance(value, OPAQUE) or type(value).__eq__ is object.__eq__:
+        return None, inner
+    return value, []
+
+
+class Picture:
+    def __init__(self, value: Any) -> None:
+        self.facts: list[Fact] = []
+        self.seen: dict[Any, int] = {}
+        self.kept: list[Any] = []  # numbers of objects stay theirs
+        self.iterators: list[tuple[int, Any]] = []
+        self._walk(-1, "", value)
+        while self.iterators:
+            number, iterator = self.iterators.pop(0)
+            left: list[Any] = []
+            error = None
+            try:
+                left.extend(itertools.islice(iterator, 8))
+            except Exception as raised:
+                error = f"{type(raised).__name__}: {raised}"
+            self._walk(number, "left", [left, error])
+
+    def _walk(self, parent: int, key: Any, value: Any) -> None:
+        stack = [(parent, key, value)]
+        while stack:
+            parent, key, value = stack.pop()
+            number, kind = len(self.facts), type(value).__name__
+            if isinstance(value, ATOMS) and type(value).__eq__ is not object.__eq__:
+                self.facts.append(Fact(parent, key, kind, value, None))
+                continue
+            place: Any = self.seen.setdefault(id(value), number)
+            if isinstance(value, (tuple, frozenset)):
+                place = number  # a constant may be one object, or two
+            self.kept.append(value)
+            known = place != number
+            if isinstance(value, torch.Tensor):
+                storage = None
+                lazy = isinstance(value, torch.nn.parameter.UninitializedTensorMixin)
+                if not lazy and value.layout == torch.strided and value.numel():
+                    start = value.untyped_storage().data_ptr()
+                    storage = self.seen.setdefault(("storage", start), number)
+                place = place, storage
+            if known:
+                self.facts.append(Fact(parent, key, kind, None, place))
+                continue
+            if _is_iterator(value):
+                self.facts.append(Fact(parent, key, kind, None, place))
+                self.iterators.append((number, value))
+                continue
+            said, inner = _parts(value)
+            if isinstance(value, torch.Tensor):
+                said = value
+            self.facts.append(Fact(parent, key, kind, said, place))
+            stack += [(number, k, v) for k, v in reversed(inner)]
+
+    def where(self, number: int) -> str:
+        words = []
+        while number >= 0 and len(words) < 12:
+            fact = self.facts[number]
+            words.append(str(fact.key))
+            number = fact.parent
+        return ".".join(reversed(words)).strip(".")
+
+
+def tensors_in(value: Any) -> list[torch.Tensor]:
+    """All tensors that can be reached, without looking into iterators."""
+    found, seen, stack = [], {}, [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, ATOMS) or id(item) in seen or _is_iterator(item):
+            continue
+        seen[id(item)] = item
+        if isinstance(item, torch.Tensor):
+            found.append(item)
+        else:
+            stack += [v for _, v in reversed(_parts(item)[1])]
+    return found
+
+
+class Different(AssertionError):
+    """Two pictures differ."""
+
+
+def limits_of(tensor: torch.Tensor, limits: dict[str, float]) -> dict[str, float]:
+    """Half precision rounds more; exact stays exact."""
+    if limits["rtol"] and tensor.dtype in (torch.bfloat16, torch.float16):
+        return {"rtol": 0.05, "atol": 0.02}
+    return limits
+
+
+def _equal(a: Any, b: Any) -> bool:
+    return bool(a == b) or (a != a and b != b) or repr(a) == repr(b)
+
+
+def compare(expected: Picture, actual: Picture, limits: dict[str, float]) -> None:
+    """limits: those of torch.testing.assert_close for tensors."""
+    for number, (a, b) in enumerate(
+        itertools.zip_longest(expected.facts, actual.facts)
+    ):
+        if a is None or b is None:
+            raise Different(f"there is more in one: {a} against {b}")
+        where = expected.where(number)
+        if (a.parent, a.key, a.kind) != (b.parent, b.key, b.kind):
+            raise Different(f"{where}: {a.key} {a.kind} != {b.key} {b.kind}")
+        if a.place != b.place:
+            raise Different(
+                f"{where}: one object with {a.place}, in compiled with {b.place}"
+            )
+        if isinstance(a.value, torch.Tensor) and isinstance(b.value, torch.Tensor):
+            with torch._C.DisableTorchFunctionSubclass():
+                near = limits_of(a.value, limits)
+                differential.assert_same_tensor(a.value, b.value, where, near)
+        elif isinstance(a.value, torch.Tensor) or isinstance(b.value, torch.Tensor):
+            raise Different(f"{where}: {a} != {b}")
+        elif not _equal(a.value, b.value):
+            raise Different(f"{where}: {a.value!r} != {b.value!r}"[:600])

@@ -1,0 +1,1 @@
+"""Programs run many times in one process, and what they may not leave behind."""

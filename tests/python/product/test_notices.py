@@ -1,0 +1,155 @@
+"""What is said without being asked: one warning per place, and nothing else."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+import torch
+
+import framejit
+from framejit import _C
+
+
+@pytest.fixture
+def warnings_of(caplog):
+    """(logger, text) of the warnings so far."""
+    framejit.reset()
+    caplog.set_level(logging.WARNING, "framejit")
+    yield lambda: [
+        (r.name, r.getMessage())
+        for r in caplog.records
+        if r.name.startswith("framejit") and r.levelno >= logging.WARNING
+    ]
+    framejit.reset()
+
+
+def text_of(notice: str) -> str:
+    return next(text for name, _, text in _C.notices() if name == notice)
+
+
+def test_documentation_has_a_row_for_each_notice():
+    usage = Path(__file__).parents[3] / "docs" / "usage.md"
+    section = usage.read_text().split("## What is said without being asked")[1]
+    lines = section.split("\n## ")[0].splitlines()
+    rows = [line for line in lines if line.startswith("| `framejit.")]
+    assert rows == [
+        f"| `framejit.{channel}` | {text} |" for _, channel, text in _C.notices()
+    ]
+
+
+def test_a_function_that_compiles_says_nothing(warnings_of):
+    compiled = framejit.compile(lambda x: (x * 2).sum())
+    for size in (2, 3, 4):
+        compiled(torch.ones(size))
+    assert warnings_of() == []
+
+
+def test_reaching_the_recompile_limit_is_said_once(warnings_of):
+    @framejit.compile(dynamic=False)
+    def f(x):
+        return x * 2
+
+    for size in range(2, 14):
+        f(torch.ones(size))
+    [(logger, text)] = warnings_of()
+    assert logger == "framejit.recompiles"
+    assert "recompile_limit (8) reached" in text and "FJ501" in text
+    framejit.reset()
+    for size in range(2, 14):
+        f(torch.ones(size))
+    assert len(warnings_of()) == 2, "reset() forgets what was said"
+
+
+def generator(x):
+    yield x * 2
+
+
+async def coroutine(x):
+    return x * 2
+
+
+def failing_at_once(x):
+    return x.tolist()
+
+
+def breaking_everywhere(x):
+    framejit.graph_break()
+    framejit.graph_break()
+    return x
+
+
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("function", [generator, coroutine])
+def test_generators_and_coroutines_are_said_not_to_be_compiled(
+    warnings_of, function, fullgraph
+):
+    compiled = framejit.compile(function, fullgraph=fullgraph)
+    for _ in range(3):
+        made = compiled(torch.ones(2))
+        if function is coroutine:
+            made.close()
+    [(logger, text)] = warnings_of()
+    assert logger == "framejit.graph_breaks"
+    assert function.__name__ in text
+
+
+@pytest.mark.parametrize("function", [failing_at_once, breaking_everywhere])
+def test_a_function_of_which_nothing_is_compiled_says_so(warnings_of, function):
+    compiled = framejit.compile(function)
+    for _ in range(3):
+        compiled(torch.ones(2))
+    [(logger, text)] = warnings_of()
+    assert logger == "framejit.graph_breaks"
+    assert function.__name__ in text
+
+
+def test_a_backend_that_raises_is_said_once(warnings_of):
+    def backend(graph, inputs):
+        raise ValueError("not today")
+
+    compiled = framejit.compile(lambda x: x * 2, backend=backend)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    [(logger, text)] = warnings_of()
+    assert logger == "framejit.fallbacks" and "not today" in text
+
+
+def test_a_graph_that_fails_when_it_runs_is_said_once(warnings_of):
+    def backend(graph, inputs):
+        def run(*args):
+            raise ValueError("not today")
+
+        return run
+
+    compiled = framejit.compile(lambda x: x * 2, backend=backend)
+    for _ in range(3):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+    [(logger, text)] = warnings_of()
+    assert logger == "framejit.fallbacks"
+    assert "original code runs" in text and "not today" in text
+
+
+def test_a_graph_that_is_not_fused_is_said_once(warnings_of):
+    # The gradient's formula compares the exponent, a number of the call, with 0.
+    compiled = framejit.compile(lambda x, a: x.abs() ** a, dynamic=True)
+    for a in (1.5, 2.5, 3.5):
+        compiled(torch.ones(3, requires_grad=True), a)
+    [(logger, text)] = warnings_of()
+    assert logger == "framejit.fallbacks" and "value of a float" in text
+
+
+def test_each_place_speaks_for_itself(warnings_of):
+    def first(x):
+        return x.tolist()
+
+    def second(x):
+        return x.tolist()
+
+    for function in (first, second):
+        compiled = framejit.compile(function)
+        compiled(torch.ones(2))
+        compiled(torch.ones(2))
+    texts = [text for _, text in warnings_of()]
+    assert len(texts) == 2 and "first" in texts[0] and "second" in texts[1]

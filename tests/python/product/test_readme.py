@@ -1,0 +1,77 @@
+"""The README says what is true: its example runs, its tables agree."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import linecache
+import os
+import pathlib
+import re
+import subprocess
+import sys
+
+import framejit
+
+ROOT = pathlib.Path(__file__).parents[3]
+README = (ROOT / "README.md").read_text()
+
+OPTION = re.compile(
+    r'FJ_OPTION\(\s*\w+,\s*\w+,\s*"(\w+)",\s*"\w+",\s*("[^"]*"|\w+),\s*((?:"[^"]*"\s*)+)\)'
+)
+
+
+def option_table() -> str:
+    """The table of the README, made from options.def."""
+    text = (ROOT / "frame_hook" / "options.def").read_text()
+    found = OPTION.findall(text)
+    assert len(found) == text.count("\nFJ_OPTION("), "a row this cannot read"
+    rows = []
+    for variable, default, help_text in found:
+        default = {"true": "1", "false": "0"}.get(default, default.strip('"'))
+        default = f"`{default}`" if default else ""
+        words = "".join(re.findall(r'"([^"]*)"', help_text))
+        rows.append(f"| `{variable}` | {default} | {words} |\n")
+    return "".join(rows)
+
+
+def block(language: str) -> str:
+    return re.search(rf"```{language}\n(.*?)```", README, re.DOTALL).group(1)
+
+
+def test_options():
+    assert option_table() in README
+
+
+def test_example():
+    source = block("python")
+    linecache.cache["example.py"] = (
+        len(source),
+        None,
+        source.splitlines(True),
+        "example.py",
+    )
+    output = io.StringIO()
+    with contextlib.redirect_stdout(output):
+        exec(compile(source, "example.py", "exec"), {})
+    assert output.getvalue() == block("text")
+
+
+def test_links():
+    for target in re.findall(r"\]\(([^)#]+)\)", README):
+        assert (ROOT / target).exists(), target
+
+
+def test_api_is_named():
+    for name in framejit.__all__:
+        if name[0].islower():
+            assert re.search(rf"\b{name}\b", README), f"{name} is not in the README"
+
+
+def test_framejit_0():
+    program = "import framejit\ndef f(x): return x\nassert framejit.compile(f) is f\n"
+    subprocess.run(
+        [sys.executable, "-c", program],
+        check=True,
+        env={**os.environ, "FRAMEJIT": "0", "PYTHONPATH": str(ROOT)},
+    )

@@ -1,0 +1,119 @@
+"""Calls that eager refuses for the values it is given, or for their sizes.
+
+The result may be unused: the refusal is an effect. The compiled function is
+called with what is fine first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import torch
+
+from sweeps.layouts import operators, users_own
+from sweeps.programs import ALL, Part, Program, copies, database
+
+Change = Callable[[torch.Tensor], torch.Tensor]
+
+
+def _filled(t: torch.Tensor, number: float, only: str) -> torch.Tensor:
+    kind = "float" if t.is_floating_point() or t.is_complex() else "int"
+    if t.dtype == torch.bool or (only and kind != only):
+        return t
+    if kind == "int" and (number != number or abs(number) == float("inf")):
+        return t
+    with torch.no_grad():
+        return t.fill_(number)
+
+
+CHANGES: dict[str, Change] = {
+    "zero": lambda t: _filled(t, 0, ""),
+    "zero_float": lambda t: _filled(t, 0, "float"),
+    "zero_int": lambda t: _filled(t, 0, "int"),
+    "minus_one": lambda t: _filled(t, -1, ""),
+    "index_high": lambda t: _filled(t, 100, "int"),
+    "index_low": lambda t: _filled(t, -100, "int"),
+    "nan": lambda t: _filled(t, float("nan"), "float"),
+    "inf": lambda t: _filled(t, float("inf"), "float"),
+    "large": lambda t: _filled(t, 1e30, "float"),
+}
+
+
+def changed(value: Any, change: Change) -> Any:
+    if isinstance(value, torch.Tensor):
+        return change(value)
+    if type(value) in (list, tuple):
+        return type(value)(changed(item, change) for item in value)
+    if type(value) is dict:
+        return {key: changed(item, change) for key, item in value.items()}
+    return value
+
+
+def empty(t: torch.Tensor) -> torch.Tensor:
+    made = t.detach()[:0] if t.dim() else t.detach()
+    return made.clone().requires_grad_(t.requires_grad)
+
+
+UNUSED = """\
+def f(x, y, args, kwargs):
+    y.add_(1)
+    call(x, *args, **kwargs)
+    return y * 2
+"""
+USED = """\
+def f(x, y, args, kwargs):
+    y.add_(1)
+    r = call(x, *args, **kwargs)
+    return y * 2, r
+"""
+
+
+def programs(limit: int = 1, part: Part = ALL) -> Iterator[Program]:
+    for name, fn, sample, number in operators(limit, grad=False, part=part):
+        for source in (UNUSED, USED):
+            how = "unused" if source is UNUSED else "used"
+
+            def make(
+                change: Change | None = None, sample: Any = sample
+            ) -> tuple[Any, ...]:
+                x, args, kwargs = copies((sample.input, sample.args, sample.kwargs))
+                if change is not None:
+                    x, args, kwargs = changed((x, args, kwargs), change)
+                return x, torch.ones(3), args, kwargs
+
+            calls = [make, *(lambda c=c, m=make: m(c) for c in CHANGES.values())]
+            names = {"call": fn}
+            yield Program(f"{name} {number} {how}", source, make, names, calls=calls)
+            yield Program(
+                f"{name} {number} {how} empty",
+                source,
+                lambda make=make: make(empty),
+                names,
+            )
+    yield from database_errors(part)
+
+
+def database_errors(part: Part = ALL) -> Iterator[Program]:
+    """What torch's own tests expect to be refused."""
+    for op in database(part):
+        if op.error_inputs_func is None:
+            continue
+        try:
+            inputs = list(op.error_inputs("cpu"))
+        except Exception:
+            continue
+        for number, error in enumerate(inputs):
+            sample = error.sample_input
+
+            def make(sample: Any = sample) -> tuple[Any, ...]:
+                x, args, kwargs = copies((sample.input, sample.args, sample.kwargs))
+                return x, torch.ones(3), args, kwargs
+
+            for source in (UNUSED, USED):
+                yield Program(
+                    f"{op.name} refused {number}",
+                    source,
+                    make,
+                    {"call": users_own(op.get_op())},
+                )

@@ -1,0 +1,31 @@
+"""A fixed part of each family; `scripts/sweep_effects` runs all of them."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+
+from sweeps import layouts, out, programs, refusals, scalars, writes
+
+FAMILIES = {
+    "layouts": lambda: layouts.programs(part=(3, 45)),
+    "refusals": lambda: refusals.programs(part=(1, 40)),
+    "scalars": lambda: scalars.programs(part=(5, 90)),
+    "assignments": lambda: itertools.islice(scalars.assignments(), 0, None, 60),
+    "out": lambda: out.programs(part=(2, 25)),
+    "writes": lambda: writes.through_views(part=(4, 20)),
+    "chains": lambda: writes.chains(range(250)),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_differs_from_eager(family):
+    found = []
+    for program in FAMILIES[family]():
+        for backend in programs.BACKENDS:
+            verdict = programs.try_program(program, backend)
+            if verdict.status == "WRONG":
+                found.append(f"{backend} {program.name}: {verdict.why}")
+    assert not found, "\n".join(found)

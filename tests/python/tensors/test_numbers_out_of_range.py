@@ -1,0 +1,48 @@
+"""A number that no element of the type can be: eager's error, result used or not."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from differential import check
+
+CALLS = {
+    "masked_fill": lambda x: x.masked_fill(x > 0, 1e39),
+    "masked_fill int": lambda x: x.int().masked_fill(x > 0, 2**40),
+    "full": lambda x: torch.full((2,), 300, dtype=torch.uint8),
+    "new_full": lambda x: x.new_full((2,), 1e39),
+    "full_like": lambda x: torch.full_like(x, 1e39),
+    "full_like half": lambda x: torch.full_like(x.half(), 1e6),
+    "clamp": lambda x: x.clamp(max=1e39),
+    "where": lambda x: torch.where(x > 0, x, 1e39),
+    "pad": lambda x: torch.nn.functional.pad(x, (1, 1), value=1e39),
+    "fill_": lambda x: (x * 1).fill_(1e39),
+    "index_fill": lambda x: x.index_fill(0, torch.tensor([0]), 1e39),
+    "scatter": lambda x: x.int().scatter(0, torch.tensor([0]), 2**40),
+    "infinite": lambda x: x.masked_fill(x > 0, float("inf")),
+    "nan": lambda x: torch.full_like(x, float("nan")),
+    "in range": lambda x: x.masked_fill(x > 0, 3e38),
+    "negative unsigned": lambda x: torch.full((2,), -1, dtype=torch.uint8),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_unused_results(name):
+    call = CALLS[name]
+
+    def unused(x):
+        try:
+            call(x)
+        except RuntimeError as error:
+            return str(error)
+        return x + 1
+
+    def used(x):
+        try:
+            return call(x) * 1
+        except RuntimeError as error:
+            return str(error)
+
+    check(unused, lambda: (torch.ones(2),))
+    check(used, lambda: (torch.ones(2),))

@@ -1,0 +1,116 @@
+"""Results that are not what the trace said: the original runs, eager is asked."""
+
+import itertools
+
+import pytest
+import torch
+
+import framejit
+from differential import BACKENDS, assert_same
+from framejit import _C
+
+CPU = torch.ones(())
+numbers = itertools.count()
+
+
+def custom(kernel, fake):
+    """An operator of one tensor with a fake implementation that may lie."""
+    name = f"framejit_promises::op{next(numbers)}"
+    made = torch.library.custom_op(
+        name, kernel, mutates_args=(), schema="(Tensor x) -> Tensor"
+    )
+    made.register_fake(fake)
+    return made
+
+
+LIES = {
+    "dtype": (lambda x: x.double() * 2, lambda x: torch.empty_like(x)),
+    "strides": (
+        lambda x: (x * 2).t().contiguous().t(),
+        lambda x: torch.empty(x.shape, dtype=x.dtype),
+    ),
+    "sizes": (lambda x: x[:1] * 2, lambda x: torch.empty_like(x)),
+    "rank": (lambda x: x.sum(), lambda x: torch.empty_like(x)),
+}
+
+
+def events():
+    return [text for _, text in _C.recent_events()]
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("lie", LIES)
+def test_a_lie_about_a_result_is_not_committed(lie, backend, dynamic):
+    op = custom(*LIES[lie])
+
+    def f(x, seen):
+        y = op(x)
+        seen.add_(1)
+        # Decided by what is known of y.
+        z = y + 1 if y.dtype is torch.float32 else y * 100
+        z = z * 2 if y.is_contiguous() else z * 3
+        return z * 5 if y.shape == x.shape else z.mean()
+
+    framejit.reset()
+    compiled = framejit.compile(f, backend=backend, dynamic=dynamic)
+    for rows in (3, 3, 4, 5, 6):
+        x = torch.randn(rows, 4)
+        seen, expected_seen = torch.zeros(()), torch.zeros(())
+        expected = f(x, expected_seen)
+        _C.clear_events()
+        assert_same(compiled(x, seen), expected)
+        assert torch.equal(seen, expected_seen)
+    # It is known by now that nobody knows.
+    assert not [text for text in events() if "failed" in text]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_lie_is_logged_with_both_answers(backend):
+    op = custom(*LIES["dtype"])
+    framejit.reset()
+    compiled = framejit.compile(lambda x: op(x).sum(), backend=backend)
+    _C.clear_events()
+    compiled(torch.randn(2, 3))
+    told = [text for text in events() if "original code runs" in text]
+    assert len(told) == 1
+    assert "framejit_promises::" in told[0]
+    assert "Double [2, 3] strides [3, 1], not the Float [2, 3]" in told[0]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_operator_that_lied_breaks_the_graph_and_no_more_runs_twice(backend):
+    runs = []
+
+    def kernel(x):
+        runs.append(1)
+        return x.double()
+
+    op = custom(kernel, lambda x: torch.empty_like(x))
+    framejit.reset()
+    compiled = framejit.compile(lambda x: (op(x * 2) + 1).sum(), backend=backend)
+    x = torch.randn(2, 3)
+    for _ in range(4):
+        compiled(x)
+    runs.clear()
+    assert compiled(x).dtype is torch.float64
+    assert len(runs) == 1
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_random_state_is_eagers_after_a_lie(backend):
+    op = custom(*LIES["dtype"])
+
+    def f(x):
+        a = torch.rand(3)
+        return op(x), a, torch.rand(3)
+
+    framejit.reset()
+    compiled = framejit.compile(f, backend=backend)
+    x = torch.randn(2, 3)
+    for seed in range(3):
+        torch.manual_seed(seed)
+        expected = f(x)
+        torch.manual_seed(seed)
+        for a, b in zip(compiled(x), expected, strict=True):
+            assert torch.equal(a, b)
