@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <utility>
 
 #include "frame_hook/break_reason.h"
 #include "frame_hook/cpython_internals.h"
@@ -21,6 +22,10 @@
 namespace framejit {
 
 size_t detail::graph_runs = 0;
+struct detail::GraphFailure {
+  Ref code;
+  std::string text;
+};
 
 namespace {
 
@@ -84,6 +89,10 @@ bool is_interruption() {
   return answer;
 }
 
+// A graph that failed in the call in hand, until CallEnd takes it, at once. The
+// GIL guards it.
+std::shared_ptr<detail::GraphFailure> begun_failure;
+
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
 DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
@@ -96,9 +105,9 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
     return DispatchOutcome::kResult;
   }
   ++event_counters().fallbacks;
-  log_notice(Notice::kOriginalRuns, function_code(function),
-             "graph of " + describe_code(function_code(function)) +
-                 " failed, original code runs: " + take_error_text());
+  std::string text = take_error_text();
+  begun_failure = std::make_shared<detail::GraphFailure>(
+      detail::GraphFailure{Ref::borrow(function_code(function)), text});
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -564,7 +573,24 @@ DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
   return DispatchOutcome::kRunOriginal;
 }
 
-CallEnd::CallEnd() : completed_(std::move(begun_call)) { begun_call.reset(); }
+CallEnd::CallEnd()
+    : completed_(std::exchange(begun_call, nullptr)),
+      failure_(std::exchange(begun_failure, nullptr)) {}
+
+void CallEnd::tell_failure(bool original_returned) {
+  std::shared_ptr<detail::GraphFailure> failure = std::move(failure_);
+  PyObject* code = failure->code.get();
+  std::string graph = "graph of " + describe_code(code);
+  if (original_returned) {
+    log_notice(Notice::kOriginalRuns, code,
+               graph + " failed, original code runs: " + failure->text);
+  } else {
+    ErrorGuard error;
+    log_event(Channel::k_fallbacks,
+              graph + " failed, as the original code did: " + failure->text,
+              Severity::kInfo);
+  }
+}
 
 PyObject* run_tokens(PyObject* result, const void* options) try {
   CallEnd first;

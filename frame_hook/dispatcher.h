@@ -36,7 +36,8 @@ PyObject* run_tokens(PyObject* result, const void* options);
 
 namespace detail {
 extern size_t graph_runs;
-}
+struct GraphFailure;
+}  // namespace detail
 // Graphs run so far, of all functions: who wants to know whether one ran
 // compares.
 inline size_t num_graph_runs() { return detail::graph_runs; }
@@ -44,18 +45,25 @@ inline size_t num_graph_runs() { return detail::graph_runs; }
 // What goes on with a call after dispatch(): tells the entry that began it, or
 // the attempt that found nothing to compile, whether it ended without an
 // exception; those of calls that raise do not count towards the recompile
-// limit. Made at once after dispatch(), before anything else runs.
+// limit. And says that a graph failed, which is worth a warning only where the
+// original code does not raise, too. Made at once after dispatch(), before
+// anything else runs.
 class CallEnd {
  public:
   CallEnd();
   CallEnd(CallEnd&&) = default;
-  bool is_awaited() const { return completed_ != nullptr; }
+  bool is_awaited() const { return completed_ || failure_; }
   void end(PyObject* result) {  // null: raised
     if (completed_ && result) *completed_ = true;
+    if (failure_) [[unlikely]]
+      tell_failure(result != nullptr);
   }
 
  private:
+  void tell_failure(bool original_returned);
+
   std::shared_ptr<bool> completed_;  // null: nobody wants to know
+  std::shared_ptr<detail::GraphFailure> failure_;
 };
 
 // Is this thread one whose calls must run the original code now?

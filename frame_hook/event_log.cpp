@@ -18,6 +18,7 @@ struct Log {
   std::function<void(const Event&)> sink;
   std::deque<Event> events;
   EventCounters counters;
+  uint64_t last_number = 0;
   bool in_sink = false;
 };
 
@@ -41,7 +42,8 @@ const char* channel_name(Channel channel) {
 
 void log_event(Channel channel, std::string text, Severity severity) {
   Log& state = log();
-  state.events.push_back({channel, std::move(text), severity});
+  state.events.push_back(
+      {channel, std::move(text), severity, ++state.last_number});
   if (state.events.size() > kKeptEvents) state.events.pop_front();
   // A sink that logs again (Python handlers run any code) is not re-entered.
   bool wanted = enabled(channel) || severity == Severity::kWarning;
@@ -84,9 +86,15 @@ void set_event_sink(std::function<void(const Event&)> sink) {
 
 EventCounters& event_counters() { return log().counters; }
 
-std::vector<Event> recent_events() {
-  return {log().events.begin(), log().events.end()};
+std::vector<Event> recent_events(uint64_t after) {
+  std::vector<Event> events;
+  for (const Event& event : log().events) {
+    if (event.number > after) events.push_back(event);
+  }
+  return events;
 }
+
+uint64_t last_event_number() { return log().last_number; }
 
 void clear_events() {
   log().events.clear();

@@ -40,6 +40,7 @@ struct Event {
   Channel channel;
   std::string text;
   Severity severity = Severity::kInfo;
+  uint64_t number = 0;  // of the process, from 1
 };
 
 struct EventCounters {
@@ -68,8 +69,9 @@ bool set_enabled_channels(std::string_view list);
 void set_event_sink(std::function<void(const Event&)> sink);
 
 EventCounters& event_counters();
-// Oldest first; at most the last 256.
-std::vector<Event> recent_events();
+// Oldest first; at most the last 256, and only those after a number.
+std::vector<Event> recent_events(uint64_t after = 0);
+uint64_t last_event_number();
 void clear_events();  // events and counters
 
 }  // namespace framejit

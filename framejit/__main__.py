@@ -1,8 +1,8 @@
 """``python -m framejit [options] script.py args...``: FRAMEJIT=1 with flags.
 
-Runs a script, a module (``-m``), a string (``-c``), a folder or a zip file as
-python itself would: same ``sys.argv``, ``sys.path``, ``__main__``, tracebacks
-and exit status.
+Runs a script, a module (``-m``), a string (``-c``), standard input (``-``), a
+folder or a zip file as python itself would: same ``sys.argv``, ``sys.path``,
+``__main__``, tracebacks and exit status.
 """
 
 from __future__ import annotations
@@ -99,6 +99,12 @@ def _run(program: list[str]) -> None:
             sys.path[0] = ""
             namespace = _main_module(None, importlib.machinery.BuiltinImporter)
             exec(compile(rest[0], "<string>", "exec", dont_inherit=True), namespace)
+        return
+    if first == "-":
+        sys.argv[:] = program
+        sys.path[0] = ""
+        namespace = _main_module("<stdin>", importlib.machinery.BuiltinImporter)
+        exec(compile(sys.stdin.read(), "<stdin>", "exec", dont_inherit=True), namespace)
         return
     if first.startswith("-"):
         sys.exit(f"python -m framejit: unknown option {first}")

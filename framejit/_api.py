@@ -429,7 +429,7 @@ def explain(fn: Any) -> Callable[..., Explanation]:
         # Not interned: what this compiles goes with the object.
         key = _C.CompileOptions("eager", False, None, None)
         compiled = _compile_with(fn, key)
-        _C.clear_events()
+        before = _C.last_event_number()
         result = compiled(*args, **kwargs)
         function = _key_and_function(compiled)[1]
         raw = _C.entries(function.__code__, key)
@@ -437,7 +437,7 @@ def explain(fn: Any) -> Callable[..., Explanation]:
         return Explanation(
             result=result,
             entries=[entry_info(item, key, seen) for item in raw],
-            events=_C.recent_events(),
+            events=_C.recent_events(before),
         )
 
     if _inspect.isroutine(fn):

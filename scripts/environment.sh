@@ -106,7 +106,7 @@ import importlib.metadata as metadata
 import os
 import sys
 
-for name in ("numpy", "pytest", "hypothesis", "expecttest", "rich", "jinja2", "ruff", "mypy",
+for name in ("numpy", "pytest", "pytest-xdist", "hypothesis", "expecttest", "rich", "jinja2", "ruff", "mypy",
              "scikit-build-core", "clang-format==" + sys.argv[1]):
     distribution, _, wanted = name.partition("==")
     try:

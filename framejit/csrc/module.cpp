@@ -18,6 +18,7 @@
 #include "framejit/csrc/operator_report.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
+#include "graph/ops/trust.h"
 #include "graph/tracing/region_calls.h"
 #include "guards/emit/armed_guards.h"
 #include "guards/emit/dict_epoch.h"
@@ -187,7 +188,11 @@ PYBIND11_MODULE(_C, m) {
   m.def("entries", [](py::handle code, const CompileOptions& options) {
     return own(entries_of(code.ptr(), &options));
   });
-  m.def("reset", &clear_all_caches);
+  m.def("reset", [] {
+    clear_all_caches();
+    graph::forget_surprises();
+  });
+  m.def("distrust_operators", &distrust_operators);
   m.def("suspend_thread", &suspend_thread);
   m.def("resume_thread", &resume_thread);
   m.def("set_event_sink", &set_sink);
@@ -195,13 +200,18 @@ PYBIND11_MODULE(_C, m) {
         [](const std::string& list) { return set_enabled_channels(list); });
   m.def("counters", &counters);
   m.def("code_bytes", [] { return MachineCode::mapped_bytes(); });
-  m.def("recent_events", [] {
-    py::list events;
-    for (const Event& event : recent_events()) {
-      events.append(py::make_tuple(channel_name(event.channel), event.text));
-    }
-    return events;
-  });
+  m.def(
+      "recent_events",
+      [](uint64_t after) {
+        py::list events;
+        for (const Event& event : recent_events(after)) {
+          events.append(
+              py::make_tuple(channel_name(event.channel), event.text));
+        }
+        return events;
+      },
+      py::arg("after") = 0);
+  m.def("last_event_number", &last_event_number);
   m.def("clear_events", &clear_events);
   m.def("set_option", &set_option_checked);
   m.def("option_text",

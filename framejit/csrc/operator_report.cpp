@@ -9,6 +9,15 @@ namespace py = pybind11;
 
 namespace framejit {
 
+void distrust_operators() {
+  for (const c10::OperatorName& name :
+       c10::Dispatcher::singleton().getAllOpNames()) {
+    auto op = c10::Dispatcher::singleton().findSchema(name);
+    if (op && name.name.starts_with("aten::"))
+      graph::trusted_operator(*op).surprise(/*certain=*/false);
+  }
+}
+
 Ref operator_report() {
   py::list result;
   for (const c10::OperatorName& name :
@@ -24,6 +33,8 @@ Ref operator_report() {
     row["name"] = facts.name.substr(6);
     row["kernel"] = kernels[static_cast<int>(facts.kernel.kind)];
     row["schema"] = c10::toString(op->schema());
+    static const char* trusts[] = {"inference", "rehearsal", "nobody"};
+    row["trust"] = trusts[static_cast<int>(facts.trust.load())];
     row["mutable"] = op->schema().is_mutable();
     row["row"] =
         facts.row ? py::cast(std::string(facts.row->name)) : py::none();

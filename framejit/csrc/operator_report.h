@@ -8,5 +8,7 @@ namespace framejit {
 
 // A list of dicts, one per operator of ATen.
 Ref operator_report();
+// As if each had once returned something else than its trace said.
+void distrust_operators();
 
 }  // namespace framejit

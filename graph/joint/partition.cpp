@@ -8,7 +8,10 @@
 // backward reads on the sink. The values whose edges are cut are saved.
 #include <c10/core/ScalarType.h>
 
+#include <algorithm>
+#include <iterator>
 #include <map>
+#include <memory>
 #include <set>
 #include <unordered_map>
 #include <unordered_set>
@@ -27,6 +30,51 @@ constexpr int64_t kUnknownSize = 64;
 
 // More than any tensor costs: where nothing else can be saved.
 constexpr int64_t kExposed = int64_t{1} << 53;
+
+// The saved values that each value is computed from, by way of values that are
+// not saved. Nodes are added in order. Chains share one set, so that this costs
+// little however long they are.
+class SavedPlaces {
+ public:
+  using Places = std::vector<size_t>;  // sorted
+  using Set = std::shared_ptr<const Places>;
+
+  explicit SavedPlaces(const std::unordered_map<const Value*, size_t>& saved) {
+    for (const auto& [value, place] : saved)
+      saved_.emplace(value, std::make_shared<const Places>(Places{place}));
+  }
+
+  // `node` reads `value`.
+  void add(const Node& node, const Value& value) {
+    const Set& more = of(value);
+    Set& set = of_node_.try_emplace(&node, none_).first->second;
+    if (more == set || includes(*set, *more)) return;
+    if (includes(*more, *set)) {
+      set = more;
+      return;
+    }
+    auto both = std::make_shared<Places>();
+    std::set_union(set->begin(), set->end(), more->begin(), more->end(),
+                   std::back_inserter(*both));
+    set = std::move(both);
+  }
+
+  const Set& of(const Value& value) const {
+    auto saved = saved_.find(&value);
+    if (saved != saved_.end()) return saved->second;
+    auto found = of_node_.find(value.node);
+    return found == of_node_.end() ? none_ : found->second;
+  }
+
+ private:
+  static bool includes(const Places& all, const Places& some) {
+    return std::includes(all.begin(), all.end(), some.begin(), some.end());
+  }
+
+  const Set none_ = std::make_shared<const Places>();
+  std::unordered_map<const Value*, Set> saved_;
+  std::unordered_map<const Node*, Set> of_node_;
+};
 
 class Partitioner {
  public:
@@ -201,25 +249,17 @@ class Partitioner {
     for (auto& node : graph_.block().nodes)
       for (auto& value : node->outputs)
         by_number.emplace(numbers.of(value.get()), value.get());
+    SavedPlaces from(saved_places_);
+    for (auto& node : graph_.block().nodes)
+      for_each_argument(*node, [&](Value* value) { from.add(*node, *value); });
     std::vector<std::vector<int64_t>> found(saved_.size());
     for (const auto& [reader, read] : forward_reads_) {
       std::set<size_t> places;
-      std::unordered_set<const Node*> visited;
-      std::vector<Value*> wanted;
       for (int number : read) {
         auto value = by_number.find(number);
-        if (value != by_number.end()) wanted.push_back(value->second);
-      }
-      while (!wanted.empty()) {
-        Value* value = wanted.back();
-        wanted.pop_back();
-        auto saved = saved_places_.find(value);
-        if (saved != saved_places_.end()) {
-          places.insert(saved->second);
-        } else if (visited.insert(value->node).second) {
-          for_each_argument(*value->node,
-                            [&](Value* arg) { wanted.push_back(arg); });
-        }
+        if (value == by_number.end()) continue;
+        const SavedPlaces::Set& some = from.of(*value->second);
+        places.insert(some->begin(), some->end());
       }
       for (size_t place : places) found[place].push_back(reader);
     }

@@ -13,15 +13,22 @@ namespace framejit::graph {
 namespace {
 
 // Meta functions let types pass that a kernel refuses: softplus of integers,
-// a product of float and double. Only ordinary floats of one type are sure.
-bool may_refuse_types(const Node& node) {
+// a product of float and double, gcd of floats, an order of complex numbers.
+// Sure are the types that the row names, or else ordinary floats of one type.
+bool may_refuse_types(const Node& node, const OpFacts& op) {
   bool ordinary = true, same = true;
   std::optional<c10::ScalarType> first;
   auto look = [&](Value* value) {
     if (value->kind != Value::Kind::kTensor) return;
     c10::ScalarType type = value->meta.dtype;
-    ordinary &= type == at::kFloat || type == at::kDouble;
-    same &= !first || *first == type;
+    if (op.has(kAnyTypes)) {
+      ordinary &= !c10::isComplexType(type);
+    } else if (op.has(kIntegers)) {
+      ordinary &= type == at::kLong || type == at::kInt;
+    } else {
+      ordinary &= type == at::kFloat || type == at::kDouble;
+    }
+    same &= !first || *first == type || op.has(kAnyTypes);
     first = type;
   };
   for (const Arg& arg : node.args) for_each_value(arg, look);
@@ -132,7 +139,7 @@ bool must_run(const Node& node) {
   if (op.has(kRefuses)) return true;
   if (!op.aliased_arguments.empty()) return false;
   return reads_empty_tensor(node) || may_refuse_numbers(node) ||
-         (!op.has(kAnyTypes) && may_refuse_types(node));
+         may_refuse_types(node, op);
 }
 
 bool is_view(const Node& node) {

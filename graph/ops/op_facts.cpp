@@ -169,13 +169,25 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
       keeps_sizes || (row && row->shape && row->shape != &shape_arange);
 }
 
-OpFacts& facts_of(const c10::OperatorHandle& op) {
-  // Keyed by the schema's address: unique per registered operator.
+namespace {
+
+// Keyed by the schema's address: unique per registered operator.
+auto& all_facts() {
   static auto* all =
       new std::unordered_map<const void*, std::unique_ptr<OpFacts>>();
-  std::unique_ptr<OpFacts>& facts = (*all)[&op.schema()];
+  return *all;
+}
+
+}  // namespace
+
+OpFacts& facts_of(const c10::OperatorHandle& op) {
+  std::unique_ptr<OpFacts>& facts = all_facts()[&op.schema()];
   if (!facts) facts = std::make_unique<OpFacts>(op);
   return *facts;
+}
+
+void forget_surprises() {
+  for (auto& [schema, facts] : all_facts()) facts->trust = Trust::kInference;
 }
 
 }  // namespace framejit::graph

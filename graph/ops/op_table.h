@@ -35,7 +35,7 @@ enum Traits : uint32_t {
   // range, a singular matrix, an integer division by zero. Eager raises whether
   // or not the result is used.
   kRefuses = 1 << 5,
-  kAnyTypes = 1 << 6,   // its kernels take every type, and mixed ones
+  kAnyTypes = 1 << 6,   // its kernels take every real type, and mixed ones
   kReadsData = 1 << 7,  // the answer is tensor data, or which values there are
   kDataShape = 1 << 8,  // the sizes of the result depend on data: nonzero
   kMaskShape = 1 << 9,  // the same, where an index is a boolean mask
@@ -43,6 +43,7 @@ enum Traits : uint32_t {
   // Writes running statistics (arguments 3 and 4, where argument 5 is true),
   // which its schema does not say.
   kHidesWrites = 1 << 11,
+  kIntegers = 1 << 12,  // its kernels take no floats
 };
 constexpr Traits operator|(Traits a, Traits b) {
   return static_cast<Traits>(static_cast<uint32_t>(a) |

@@ -4,6 +4,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
 
 #include <mutex>
@@ -55,14 +56,19 @@ class Rehearsal {
 
   void run(Stack* stack) {
     Stack call(stack->end() - facts_.num_arguments, stack->end());
-    for (c10::IValue& value : call) {
-      value = map_tensors(value, [&](const at::Tensor& t) { return real(t); });
+    {
+      // Memory that can be written to and viewed in either mode.
+      c10::InferenceMode normal(false);
+      for (c10::IValue& value : call) {
+        value =
+            map_tensors(value, [&](const at::Tensor& t) { return real(t); });
+      }
+      if (facts_.device_argument >= 0) {
+        c10::IValue& device = call[facts_.device_argument];
+        if (device.isDevice()) device = device_;
+      }
+      perform(&call);
     }
-    if (facts_.device_argument >= 0) {
-      c10::IValue& device = call[facts_.device_argument];
-      if (device.isDevice()) device = device_;
-    }
-    perform(&call);
     for (c10::IValue& value : call) {
       value = map_tensors(value, [&](const at::Tensor& t) { return meta(t); });
     }
@@ -134,6 +140,7 @@ class Rehearsal {
   // A tensor over the storage of `memory` that is laid out like `meta`.
   static at::Tensor view_of(const at::Tensor& memory, const at::Tensor& like) {
     auto* owner = memory.unsafeGetTensorImpl();
+    c10::InferenceMode mode(owner->is_inference());
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
         c10::Storage(memory.storage()), owner->key_set(), like.dtype());
     auto* impl = tensor.unsafeGetTensorImpl();

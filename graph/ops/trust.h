@@ -3,7 +3,7 @@
 // At first as far as the op table says (op_table.h). Once a result was not what
 // the trace said (backend/promise.h), eager's own kernel is asked at each
 // capture: a rehearsal. When it was asked and the result was another all the
-// same, nobody knows, and capture breaks before the operator.
+// same, nobody knows, and capture breaks before the operator. A reset forgets.
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
@@ -34,5 +34,6 @@ class TrustedOperator {
 };
 
 TrustedOperator trusted_operator(const c10::OperatorHandle& op);  // needs GIL
+void forget_surprises();  // of all operators; needs the GIL
 
 }  // namespace framejit::graph

@@ -29,6 +29,25 @@ def fresh():
     framejit.reset()
 
 
+def has_avx512() -> bool:
+    return "avx512dq" in pathlib.Path("/proc/cpuinfo").read_text()
+
+
+@pytest.fixture
+def kernels():
+    """Kernels whatever the CPU: interpreted where there is no machine code."""
+    if not has_avx512():
+        _C.set_option("isa", "reference")
+    yield
+    _C.set_option("isa", "auto")
+
+
+@pytest.fixture
+def machine_kernels():
+    if not has_avx512():
+        pytest.skip("kernels are machine code with AVX-512 only")
+
+
 @pytest.fixture
 def lenient():
     _C.set_option("strict", "0")

@@ -97,7 +97,7 @@ def test_tensor_program(name):
     sweep(TENSOR_PROGRAMS[name], values)
 
 
-def test_two_entries_for_a_hundred_floats():
+def test_two_entries_for_a_hundred_floats(kernels):
     def f(x, a):
         return x * a + 1
 

@@ -329,7 +329,7 @@ def test_patterns(patterns, module, file, name, expected):
 # ---- cost
 
 
-def test_the_hook_sleeps_and_a_torch_operation_wakes_it():
+def sleep_and_wake():
     with script():
         _C.set_script_patience(500)
         for n in range(2000):
@@ -345,6 +345,19 @@ def test_the_hook_sleeps_and_a_torch_operation_wakes_it():
             plain(n)
         assert _C.script_mode() == "on"
     assert compiled() == ["chain"]
+
+
+def in_a_process_of_its_own(name):
+    subprocess.run(
+        [sys.executable, "-c", f"import test_activation; test_activation.{name}()"],
+        env={**os.environ, "PYTHONPATH": f"{ROOT}:{pathlib.Path(__file__).parent}"},
+        check=True,
+    )
+
+
+def test_the_hook_sleeps_and_a_torch_operation_wakes_it():
+    # It stays while there are other threads, of the test runner for example.
+    in_a_process_of_its_own("sleep_and_wake")
 
 
 def test_the_hook_stays_while_there_are_threads():
@@ -385,13 +398,8 @@ def recurse_as_deep_as_asked_for():
 
 
 def test_recursion_depth_is_what_was_asked_for():
-    # A process of its own: other compilers leave hooks that nest natively.
-    program = "import test_activation; test_activation.recurse_as_deep_as_asked_for()"
-    subprocess.run(
-        [sys.executable, "-c", program],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{pathlib.Path(__file__).parent}"},
-        check=True,
-    )
+    # Other compilers leave hooks that nest natively.
+    in_a_process_of_its_own("recurse_as_deep_as_asked_for")
 
 
 def test_threads_are_served():
@@ -486,9 +494,10 @@ def program(tmp_path):
     return tmp_path
 
 
-def run(*args, cwd, path=(), **environment):
+def run(*args, cwd, path=(), stdin=None, **environment):
     return subprocess.run(
         [sys.executable, *args],
+        input=stdin,
         cwd=cwd,
         env={
             **os.environ,
@@ -544,6 +553,16 @@ def test_command_line_shows_errors_as_python_does(program):
     assert done.returncode == 1
     assert done.stderr.startswith("Traceback") and "framejit" not in done.stderr
     assert done.stderr.endswith('raise ValueError("as asked")\nValueError: as asked\n')
+
+
+def test_command_line_takes_a_program_from_standard_input(program):
+    source = "import sys\nprint(sys.argv, __name__)\nfrom prog import *\n"
+    source += "print(step(Net(), torch.zeros(3)).tolist(), __file__)\n"
+    flags = ["-m", "framejit", "--report", "-", "a"]
+    done = run(*flags, cwd=program, stdin=source)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == f"['-', 'a'] __main__\n{OUTPUT.strip()} <stdin>\n"
+    assert "framejit: 1 compiles" in done.stderr
 
 
 def test_command_line_module_and_only(program):

@@ -300,7 +300,12 @@ def test_explain_and_inspect():
             return x
         return x.cos()
 
+    framejit.compile(lambda x: x.tolist())(torch.ones(2))
+    before, counted = framejit.events(), framejit.counters()["compiles"]
     report = framejit.explain(f)({"x": torch.ones(3)})
+    # It adds to what happened so far, and shows its own part.
+    assert framejit.events() == before + report.events and before
+    assert framejit.counters()["compiles"] > counted
     assert report.graph_count == 2
     assert report.graph_break_count == 1
     assert report.breaks[0].id == "FJ101"

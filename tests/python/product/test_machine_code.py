@@ -64,7 +64,7 @@ def test_code_goes_with_its_entry() -> None:
     assert len(set(held)) == 1 and held[0] > 0
 
 
-def test_a_backward_keeps_its_kernels() -> None:
+def test_a_backward_keeps_its_kernels(machine_kernels: None) -> None:
     before = clean()
     x = torch.randn(8, requires_grad=True)
     result = framejit.compile(make(2))(x)

@@ -131,6 +131,28 @@ def test_a_graph_that_fails_when_it_runs_is_said_once(warnings_of):
     assert "original code runs" in text and "not today" in text
 
 
+def test_the_users_own_error_is_no_warning(warnings_of):
+    table = torch.ones(4, 2)
+
+    @framejit.compile
+    def rows(x, i):
+        return x[i] * 2
+
+    @framejit.compile
+    def behind_a_break(x, i):
+        framejit.graph_break()
+        return x[i] * 2
+
+    good, bad = torch.tensor([1, 2]), torch.tensor([1, 9])
+    for function in (rows, behind_a_break):
+        assert torch.equal(function(table, good), table[good] * 2)
+        for _ in range(2):
+            with pytest.raises(IndexError, match="out of bounds"):
+                function(table, bad)
+        assert torch.equal(function(table, good), table[good] * 2)
+    assert not warnings_of()
+
+
 def test_a_graph_that_is_not_fused_is_said_once(warnings_of):
     # The gradient's formula compares the exponent, a number of the call, with 0.
     compiled = framejit.compile(lambda x, a: x.abs() ** a, dynamic=True)

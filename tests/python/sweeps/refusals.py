@@ -1,4 +1,4 @@
-"""Calls that eager refuses for the values it is given, or for their sizes.
+"""Calls that eager refuses for the values it is given, their sizes or types.
 
 The result may be unused: the refusal is an effect. The compiled function is
 called with what is fine first.
@@ -92,6 +92,41 @@ def programs(limit: int = 1, part: Part = ALL) -> Iterator[Program]:
                 names,
             )
     yield from database_errors(part)
+
+
+TYPES = (
+    torch.bool,
+    torch.uint8,
+    torch.int64,
+    torch.float32,
+    torch.bfloat16,
+    torch.complex64,
+)
+
+
+def types(limit: int = 1, part: Part = ALL) -> Iterator[Program]:
+    """Of every type, unused: the first tensor, or all of them."""
+    for name, fn, sample, number in operators(limit, grad=False, part=part):
+        for dtype in TYPES:
+
+            def make(all_of_them: bool, sample: Any = sample, dtype: Any = dtype):
+                x, args, kwargs = copies((sample.input, sample.args, sample.kwargs))
+
+                def cast(t: torch.Tensor) -> torch.Tensor:
+                    return t.detach().to(dtype)
+
+                x = changed(x, cast)
+                if all_of_them:
+                    args, kwargs = changed((args, kwargs), cast)
+                return x, torch.ones(3), args, kwargs
+
+            for which in ("first", "all"):
+                yield Program(
+                    f"{name} {number} {which} {dtype}",
+                    UNUSED,
+                    lambda make=make, which=which: make(which == "all"),
+                    {"call": fn},
+                )
 
 
 def database_errors(part: Part = ALL) -> Iterator[Program]:

@@ -11,6 +11,7 @@ from sweeps import layouts, out, programs, refusals, scalars, writes
 FAMILIES = {
     "layouts": lambda: layouts.programs(part=(3, 45)),
     "refusals": lambda: refusals.programs(part=(1, 40)),
+    "types": lambda: refusals.types(part=(7, 30)),
     "scalars": lambda: scalars.programs(part=(5, 90)),
     "assignments": lambda: itertools.islice(scalars.assignments(), 0, None, 60),
     "out": lambda: out.programs(part=(2, 25)),

@@ -114,3 +114,67 @@ def test_random_state_is_eagers_after_a_lie(backend):
         torch.manual_seed(seed)
         for a, b in zip(compiled(x), expected, strict=True):
             assert torch.equal(a, b)
+
+
+# ---- every operator rehearsed
+
+
+def test_reset_forgets_surprises():
+    def trusts():
+        return {row["trust"] for row in _C.operators()}
+
+    _C.distrust_operators()
+    assert "rehearsal" in trusts()
+    framejit.reset()
+    assert trusts() == {"inference"}
+
+
+def views(x, w):
+    return (
+        (x @ w).relu(),
+        x.t(),
+        x[0],
+        x.diagonal(),
+        torch.ones(3) * 2,
+        x.unfold(0, 2, 1),
+    )
+
+
+def writes(x, w):
+    y = x * 2
+    y[0].add_(1)
+    y.t()[1] = w[0]
+    return y, y.view(-1), y.softmax(0)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("mode", ["grad", "no_grad", "inference", "inference_inputs"])
+@pytest.mark.parametrize("fn", [views, writes])
+def test_rehearsed_programs(fn, mode, backend):
+    """A rehearsal is right in every mode: of normal tensors and of inference's."""
+    modes = {"grad": torch.enable_grad, "no_grad": torch.no_grad}
+    scope = modes.get(mode, torch.inference_mode)
+
+    def run():
+        compiled = framejit.compile(fn, backend=backend)
+        for _ in range(3):
+            with torch.inference_mode(mode == "inference_inputs"):
+                x, w = torch.randn(3, 3), torch.randn(3, 3)
+            if mode == "grad":
+                x.requires_grad_()
+            with scope():
+                got, want = compiled(x, w), fn(x, w)
+            for a, b in zip(got, want, strict=True):
+                assert_same(a, b)
+                assert a.is_inference() == b.is_inference()
+                assert a.requires_grad == b.requires_grad
+        [entry] = framejit.inspect(compiled)
+        assert not entry.breaks
+        return entry.fallback_reason
+
+    framejit.reset()
+    reason = run()
+    framejit.reset()
+    _C.distrust_operators()
+    assert run() == reason
+    framejit.reset()
