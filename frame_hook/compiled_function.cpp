@@ -55,8 +55,8 @@ void note_no_graph(PyObject* code) {
   if (was_noticed(Notice::kNotCompiled, code)) return;
   log_notice(Notice::kNotCompiled, code,
              "no graph ran in a call of " + describe_code(code) +
-                 ": it breaks wherever it works "
-                 "(FRAMEJIT_LOG=graph_breaks says why)");
+                 ": what it does with tensors, if anything, is where it "
+                 "breaks (FRAMEJIT_LOG=graph_breaks says why)");
 }
 
 PyObject* call_bound(CompiledFunction* self, PyObject* const* slots,

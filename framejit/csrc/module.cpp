@@ -192,7 +192,8 @@ PYBIND11_MODULE(_C, m) {
     clear_all_caches();
     graph::forget_surprises();
   });
-  m.def("distrust_operators", &distrust_operators);
+  m.def("distrust_operators", &distrust_operators,
+        py::arg("names") = std::set<std::string>());
   m.def("suspend_thread", &suspend_thread);
   m.def("resume_thread", &resume_thread);
   m.def("set_event_sink", &set_sink);

@@ -2,13 +2,17 @@
 // for looking things up.
 #pragma once
 
+#include <set>
+#include <string>
+
 #include "guards/result.h"
 
 namespace framejit {
 
 // A list of dicts, one per operator of ATen.
 Ref operator_report();
-// As if each had once returned something else than its trace said.
-void distrust_operators();
+// As if each of these ("add.Tensor"; none named: of all) had once returned
+// something else than its trace said.
+void distrust_operators(const std::set<std::string>& names);
 
 }  // namespace framejit

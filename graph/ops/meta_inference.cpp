@@ -152,6 +152,14 @@ void resize_out(const at::Tensor& out, const at::Tensor& result) {
   if (end > storage->nbytes()) storage->set_nbytes(end);
 }
 
+// A float is not written to an integer: eager says how.
+void check_cast(const OpFacts& facts, const at::Tensor& result,
+                const at::Tensor& written) {
+  TORCH_CHECK(c10::canCast(result.scalar_type(), written.scalar_type()),
+              facts.name, " with a result of type ", result.scalar_type(),
+              " for a tensor of type ", written.scalar_type());
+}
+
 void infer_out_form(OpFacts& facts, Stack* stack) {
   if (!facts.functional) nobody_knows(facts);
   Stack arguments = take_arguments(facts, stack);
@@ -184,8 +192,9 @@ void infer_out_form(OpFacts& facts, Stack* stack) {
     }
   }
   for (size_t i = 0; i < outs.size() && i < results.size(); ++i) {
-    if (results[i].defined() && outs[i].defined())
-      resize_out(outs[i], results[i]);
+    if (!results[i].defined() || !outs[i].defined()) continue;
+    check_cast(facts, results[i], outs[i]);
+    resize_out(outs[i], results[i]);
   }
   return_written(facts, arguments, stack);
 }
@@ -204,9 +213,11 @@ void infer_in_place_form(OpFacts& facts, Stack* stack) {
     if (functional.running) nobody_knows(facts);
     RunningScope scope(functional);
     infer_nested(functional, &call);
-    TORCH_CHECK(
-        call.at(0).toTensor().sizes() == arguments.at(0).toTensor().sizes(),
-        facts.name, " with a result of another size");
+    at::Tensor result = call.at(0).toTensor();
+    at::Tensor written = arguments.at(0).toTensor();
+    TORCH_CHECK(result.sizes() == written.sizes(), facts.name,
+                " with a result of another size");
+    check_cast(facts, result, written);
   }
   return_written(facts, arguments, stack);
 }
@@ -217,7 +228,8 @@ void infer_writing(OpFacts& facts, Stack* stack) {
   // Where torch is not asked for the functional form, it is not for this one.
   bool asked = !facts.row || !facts.keeps_sizes ||
                facts.row->meta.kind == MetaColumn::Kind::kTorch;
-  if (facts.functional)
+  // In place it says nothing but whether eager refuses.
+  if (facts.functional && !facts.keeps_sizes)
     asked &= facts_of(*facts.functional).trust == Trust::kInference;
   switch (asked ? facts.kernel.kind : Kind::kNone) {
     case Kind::kMeta:

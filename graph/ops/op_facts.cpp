@@ -61,16 +61,19 @@ const std::vector<c10::OperatorHandle>& overloads_of(const std::string& name) {
 }
 
 std::optional<c10::OperatorHandle> in_place_twin(
-    const c10::FunctionSchema& schema) {
+    const c10::FunctionSchema& schema, bool changes_view) {
   const std::string& name = schema.name();
   if (name.size() < 8 || !name.ends_with("_") || name.ends_with("__")) {
     return std::nullopt;
   }
-  auto twin = c10::Dispatcher::singleton().findSchema(
-      {name.substr(0, name.size() - 1), schema.overload_name()});
-  if (!twin || twin->schema().is_mutable() ||
-      !same_arguments(twin->schema(), schema)) {
-    return std::nullopt;
+  // The one of the same overload first; floor_divide_.Tensor is floor_divide.
+  std::optional<c10::OperatorHandle> twin;
+  for (const c10::OperatorHandle& op :
+       overloads_of(name.substr(0, name.size() - 1))) {
+    const c10::FunctionSchema& other = op.schema();
+    if (other.is_mutable() || !same_arguments(other, schema)) continue;
+    if (other.overload_name() == schema.overload_name()) return op;
+    if (!changes_view) twin = op;
   }
   return twin;
 }
@@ -142,7 +145,7 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
     functional = out_twin(schema);
   } else if (!written_arguments.empty()) {
     form = Form::kInPlace;
-    functional = in_place_twin(schema);
+    functional = in_place_twin(schema, op.hasTag(at::Tag::inplace_view));
   }
   is_custom = is_custom_operator(schema.name());
   if (!is_custom) {

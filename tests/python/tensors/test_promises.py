@@ -178,3 +178,57 @@ def test_rehearsed_programs(fn, mode, backend):
     _C.distrust_operators()
     assert run() == reason
     framejit.reset()
+
+
+WRITES = {
+    "mul.Tensor": lambda x, y: x.mul_(y),
+    "mul.Scalar": lambda x, y: x.mul_(2.5),
+    "add.Tensor": lambda x, y: x.add_(y),
+    "sub.Tensor": lambda x, y: x.sub_(y, alpha=2),
+    "div.Tensor": lambda x, y: x.div_(y),
+    "pow.Tensor_Scalar": lambda x, y: x.pow_(2.5),
+    "remainder.Tensor": lambda x, y: x.remainder_(y),
+    "maximum": lambda x, y: torch.maximum(x, y, out=x),
+    "floor_divide": lambda x, y: x.floor_divide_(y),
+    "pow.Tensor_Tensor": lambda x, y: x.pow_(y),
+    "float_power.Tensor_Tensor": lambda x, y: x.float_power_(y),
+    "ldexp.Tensor": lambda x, y: x.ldexp_(y),
+    "clamp_min": lambda x, y: x.clamp_min_(1.5),
+    "bitwise_and.Tensor": lambda x, y: x.bitwise_and_(y),
+    "eq.Tensor": lambda x, y: x.eq_(y),
+    "exp": lambda x, y: torch.exp(y, out=x),
+    "sum": lambda x, y: torch.sum(y, 0, out=x),
+    "mm": lambda x, y: torch.mm(y, y, out=x),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", WRITES)
+def test_what_a_distrusted_operator_writes_to_refuses_as_eager_does(name, backend):
+    """With every pair of types: 2.5 is not written to an int."""
+    write = WRITES[name]
+
+    def attempt(fn, x, y):
+        try:
+            return fn(x, y), x
+        except (RuntimeError, NotImplementedError) as error:
+            return type(error), str(error), x
+
+    types = (torch.int32, torch.float32, torch.float64, torch.bool, torch.complex64)
+    for a, b in itertools.product(types, types):
+        framejit.reset()
+        _C.distrust_operators({name})
+        assert "rehearsal" in {row["trust"] for row in _C.operators()}
+        compiled = framejit.compile(lambda x, y: write(x, y), backend=backend)
+        for _ in range(2):
+            args = [torch.ones(3, 3).to(t) for t in (a, b)]
+            want = attempt(write, *(t.clone() for t in args))
+            got = attempt(compiled, *args)
+            assert len(got) == len(want), (a, b, got, want)
+            for mine, eagers in zip(got, want, strict=True):
+                if isinstance(mine, torch.Tensor):
+                    assert mine.dtype == eagers.dtype
+                    torch.testing.assert_close(mine, eagers)
+                else:
+                    assert mine == eagers
+    framejit.reset()
