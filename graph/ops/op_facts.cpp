@@ -60,20 +60,25 @@ const std::vector<c10::OperatorHandle>& overloads_of(const std::string& name) {
   return found == index->end() ? none : found->second;
 }
 
+// Of the same overload, or else of the same arguments: floor_divide_.Tensor is
+// floor_divide. Not bernoulli_.float, which draws in another order than
+// bernoulli.p, and no changes of views.
 std::optional<c10::OperatorHandle> in_place_twin(
-    const c10::FunctionSchema& schema, bool changes_view) {
+    const c10::OperatorHandle& writing) {
+  const c10::FunctionSchema& schema = writing.schema();
   const std::string& name = schema.name();
   if (name.size() < 8 || !name.ends_with("_") || name.ends_with("__")) {
     return std::nullopt;
   }
-  // The one of the same overload first; floor_divide_.Tensor is floor_divide.
+  bool same_overload = writing.hasTag(at::Tag::inplace_view) ||
+                       writing.hasTag(at::Tag::nondeterministic_seeded);
   std::optional<c10::OperatorHandle> twin;
   for (const c10::OperatorHandle& op :
        overloads_of(name.substr(0, name.size() - 1))) {
     const c10::FunctionSchema& other = op.schema();
     if (other.is_mutable() || !same_arguments(other, schema)) continue;
     if (other.overload_name() == schema.overload_name()) return op;
-    if (!changes_view) twin = op;
+    if (!same_overload) twin = op;
   }
   return twin;
 }
@@ -145,7 +150,7 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
     functional = out_twin(schema);
   } else if (!written_arguments.empty()) {
     form = Form::kInPlace;
-    functional = in_place_twin(schema, op.hasTag(at::Tag::inplace_view));
+    functional = in_place_twin(op);
   }
   is_custom = is_custom_operator(schema.name());
   if (!is_custom) {
