@@ -105,9 +105,8 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
     return DispatchOutcome::kResult;
   }
   ++event_counters().fallbacks;
-  std::string text = take_error_text();
-  begun_failure = std::make_shared<detail::GraphFailure>(
-      detail::GraphFailure{Ref::borrow(function_code(function)), text});
+  begun_failure = std::make_shared<detail::GraphFailure>(detail::GraphFailure{
+      Ref::borrow(function_code(function)), take_error_text()});
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -580,12 +579,12 @@ CallEnd::CallEnd()
 void CallEnd::tell_failure(bool original_returned) {
   std::shared_ptr<detail::GraphFailure> failure = std::move(failure_);
   PyObject* code = failure->code.get();
+  ErrorGuard error;
   std::string graph = "graph of " + describe_code(code);
   if (original_returned) {
     log_notice(Notice::kOriginalRuns, code,
                graph + " failed, original code runs: " + failure->text);
   } else {
-    ErrorGuard error;
     log_event(Channel::k_fallbacks,
               graph + " failed, as the original code did: " + failure->text,
               Severity::kInfo);

@@ -80,6 +80,12 @@ def _run_script(path: str) -> None:
     exec(compile(source, path, "exec", dont_inherit=True), namespace)
 
 
+def _run_text(source: str, name: str, file: str | None) -> None:
+    sys.path[0] = ""
+    namespace = _main_module(file, importlib.machinery.BuiltinImporter)
+    exec(compile(source, name, "exec", dont_inherit=True), namespace)
+
+
 def _is_zip(path: str) -> bool:
     import zipfile
 
@@ -96,15 +102,11 @@ def _run(program: list[str]) -> None:
             sys.path[0] = os.getcwd()
             runpy._run_module_as_main(rest[0])  # type: ignore[attr-defined]
         else:
-            sys.path[0] = ""
-            namespace = _main_module(None, importlib.machinery.BuiltinImporter)
-            exec(compile(rest[0], "<string>", "exec", dont_inherit=True), namespace)
+            _run_text(rest[0], "<string>", None)
         return
     if first == "-":
         sys.argv[:] = program
-        sys.path[0] = ""
-        namespace = _main_module("<stdin>", importlib.machinery.BuiltinImporter)
-        exec(compile(sys.stdin.read(), "<stdin>", "exec", dont_inherit=True), namespace)
+        _run_text(sys.stdin.read(), "<stdin>", "<stdin>")
         return
     if first.startswith("-"):
         sys.exit(f"python -m framejit: unknown option {first}")

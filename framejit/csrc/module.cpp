@@ -2,6 +2,7 @@
 #include <pybind11/functional.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "backend/emit_avx512.h"
 #include "bytecode/interpreter/interpreter.h"
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/compiled_function.h"
@@ -200,6 +201,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_enabled_channels",
         [](const std::string& list) { return set_enabled_channels(list); });
   m.def("counters", &counters);
+  m.def("has_avx512", &backend::cpu_has_avx512);
   m.def("code_bytes", [] { return MachineCode::mapped_bytes(); });
   m.def(
       "recent_events",

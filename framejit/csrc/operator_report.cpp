@@ -9,36 +9,45 @@ namespace py = pybind11;
 
 namespace framejit {
 
-void distrust_operators(const std::set<std::string>& names) {
-  for (const c10::OperatorName& name :
-       c10::Dispatcher::singleton().getAllOpNames()) {
-    if (!name.name.starts_with("aten::")) continue;
-    auto op = c10::Dispatcher::singleton().findSchema(name);
-    if (!op) continue;
-    std::string known = graph::facts_of(*op).name.substr(6);
-    if (names.empty() || names.contains(known))
-      graph::trusted_operator(*op).surprise(/*certain=*/false);
-  }
-}
+namespace {
 
-Ref operator_report() {
-  py::list result;
+// visit(op, facts, "add.Tensor")
+template <class Visit>
+void for_each_operator(Visit visit) {
   for (const c10::OperatorName& name :
        c10::Dispatcher::singleton().getAllOpNames()) {
     if (!name.name.starts_with("aten::")) continue;
     auto op = c10::Dispatcher::singleton().findSchema(name);
     if (!op) continue;
     graph::OpFacts& facts = graph::facts_of(*op);
+    visit(*op, facts, facts.name.substr(6));
+  }
+}
+
+}  // namespace
+
+void distrust_operators(const std::set<std::string>& names) {
+  for_each_operator([&](const c10::OperatorHandle& op, graph::OpFacts&,
+                        const std::string& name) {
+    if (names.empty() || names.contains(name))
+      graph::trusted_operator(op).surprise(/*certain=*/false);
+  });
+}
+
+Ref operator_report() {
+  py::list result;
+  for_each_operator([&](const c10::OperatorHandle& op, graph::OpFacts& facts,
+                        const std::string& name) {
     static const char* kernels[] = {"none", "meta", "explicit", "implicit",
                                     "python"};
     static const char* sources[] = {"torch", "rehearse", "rule", "none"};
     py::dict row;
-    row["name"] = facts.name.substr(6);
+    row["name"] = name;
     row["kernel"] = kernels[static_cast<int>(facts.kernel.kind)];
-    row["schema"] = c10::toString(op->schema());
+    row["schema"] = c10::toString(op.schema());
     static const char* trusts[] = {"inference", "rehearsal", "nobody"};
     row["trust"] = trusts[static_cast<int>(facts.trust.load())];
-    row["mutable"] = op->schema().is_mutable();
+    row["mutable"] = op.schema().is_mutable();
     row["row"] =
         facts.row ? py::cast(std::string(facts.row->name)) : py::none();
     if (facts.row) {
@@ -46,7 +55,7 @@ Ref operator_report() {
       row["shape"] = facts.row->shape != nullptr;
     }
     result.append(row);
-  }
+  });
   return Ref::steal(result.release().ptr());
 }
 

@@ -29,14 +29,10 @@ def fresh():
     framejit.reset()
 
 
-def has_avx512() -> bool:
-    return "avx512dq" in pathlib.Path("/proc/cpuinfo").read_text()
-
-
 @pytest.fixture
 def kernels():
     """Kernels whatever the CPU: interpreted where there is no machine code."""
-    if not has_avx512():
+    if not _C.has_avx512():
         _C.set_option("isa", "reference")
     yield
     _C.set_option("isa", "auto")
@@ -44,7 +40,7 @@ def kernels():
 
 @pytest.fixture
 def machine_kernels():
-    if not has_avx512():
+    if not _C.has_avx512():
         pytest.skip("kernels are machine code with AVX-512 only")
 
 

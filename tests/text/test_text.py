@@ -35,7 +35,7 @@ import pytest
 import torch
 
 import framejit
-from framejit import EntryInfo
+from framejit import _C, EntryInfo
 
 FILES = sorted(Path(__file__).parent.glob("*.fjt"))
 SHOWN_EVENTS = ("bytecode", "recompiles", "fallbacks", "graph_breaks")
@@ -190,18 +190,11 @@ def run(source: str, options: str, calls: str) -> str:
     return output.getvalue() + _report(framejit.inspect(compiled))
 
 
-def _has_avx512() -> bool:
-    try:
-        return "avx512dq" in Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return False
-
-
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
 def test_file(path: Path) -> None:
     sections = _sections(path)
     assert {"source", "call", "check"} <= set(sections), "missing section"
-    if "requires" in sections and not _has_avx512():
+    if "requires" in sections and not _C.has_avx512():
         pytest.skip("needs AVX-512")
     options, calls = sections["call"]
     try:
