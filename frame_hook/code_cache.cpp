@@ -256,6 +256,8 @@ void clear_all_caches() {
     CodeMemory fresh;
     fresh.taken_version = extra->taken_version;
     fresh.watched = extra->watched;
+    fresh.stands_for = extra->stands_for;
+    fresh.first_passed = extra->first_passed;
     static_cast<CodeMemory&>(*extra) = fresh;
     codes.push_back(Ref::borrow(extra->code));
   }

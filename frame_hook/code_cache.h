@@ -126,6 +126,9 @@ struct CodeMemory {
   uint8_t notices = 0;               // said of this code (notices.h)
   // Options for which the compiler had nothing: the cache's skip_forever.
   const void* hopeless_with = nullptr;
+  // A weak reference (program_code.h); not forgotten by clear_all_caches().
+  Ref stands_for;
+  int8_t first_passed = 0;
 
   // The function watcher's; not forgotten by clear_all_caches().
   uint32_t taken_version = 0;  // see internals::take_code_version()

@@ -9,6 +9,7 @@
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/notices.h"
+#include "frame_hook/program_code.h"
 
 namespace framejit {
 namespace {

@@ -17,6 +17,7 @@
 #include "frame_hook/native_stack.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/options.h"
+#include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
 
 namespace framejit {
@@ -70,7 +71,6 @@ DispatchOutcome internal_failure(PyObject* function, const char* where,
                         describe_code(function_code(function)) + ": " + text;
   log_notice(Notice::kInternalError, function_code(function), message);
   if (!options().strict) {
-    ++event_counters().fallbacks;
     return DispatchOutcome::kRunOriginal;
   }
   *result = nullptr;
@@ -104,7 +104,6 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
     return DispatchOutcome::kResult;
   }
-  ++event_counters().fallbacks;
   begun_failure = std::make_shared<detail::GraphFailure>(detail::GraphFailure{
       Ref::borrow(function_code(function)), take_error_text()});
   return DispatchOutcome::kRunOriginal;

@@ -42,6 +42,7 @@ const char* channel_name(Channel channel) {
 
 void log_event(Channel channel, std::string text, Severity severity) {
   Log& state = log();
+  if (channel == Channel::k_fallbacks) ++state.counters.fallbacks;
   state.events.push_back(
       {channel, std::move(text), severity, ++state.last_number});
   if (state.events.size() > kKeptEvents) state.events.pop_front();

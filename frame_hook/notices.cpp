@@ -1,7 +1,6 @@
 #include "frame_hook/notices.h"
 
 #include "frame_hook/code_cache.h"
-#include "frame_hook/python_text.h"
 
 namespace framejit {
 namespace {
@@ -18,13 +17,6 @@ static_assert(int(Notice::kCount) <= 8, "CodeMemory::notices has 8 bits");
 }  // namespace
 
 const NoticeRow& notice_row(Notice notice) { return kRows[int(notice)]; }
-
-std::string describe_code(PyObject* code) {
-  auto* object = reinterpret_cast<PyCodeObject*>(code);
-  return text_of(object->co_qualname, "?") + " (" +
-         text_of(object->co_filename, "?") + ":" +
-         std::to_string(object->co_firstlineno) + ")";
-}
 
 bool was_noticed(Notice notice, PyObject* code) {
   const CodeMemory* memory = find_code_memory(code);

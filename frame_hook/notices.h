@@ -28,9 +28,6 @@ struct NoticeRow {
 };
 const NoticeRow& notice_row(Notice notice);
 
-// "name (file:line)", as lines name a function.
-std::string describe_code(PyObject* code);
-
 // Was it said of this code? For callers whose text costs something.
 bool was_noticed(Notice notice, PyObject* code);
 // Needs the GIL. A pending exception is kept.

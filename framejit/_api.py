@@ -19,6 +19,7 @@ from framejit._module import (
     compile_module,
     compiled_call_in_place,
     compiled_function_of,
+    forward_code,
     original_of,
 )
 from framejit.errors import (
@@ -372,7 +373,8 @@ def reset() -> None:
 def counters() -> dict[str, int]:
     """Counts since the last `reset`.
 
-    Keys: compiles, recompiles, breaks, fallbacks, failures.
+    Keys: compiles, recompiles, breaks, fallbacks, failures. ``fallbacks`` is the
+    number of events of that channel.
     """
     return _C.counters()
 
@@ -404,15 +406,32 @@ def _key_and_function(fn: Any) -> tuple[_C.CompileOptions, types.FunctionType]:
     return _C.compile_options(fn), function
 
 
+def _raw_entries(
+    key: _C.CompileOptions, code: types.CodeType, module: Any
+) -> list[dict[str, Any]]:
+    """The entries of a call; of a module also those of its forward.
+
+    A module whose forward broke has a call that only hands over to it.
+    """
+    found = _C.entries(code, key)
+    forward = forward_code(module)
+    if forward is None:
+        return found
+    beneath = _C.entries(forward, key)
+    return beneath + [e for e in found if not (beneath and e["hands_over"])]
+
+
 def inspect(fn: Any) -> list[EntryInfo]:
     """The cache entries of a compiled function or module, most recent first.
 
     Each `EntryInfo` has the guards as text, graphs, kernels, breaks, the
-    residual code object and the entries of its resume functions.
+    residual code object and the entries of its resume functions. Of a module
+    these are the entries of its call as a whole and, where that broke, of its
+    forward.
     """
     key, function = _key_and_function(fn)
     seen: set[types.CodeType] = set()
-    found = _C.entries(function.__code__, key)
+    found = _raw_entries(key, function.__code__, fn)
     return [entry_info(raw, key, seen) for raw in found]
 
 
@@ -432,7 +451,7 @@ def explain(fn: Any) -> Callable[..., Explanation]:
         before = _C.last_event_number()
         result = compiled(*args, **kwargs)
         function = _key_and_function(compiled)[1]
-        raw = _C.entries(function.__code__, key)
+        raw = _raw_entries(key, function.__code__, fn)
         seen: set[types.CodeType] = set()
         return Explanation(
             result=result,

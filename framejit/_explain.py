@@ -118,6 +118,7 @@ def entry_info(
     where it is met first.
     """
     data = dict(raw)
+    del data["hands_over"]
     codes = [code for code in data.pop("resume_codes") if code not in seen]
     seen.update(codes)
     resume = {

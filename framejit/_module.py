@@ -25,6 +25,10 @@ _M = TypeVar("_M", bound=torch.nn.Module)
 _codes: weakref.WeakKeyDictionary[type, tuple[types.CodeType, types.CodeType]] = (
     weakref.WeakKeyDictionary()
 )
+# Likewise, of modules with a forward of their own, by that.
+_own_codes: weakref.WeakKeyDictionary[
+    types.FunctionType, tuple[types.CodeType, types.CodeType]
+] = weakref.WeakKeyDictionary()
 # Equal modules compiled with equal options share a class. Weak: it holds the
 # module's class.
 _classes: weakref.WeakKeyDictionary[
@@ -42,19 +46,38 @@ def _code(cls: type, in_place: bool) -> types.CodeType:
         def call_in_place(module: Any, *args: Any, **kwargs: Any) -> Any:
             return module._call_impl(*args, **kwargs)
 
-        name = f"{cls.__qualname__}.__call__"  # reports name the program's class
+        name = f"{cls.__qualname__}.__call__"
         first, second = (
             f.__code__.replace(co_name="__call__", co_qualname=name)
             for f in (call, call_in_place)
         )
+        for code in (first, second):
+            _C.stand_for(code, cls, 1)  # reports speak of the class's forward
         found = _codes[cls] = first, second
     return found[in_place]
 
 
+def _code_for(module: torch.nn.Module, in_place: bool) -> types.CodeType:
+    """As the class's; one of its own where reports speak of another forward."""
+    cls = type(module)
+    forward = module.__dict__.get("forward")
+    first = int(isinstance(forward, types.MethodType))
+    forward = getattr(forward, "__func__", forward)
+    if not isinstance(forward, types.FunctionType):
+        return _code(cls, in_place)
+    found = _own_codes.get(forward)
+    if found is None:
+        found = _code(cls, False).replace(), _code(cls, True).replace()
+        for code in found:
+            _C.stand_for(code, forward, first)
+        _own_codes[forward] = found
+    return found[in_place]
+
+
 def _compiled_call(
-    cls: type, key: _C.CompileOptions, in_place: bool = False
+    cls: type, key: _C.CompileOptions, code: types.CodeType
 ) -> _C.CompiledFunction:
-    function = types.FunctionType(_code(cls, in_place), globals())
+    function = types.FunctionType(code, globals())
     function.__module__ = cls.__module__
     return _C.compile_function(function, key)
 
@@ -110,7 +133,7 @@ def _follower_class(cls: type, key: _C.CompileOptions) -> type:
 def _derive(cls: type, follower: type) -> tuple[type, _C.CompiledFunction]:
     """The original has become an instance of `cls`."""
     key: _C.CompileOptions = follower.__dict__["__framejit_options__"]
-    return _follower_class(cls, key), _compiled_call(cls, key)
+    return _follower_class(cls, key), _compiled_call(cls, key, _code(cls, False))
 
 
 _C.set_follower_deriver(_derive)
@@ -127,7 +150,9 @@ def compile_module(module: _M, key: _C.CompileOptions) -> _M:
     original = original_of(module)
     cls = type(original)
     follower: _M = _C.make_follower(
-        _follower_class(cls, key), original, _compiled_call(cls, key)
+        _follower_class(cls, key),
+        original,
+        _compiled_call(cls, key, _code_for(original, False)),
     )
     return follower
 
@@ -136,7 +161,7 @@ def compiled_call_in_place(
     module: torch.nn.Module, key: _C.CompileOptions
 ) -> types.MethodType:
     """What ``module._compiled_call_impl`` is to be."""
-    call: Any = _compiled_call(type(module), key, in_place=True)
+    call: Any = _compiled_call(type(module), key, _code_for(module, True))
     return types.MethodType(call, module)
 
 
@@ -149,3 +174,13 @@ def compiled_function_of(module: torch.nn.Module) -> _C.CompiledFunction | None:
     in_place = module.__dict__.get("_compiled_call_impl")
     function = getattr(in_place, "__func__", None)
     return function if isinstance(function, _C.CompiledFunction) else None
+
+
+def forward_code(module: Any) -> types.CodeType | None:
+    """The code of a module's forward; None: it is no module, or has no such."""
+    if not isinstance(module, torch.nn.Module):
+        return None
+    forward: Any = original_of(module).forward
+    forward = getattr(forward, "__func__", forward)
+    forward = getattr(forward, "__framejit_function__", forward)
+    return forward.__code__ if isinstance(forward, types.FunctionType) else None

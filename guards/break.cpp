@@ -1,3 +1,4 @@
+#include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
 #include "guards/result.h"
 
@@ -12,8 +13,9 @@ int span_line(const Span& span) {
 std::string format_span(const Span& span) {
   if (!span.code || !PyCode_Check(span.code.get())) return "unknown place";
   ErrorGuard keep_error;
-  auto* code = reinterpret_cast<PyCodeObject*>(span.code.get());
-  int line = span_line(span);
+  Ref program = program_code(span.code.get());
+  auto* code = reinterpret_cast<PyCodeObject*>(program.get());
+  int line = program.get() == span.code.get() ? span_line(span) : 0;
   std::string text = text_of(code->co_filename, "?");
   // Instructions that the compiler made itself carry no line.
   text += ":" + std::to_string(line ? line : code->co_firstlineno);

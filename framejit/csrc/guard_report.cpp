@@ -6,6 +6,7 @@
 #include "framejit/csrc/reports.h"
 #include "guards/set/evaluate.h"
 #include "guards/set/object_layout.h"
+#include "guards/set/source_text.h"
 
 namespace framejit {
 namespace {
@@ -14,9 +15,9 @@ namespace {
 // instruction: theirs is the line that reads the argument first.
 Span place_of(const Guard& guard, PyObject* code) {
   if (guard.span.code || !guard.source) return guard.span;
-  const Source* root = guard.source;
-  while (root->base) root = root->base;
-  if (root->kind != SourceKind::kArg) return {};
+  Argument argument = argument_of(guard.source, code);
+  if (argument.slot < 0) return {};
+  code = argument.code.get();
   auto decoded = bytecode::decode(code);
   if (!decoded.ok()) {
     PyErr_Clear();
@@ -28,7 +29,7 @@ Span place_of(const Guard& guard, PyObject* code) {
                  op.op == MicroOpKind::kLoadFastCheck ||
                  op.op == MicroOpKind::kLoadDeref ||
                  op.op == MicroOpKind::kLoadClosure;
-    if (!reads || op.arg != root->index) continue;
+    if (!reads || op.arg != argument.slot) continue;
     Span span{Ref::borrow(code), op.offset};
     return span_line(span) > 0 ? span : Span{};
   }

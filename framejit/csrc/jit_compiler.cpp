@@ -15,10 +15,12 @@
 #include "frame_hook/interjections.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/options.h"
+#include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
 #include "frame_hook/script_mode.h"
 #include "framejit/csrc/compile_options.h"
 #include "framejit/csrc/frame_choice.h"
+#include "framejit/csrc/function_memory.h"
 #include "framejit/csrc/jit_entry.h"
 #include "framejit/csrc/other_compilers.h"
 #include "framejit/csrc/reports.h"
@@ -59,15 +61,6 @@ class Stopwatch {
       std::chrono::steady_clock::now();
 };
 
-// The sizes seen by earlier captures of one (code, options) key live with its
-// code cache.
-std::shared_ptr<ShapeHistory> shape_history(CodeCache* cache) {
-  if (!cache->compiler_state) {
-    cache->compiler_state = std::make_shared<ShapeHistory>();
-  }
-  return std::static_pointer_cast<ShapeHistory>(cache->compiler_state);
-}
-
 // The user's functions beneath are still worth compiling, except where nothing
 // of ours may run now.
 bool callees_worth_compiling(BreakReason reason) {
@@ -85,13 +78,14 @@ void log_refusal(const CompileRequest& request, const Break& brk, bool raises) {
   const auto* options = static_cast<const CompileOptions*>(request.options);
   std::string name = describe_function(request.function);
   std::string text = "not captured: " + name + "\n" + break_report(brk);
+  if (!raises) function_memory(request.cache)->refusal = format_break(brk);
+  if (!count_break(request.code, brk)) return;
   bool fails = brk.reason == BreakReason::kBackendFailed;
   bool is_nothing = request.cache->is_asked_for && !raises &&
                     request.cache->entries().empty();
   if (options->fullgraph) {  // an exception says it
     log_event(Channel::k_graph_breaks, std::move(text));
   } else if (fails) {
-    ++event_counters().fallbacks;
     log_notice(Notice::kBackendFailed, request.code, std::move(text));
   } else if (is_nothing) {
     log_notice(Notice::kNotCompiled, request.code, std::move(text));
@@ -103,7 +97,6 @@ void log_refusal(const CompileRequest& request, const Break& brk, bool raises) {
 CompileOutcome give_up(const CompileRequest& request, const Break& brk,
                        bool raises = false) {
   const auto* options = static_cast<const CompileOptions*>(request.options);
-  ++event_counters().breaks;
   log_refusal(request, brk, raises);
   CompileOutcome outcome;
   if (options->fullgraph) {
@@ -117,15 +110,18 @@ CompileOutcome give_up(const CompileRequest& request, const Break& brk,
   return outcome;
 }
 
-void mark_generated_code(const bytecode::CaptureOutcome& outcome) {
+void mark_generated_code(const bytecode::CaptureOutcome& outcome,
+                         PyObject* code) {
   if (!outcome.residual_code) return;
+  stand_for_same(outcome.residual_code.get(), code);
   mark_code(outcome.residual_code.get(), CodeKind::kResidual);
   if (!outcome.breaks.empty() &&
       outcome.breaks.back().brk.reason == BreakReason::kFinalizerObject) {
     run_without_hook(outcome.residual_code.get());
   }
-  for (const Ref& code : outcome.resume_codes) {
-    mark_code(code.get(), CodeKind::kResume);
+  for (const Ref& resume : outcome.resume_codes) {
+    mark_code(resume.get(), CodeKind::kResume);
+    stand_for_same(resume.get(), code);
   }
 }
 
@@ -240,7 +236,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(
   auto compiled = compile_graph(request, outcome, captured.objects.data());
   if (!compiled.ok()) return compiled.forward<std::shared_ptr<JitEntry>>();
   times.backend_ms = stopwatch.milliseconds();
-  mark_generated_code(outcome);
+  mark_generated_code(outcome, request.code);
   history.observe(guards, request.args, request.function, request.code);
   backend::CompiledGraph graph = compiled.take();
   auto entry = std::make_shared<JitEntry>(
@@ -377,16 +373,17 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
     return outcome;
   }
   log_misses(request, "recompiling");
-  std::shared_ptr<ShapeHistory> history = shape_history(request.cache);
+  std::shared_ptr<FunctionMemory> memory = function_memory(request.cache);
+  ShapeHistory& history = memory->sizes;
   {
     CollectorPause pause;  // what the guards name stays alive
     for (const auto& entry : request.cache->entries()) {
-      history->note_miss(static_cast<JitEntry*>(entry.get())->guards(),
-                         request.args, request.function, request.code);
+      history.note_miss(static_cast<JitEntry*>(entry.get())->guards(),
+                        request.args, request.function, request.code);
     }
   }
   std::unique_ptr<GuardSet> raising;
-  auto built = build_entry(request, *history, std::move(tracer), &raising);
+  auto built = build_entry(request, history, std::move(tracer), &raising);
   if (interrupted()) {
     if (built.is_raised()) PyErr_Clear();
     return {};
@@ -419,7 +416,6 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
   }
   log_compilation(request.function, *entry);
   trace_result(request, entry, nullptr, stopwatch.milliseconds());
-  event_counters().breaks += entry->outcome().breaks.size();
   outcome.entry = built.take();
   return outcome;
 }
@@ -439,6 +435,8 @@ bool JitCompiler::refuse(const CompileRequest& request, bool fail) {
 
 void JitCompiler::pass_over(PyObject* function, const void* options) {
   bool fullgraph = static_cast<const CompileOptions*>(options)->fullgraph;
+  if (CodeCache* cache = code_cache(PyFunction_GET_CODE(function), options))
+    function_memory(cache)->refusal = "a generator or coroutine function";
   log_notice(Notice::kNotCompiled, PyFunction_GET_CODE(function),
              describe_function(function) +
                  " is a generator or coroutine function and runs as it is" +

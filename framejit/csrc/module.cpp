@@ -12,6 +12,7 @@
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/options.h"
+#include "frame_hook/program_code.h"
 #include "frame_hook/script_mode.h"
 #include "framejit/csrc/compile_options.h"
 #include "framejit/csrc/frame_choice.h"
@@ -81,6 +82,10 @@ void define_followers(py::module_& m) {
             Ref::steal(make_follower(reinterpret_cast<PyTypeObject*>(cls.ptr()),
                                      original.ptr(), call.ptr())));
       });
+  m.def("stand_for", [](py::handle code, py::handle owner, int first_passed) {
+    if (!stand_for(code.ptr(), owner.ptr(), first_passed))
+      throw py::error_already_set();
+  });
   m.def("follower_original", [](py::handle object) -> py::object {
     PyObject* original = follower_original(object.ptr());
     return original ? py::reinterpret_borrow<py::object>(original) : py::none();
@@ -234,6 +239,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("remove_trace_listener",
         [](py::handle callable) { remove_trace_listener(callable.ptr()); });
   m.def("all_entries", [] { return own(all_entries()); });
+  m.def("report_rows", [] { return own(report_rows()); });
   m.def("set_stance", [](int stance) { set_stance(Stance(stance)); });
   m.def("current_stance", [] { return int(current_stance()); });
   define_script_mode(m);

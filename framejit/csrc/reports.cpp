@@ -7,7 +7,9 @@
 #include "frame_hook/code_cache.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/options.h"
+#include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
+#include "framejit/csrc/function_memory.h"
 
 namespace framejit {
 
@@ -58,12 +60,38 @@ Ref list_of(const Items& items, Convert convert) {
   return list;
 }
 
+// Between a module and its forward: what nobody wrote.
+bool is_call_of_module(const Span& span) {
+  if (!span.code) return false;
+  if (stands_for_other(span.code.get())) return true;
+  auto* code = reinterpret_cast<PyCodeObject*>(span.code.get());
+  std::string name = text_of(code->co_qualname);
+  return (name == "Module._wrapped_call_impl" || name == "Module._call_impl") &&
+         text_of(code->co_filename).ends_with("torch/nn/modules/module.py");
+}
+
+// The call of a module that broke within its forward, which is captured by
+// itself.
+bool hands_over(PyObject* code, const JitEntry& entry) {
+  if (!stands_for_other(code)) return false;
+  if (code_kind(code) == CodeKind::kResume) return true;
+  for (const auto& record : entry.outcome().breaks) {
+    if (record.stack.size() > 1 && entry.info().num_operations == 0)
+      return true;
+  }
+  return false;
+}
+
 Ref break_object(const bytecode::BreakRecord& record) {
   Ref dict = Ref::steal(PyDict_New());
   const BreakReasonRow& row = break_reason_row(record.brk.reason);
-  Ref stack = list_of(record.stack, [](const Span& span) {
-    return text_object(format_span(span));
-  });
+  std::vector<Span> users;
+  for (const Span& span : record.stack) {
+    if (&span == &record.stack.back() || !is_call_of_module(span))
+      users.push_back(span);
+  }
+  Ref stack = list_of(
+      users, [](const Span& span) { return text_object(format_span(span)); });
   bool good = dict && set_item(dict.get(), "id", text_object(row.id)) &&
               set_item(dict.get(), "reason", text_object(row.title)) &&
               set_item(dict.get(), "hint", text_object(row.hint)) &&
@@ -118,6 +146,8 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
                text_object(info.fallback_reason)) &&
       set_item(dict.get(), "operations", number(info.num_operations)) &&
       set_item(dict.get(), "breaks", breaks) &&
+      set_item(dict.get(), "hands_over",
+               Ref::borrow(hands_over(code, entry) ? Py_True : Py_False)) &&
       set_item(dict.get(), "residual_code", residual) &&
       set_item(dict.get(), "resume_codes", resumes) &&
       set_item(dict.get(), "instructions", number(outcome.instructions)) &&
@@ -133,6 +163,9 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
 std::string describe_function(PyObject* function) {
   auto* object = reinterpret_cast<PyFunctionObject*>(function);
   auto* code = reinterpret_cast<PyCodeObject*>(object->func_code);
+  if (stands_for_other(object->func_code)) {
+    return describe_code(object->func_code);
+  }
   return text_of(object->func_qualname) + " (" + text_of(code->co_filename) +
          ":" + std::to_string(code->co_firstlineno) + ")";
 }
@@ -148,16 +181,39 @@ std::string break_report(const Break& brk) {
   return text;
 }
 
+bool count_break(PyObject* code, const Break& brk) {
+  // Until it is met again: at once, when the module's forward is captured by
+  // itself. The GIL guards it.
+  struct Told {
+    const PyObject *forward = nullptr, *code = nullptr;  // compared only
+    int instruction = 0;
+    BreakReason reason = BreakReason::kInternal;
+    bool operator==(const Told&) const = default;
+  };
+  static Told told;
+  Ref program = program_code(code);
+  Told now{program.get(), brk.span.code.get(), brk.span.instruction,
+           brk.reason};
+  if (program.get() != code) {
+    told = now;
+  } else if (told == now) {
+    told = {};
+    return false;
+  }
+  ++event_counters().breaks;
+  return true;
+}
+
 void log_compilation(PyObject* function, const JitEntry& entry) {
   std::string name = describe_function(function);
   PyObject* code = PyFunction_GET_CODE(function);
   const backend::CompiledInfo& info = entry.info();
   for (const auto& record : entry.outcome().breaks) {
+    if (!count_break(code, record.brk)) continue;
     log_event(Channel::k_graph_breaks,
               "graph break in " + name + "\n" + break_report(record.brk));
   }
   if (info.fell_back_to_torch_level) {
-    ++event_counters().fallbacks;
     log_notice(
         Notice::kAsCaptured, code,
         name + ": the graph runs at torch level: " + info.fallback_reason);
@@ -190,26 +246,73 @@ Ref entry_report(PyObject* code, const JitEntry& entry) {
   return entry_object(code, entry);
 }
 
-Ref all_entries() {
-  struct Row {
-    Ref code;
-    std::vector<std::shared_ptr<CacheEntry>> entries;
-  };
-  std::vector<Row> rows;
+namespace {
+
+// Behind which line of the program the rest of a function goes on; 0: it is no
+// such rest.
+int behind_line(PyObject* code) {
+  if (code_kind(code) != CodeKind::kResume || stands_for_other(code)) return 0;
+  auto* object = reinterpret_cast<PyCodeObject*>(code);
+  for (Py_ssize_t at = 0; at < Py_SIZE(object); ++at) {
+    int line = PyCode_Addr2Line(object, int(at * sizeof(_Py_CODEUNIT)));
+    if (line > 0) return line;
+  }
+  return object->co_firstlineno;
+}
+
+}  // namespace
+
+namespace {
+
+struct CacheRow {
+  Ref code;
+  std::vector<std::shared_ptr<CacheEntry>> entries;
+  std::string refusal;
+};
+
+// Copied: making Python objects may run code that changes the caches.
+std::vector<CacheRow> cache_rows() {
+  std::vector<CacheRow> rows;
   for_each_cache(nullptr, [&](CodeCache& cache) {
-    if (cache.entries().empty()) return;
-    rows.push_back({Ref::borrow(cache.code()), cache.entries()});
+    std::string refusal =
+        cache.compiler_state ? function_memory(&cache)->refusal : "";
+    rows.push_back(
+        {Ref::borrow(cache.code()), cache.entries(), std::move(refusal)});
   });
-  return list_of(rows, [](const Row& row) {
+  return rows;
+}
+
+Ref entry_objects(const CacheRow& row) {
+  return list_of(row.entries, [&](const std::shared_ptr<CacheEntry>& entry) {
+    return entry_object(row.code.get(), static_cast<const JitEntry&>(*entry));
+  });
+}
+
+}  // namespace
+
+Ref all_entries() {
+  std::vector<CacheRow> rows = cache_rows();
+  std::erase_if(rows, [](const CacheRow& row) { return row.entries.empty(); });
+  return list_of(rows, [](const CacheRow& row) {
     Ref name = text_object(describe_code(row.code.get()));
-    Ref entries =
-        list_of(row.entries, [&](const std::shared_ptr<CacheEntry>& entry) {
-          return entry_object(row.code.get(),
-                              static_cast<const JitEntry&>(*entry));
-        });
+    Ref entries = entry_objects(row);
     return name && entries
                ? Ref::steal(PyTuple_Pack(2, name.get(), entries.get()))
                : Ref();
+  });
+}
+
+Ref report_rows() {
+  return list_of(cache_rows(), [](const CacheRow& row) {
+    Ref program = program_code(row.code.get());
+    auto* object = reinterpret_cast<PyCodeObject*>(program.get());
+    Ref name = text_object(program_name(row.code.get()));
+    Ref refusal = text_object(row.refusal);
+    Ref entries = entry_objects(row);
+    if (!name || !refusal || !entries) return Ref();
+    return Ref::steal(Py_BuildValue(
+        "(OOiiOO)", name.get(), object->co_filename, object->co_firstlineno,
+        behind_line(row.code.get()), entries.get(), refusal.get()));
   });
 }
 

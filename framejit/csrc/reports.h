@@ -13,6 +13,9 @@ namespace framejit {
 std::string describe_function(PyObject* function);
 // Id, title, detail, the user's line, and the hint.
 std::string break_report(const Break& brk);
+// Counts a break of a function's capture. False: it was told just before, of
+// the call of the module whose forward this is.
+bool count_break(PyObject* code, const Break& brk);
 // Emits the guards, graphs, bytecode and kernels of a new entry to the
 // channels that are on, and its breaks.
 void log_compilation(PyObject* function, const JitEntry& entry);
@@ -21,6 +24,9 @@ void log_compilation(PyObject* function, const JitEntry& entry);
 Ref entries_of(PyObject* code, const void* options);
 // (function, entries) of every cache of the process that has entries.
 Ref all_entries();
+// Of every cache: (function, file, line, line behind which it goes on or 0,
+// entries, why the last capture gave nothing or "").
+Ref report_rows();
 
 // The guards as a tree of the places they look at, with the user's lines.
 std::string guard_tree(const GuardSet& guards, PyObject* code);

@@ -9,6 +9,8 @@
 #include <c10/core/DefaultDtype.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
+#include <string_view>
+
 namespace framejit::graph {
 
 namespace {
@@ -89,22 +91,69 @@ bool ThreadState::same_as_now() const {
   return true;
 }
 
+namespace {
+
+// ---- values in words
+std::string words(bool on) { return on ? "on" : "off"; }
+std::string words(int number) { return std::to_string(number); }
+std::string words(uint64_t) { return ""; }
+std::string words(FunctionModes modes) {
+  return modes == FunctionModes::kNone               ? "none"
+         : modes == FunctionModes::kDefaultDeviceCpu ? "a default device"
+                                                     : "other modes";
+}
+std::string dtype_words(int8_t dtype) {
+  return c10::toString(static_cast<c10::ScalarType>(dtype));
+}
+
+bool is_key_set(std::string_view row) { return row.ends_with("_keys"); }
+
+template <class T>
+std::string state_words(std::string_view row, T value) {
+  if (row == "default_dtype") return dtype_words(static_cast<int8_t>(value));
+  return words(value);
+}
+
+std::string changed(const std::string& what, const std::string& was,
+                    const std::string& is) {
+  if (was == is) return what + " changed";
+  return what + " changed: was " + was + ", is " + is;
+}
+
+}  // namespace
+
 std::string ThreadState::difference() const {
+  const ThreadState is = now();
   std::string text;
-  auto add = [&](const char* what) {
-    if (!text.empty()) text += ", ";
-    text += what;
+  auto add = [&](const std::string& what) {
+    text += (text.empty() ? "" : "; ") + what;
   };
-  const Places& at = places();
-#define X(name, type, read, what) \
-  if (name != static_cast<type>(read)) add(what);
+  // What has a name of its own changes dispatch keys, too.
+  bool named = inference_mode != is.inference_mode || autocast != is.autocast;
+  if (autocast != is.autocast)
+    add(changed("autocast", words(autocast), words(is.autocast)));
+#define X(name, type, read, what)                                  \
+  if (name != is.name && !(named && is_key_set(#name)))            \
+    add(changed(what, state_words(#name, static_cast<type>(name)), \
+                state_words(#name, static_cast<type>(is.name))));
   FJ_THREAD_STATE(X)
 #undef X
   if (num_threads >= 0 && num_threads != ::at::get_num_threads())
-    add("number of threads");
-  if (text.empty() && autocast && !same_as_now())
-    add("autocast dtype, cache or nesting");
-  return text.empty() ? "" : text + " changed";
+    add(changed("number of threads", words(num_threads),
+                words(::at::get_num_threads())));
+  if (!autocast || !is.autocast) return text;
+  if (autocast_cache != is.autocast_cache)
+    add(changed("autocast's cache", words(autocast_cache),
+                words(is.autocast_cache)));
+  for (size_t i = 0; i < autocast_dtypes.size(); ++i) {
+    if (autocast_dtypes[i] != is.autocast_dtypes[i])
+      add(changed("autocast's dtype", dtype_words(autocast_dtypes[i]),
+                  dtype_words(is.autocast_dtypes[i])));
+  }
+  if (autocast_nesting >= 0 && autocast_nesting != nesting_now())
+    add(changed("nesting of autocast", words(autocast_nesting),
+                words(nesting_now())));
+  return text;
 }
 
 std::string ThreadState::unsupported() const {

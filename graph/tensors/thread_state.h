@@ -15,18 +15,18 @@
 
 namespace framejit::graph {
 
-// One row per item: X(name, type, read, text).
+// One row per item: X(name, type, read, what), what it is called in messages
+// (thread_state.cpp has the words for its values).
 #define FJ_THREAD_STATE(X)                                                     \
   X(included_keys, uint64_t, at.keys->included().raw_repr(),                   \
-    "dispatch keys (functorch, modes, tracing)")                               \
-  X(excluded_keys, uint64_t, at.keys->excluded().raw_repr(),                   \
-    "dispatch keys (autocast, inference mode)")                                \
+    "functorch, a mode or tracing")                                            \
+  X(excluded_keys, uint64_t, at.keys->excluded().raw_repr(), "dispatch keys")  \
   X(grad_mode, bool, at.autograd->get_grad_mode(), "grad mode")                \
   X(forward_grad_mode, bool, at.autograd->get_fw_grad_mode(),                  \
     "forward grad mode")                                                       \
   X(inference_mode, bool, at.autograd->get_inference_mode(), "inference mode") \
   X(function_modes, FunctionModes, graph::function_modes(*at.functions),       \
-    "torch function modes (default device)")                                   \
+    "torch function modes")                                                    \
   X(function_disabled, int, function_disabled_state(*at.functions),            \
     "DisableTorchFunction")                                                    \
   X(saved_tensor_hooks, bool, !at.saved_hooks->stack.empty(),                  \

@@ -3,22 +3,80 @@
 #include <string_view>
 
 #include "frame_hook/follower.h"
+#include "frame_hook/program_code.h"
 #include "guards/set/object_text.h"
-#include "guards/set/source.h"
+#include "guards/set/source_text.h"
 
 namespace framejit {
 namespace {
+
+// What the rest of a function is given of the stack has no name in the program
+// (bytecode/residual): "value 0 held at line 12".
+constexpr std::string_view kHeldPrefix = ".s";
+
+std::string held_text(PyObject* code, const std::string& slot) {
+  auto* object = reinterpret_cast<PyCodeObject*>(code);
+  int line = 0;
+  for (Py_ssize_t at = 0; at < Py_SIZE(object) && line <= 0; ++at)
+    line = PyCode_Addr2Line(object, int(at * sizeof(_Py_CODEUNIT)));
+  if (line <= 0 || stands_for_other(code))
+    line = reinterpret_cast<PyCodeObject*>(program_code(code).get())
+               ->co_firstlineno;
+  return "value " + slot.substr(kHeldPrefix.size()) + " held at line " +
+         std::to_string(line);
+}
 
 // The name of a bound parameter slot: co_varnames has them in slot order.
 std::string slot_name(PyObject* code, int64_t index) {
   if (code && PyCode_Check(code)) {
     Ref names =
         Ref::steal(PyCode_GetVarnames(reinterpret_cast<PyCodeObject*>(code)));
-    if (names && index >= 0 && index < PyTuple_GET_SIZE(names.get()))
-      return string_text(PyTuple_GET_ITEM(names.get(), index));
+    if (names && index >= 0 && index < PyTuple_GET_SIZE(names.get())) {
+      std::string name = string_text(PyTuple_GET_ITEM(names.get(), index));
+      return name.starts_with(kHeldPrefix) ? held_text(code, name) : name;
+    }
     PyErr_Clear();
   }
   return "arg" + std::to_string(index);
+}
+
+// The slots of code that stands for a function of the program: fun(object,
+// *args, **kwargs). What the function calls them.
+enum StandInSlot : int64_t { kObject, kPositional, kKeywords };
+
+// The parameter of `program` that takes this keyword; -1: none does.
+int keyword_slot(PyCodeObject* program, PyObject* name) {
+  Ref names = Ref::steal(PyCode_GetVarnames(program));
+  int count = program->co_argcount + program->co_kwonlyargcount;
+  for (int i = program->co_posonlyargcount; names && i < count; ++i) {
+    if (PyUnicode_Check(name) &&
+        PyUnicode_Compare(PyTuple_GET_ITEM(names.get(), i), name) == 0)
+      return i;
+  }
+  PyErr_Clear();
+  return -1;
+}
+
+// "x", or "rest[0]" behind the parameters; "": not an argument of its own.
+std::string passed_text(const Source* source, PyObject* code) {
+  if (source->base->kind != SourceKind::kArg) return "";
+  Argument argument = argument_of(source, code);
+  if (!argument.code || argument.code.get() == code) return "";
+  auto* program = reinterpret_cast<PyCodeObject*>(argument.code.get());
+  if (argument.slot >= 0) return slot_name(argument.code.get(), argument.slot);
+  int next = program->co_argcount + program->co_kwonlyargcount;
+  bool takes_rest = program->co_flags & CO_VARARGS;
+  if (source->base->index == kPositional && takes_rest) {
+    return slot_name(argument.code.get(), next) + "[" +
+           std::to_string(source->index + first_passed_parameter(code) -
+                          program->co_argcount) +
+           "]";
+  }
+  if (source->base->index == kKeywords && program->co_flags & CO_VARKEYWORDS) {
+    return slot_name(argument.code.get(), next + takes_rest) + "[" +
+           object_text(source->key.get()) + "]";
+  }
+  return "";
 }
 
 std::string free_name(PyObject* code, int64_t index) {
@@ -81,6 +139,13 @@ bool is_of_function(const Source* source) {
 }
 
 std::string argument_text(const Source* source, PyObject* code) {
+  if (code && PyCode_Check(code) && passes_arguments_on(code)) {
+    if (source->index == kPositional) return "positional arguments";
+    if (source->index == kKeywords) return "keyword arguments";
+    return first_passed_parameter(code) > 0
+               ? slot_name(program_code(code).get(), 0)
+               : "module";
+  }
   return slot_name(code, source->index);
 }
 
@@ -143,8 +208,8 @@ std::string type_text(const Source* source, PyObject* code) {
 }
 
 std::string dict_item_text(const Source* source, PyObject* code) {
-  std::string text;
-  if (module_item(source, code, &text)) return text;
+  std::string text = passed_text(source, code);
+  if (!text.empty() || module_item(source, code, &text)) return text;
   if (source->base->kind == SourceKind::kGlobals &&
       is_of_function(source->base) && PyUnicode_Check(source->key.get()))
     return "global " + string_text(source->key.get());
@@ -156,6 +221,7 @@ std::string dict_key_text(const Source* source, PyObject* code) {
 }
 
 std::string item_text(const Source* source, PyObject* code) {
+  if (std::string text = passed_text(source, code); !text.empty()) return text;
   return base_text(source, code) + index_text(source);
 }
 
@@ -223,6 +289,31 @@ std::string number_text(const Source* source, PyObject* code) {
 }  // namespace
 
 void set_fact_type(PyTypeObject* type) { g_fact_type = type; }
+
+Argument argument_of(const Source* source, PyObject* code) {
+  if (!code || !PyCode_Check(code)) return {};
+  Ref program = program_code(code);
+  const Source* root = source;
+  const Source* item = nullptr;  // the first step from the root
+  for (; root->base; root = root->base) item = root;
+  if (root->kind != SourceKind::kArg) return {};
+  if (!passes_arguments_on(code))
+    return {Ref::borrow(code), static_cast<int>(root->index)};
+  int first = first_passed_parameter(code);
+  if (root->index == kObject) {
+    if (first == 0) return {};
+    return {std::move(program), 0};
+  }
+  if (!item) return {};
+  auto* object = reinterpret_cast<PyCodeObject*>(program.get());
+  int slot = -1;
+  if (root->index == kPositional && item->kind == SourceKind::kTupleItem &&
+      item->index + first < object->co_argcount)
+    slot = static_cast<int>(item->index) + first;
+  if (root->index == kKeywords && item->kind == SourceKind::kDictItem)
+    slot = keyword_slot(object, item->key.get());
+  return {std::move(program), slot};
+}
 
 std::string source_text(const Source* source, PyObject* code) {
   static constexpr std::string (*kTexts[])(const Source*, PyObject*) = {

@@ -227,7 +227,7 @@ def test_a_module_has_the_name_of_its_class(recompiles):
     compiled(x(3))
     module.flag = 2
     compiled(x(3))
-    assert recompiles()[0].startswith(f"recompiling {Net.__qualname__}.__call__ (")
+    assert recompiles()[0].startswith(f"recompiling {Net.__qualname__}.forward (")
 
 
 def test_one_line_when_the_limit_is_reached(recompiles):
@@ -269,7 +269,7 @@ def test_guard_tree(caplog):
         return len(line) - len(line.lstrip())
 
     assert depth("thread state is unchanged") == 2
-    assert depth(".weight: Parameter float32") > depth("type(module) is") == 2
+    assert depth(".weight: Parameter float32") > depth("type(self) is") == 2
     user_line = line_of(Net.forward, "self.layer(x)")
     assert any(f"# {__file__}:{user_line}" in line for line in lines)
     entry_guards = {line.split("  # ")[0].strip() for line in lines[1:]}
