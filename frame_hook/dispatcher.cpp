@@ -12,6 +12,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/graph_failure.h"
 #include "frame_hook/hook_off.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
@@ -26,6 +27,7 @@ size_t detail::graph_runs = 0;
 struct detail::GraphFailure {
   Ref code;
   std::string text;
+  std::shared_ptr<void> kept;  // graph_failure.h
 };
 
 namespace {
@@ -93,10 +95,13 @@ bool is_interruption() {
 // GIL guards it.
 std::shared_ptr<detail::GraphFailure> begun_failure;
 
+std::shared_ptr<void> kept_for_original;
+
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
 DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   *result = nullptr;
+  std::shared_ptr<void> kept = std::exchange(kept_for_original, nullptr);
   if (is_interruption()) {
     return raise_in_next_code() ? DispatchOutcome::kRunOriginal
                                 : DispatchOutcome::kResult;
@@ -104,8 +109,9 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
     return DispatchOutcome::kResult;
   }
-  begun_failure = std::make_shared<detail::GraphFailure>(detail::GraphFailure{
-      Ref::borrow(function_code(function)), take_error_text()});
+  begun_failure = std::make_shared<detail::GraphFailure>(
+      detail::GraphFailure{Ref::borrow(function_code(function)),
+                           take_error_text(), std::move(kept)});
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -543,6 +549,10 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
 }
 
 }  // namespace
+
+void keep_until_original_ends(std::shared_ptr<void> state) {
+  kept_for_original = std::move(state);
+}
 
 DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
                          PyObject* const* slots, PyObject** result) try {
