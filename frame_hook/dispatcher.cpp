@@ -89,9 +89,8 @@ bool is_interruption() {
   return answer;
 }
 
-// A graph that failed in the call in hand, until CallEnd takes it, at once. The
-// GIL guards it.
-std::shared_ptr<detail::GraphFailure> begun_failure;
+// The call in hand, until CallEnd takes it, at once. The GIL guards it.
+detail::BegunCall begun_call;
 
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
@@ -105,8 +104,9 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
     return DispatchOutcome::kResult;
   }
   ++event_counters().fallbacks;
-  begun_failure = std::make_shared<detail::GraphFailure>(detail::GraphFailure{
-      Ref::borrow(function_code(function)), take_error_text()});
+  begun_call.failure =
+      std::make_shared<detail::GraphFailure>(detail::GraphFailure{
+          Ref::borrow(function_code(function)), take_error_text()});
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -170,11 +170,6 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
   }
 }
 
-// What wants to know how the call in hand ends, an entry that has begun it or
-// an attempt that found nothing: until CallEnd takes it, at once. The GIL
-// guards it.
-std::shared_ptr<bool> begun_call;
-
 // A predicate of `entry` held: objects and symbols are filled in.
 [[gnu::noinline]] DispatchOutcome run_entry_once(
     CacheEntry* entry, PyObject* function, const void* options,
@@ -228,7 +223,7 @@ std::shared_ptr<bool> begun_call;
   // The entry may be gone.
   bool ended = outcome == DispatchOutcome::kResult && !is_token(*result);
   if (!ended) {
-    begun_call = std::move(completed);
+    begun_call.completed = std::move(completed);
   } else if (*result) {
     *completed = true;
   }
@@ -421,7 +416,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   if (!outcome.entry) {
     if (outcome.raising) cache->add_raising(std::move(outcome.raising));
     if (!outcome.skip_forever && !outcome.not_now) {
-      begun_call = cache->add_failed_attempt();
+      begun_call.completed = cache->add_failed_attempt();
     }
     return DispatchOutcome::kRunOriginal;
   }
@@ -572,12 +567,10 @@ DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
   return DispatchOutcome::kRunOriginal;
 }
 
-CallEnd::CallEnd()
-    : completed_(std::exchange(begun_call, nullptr)),
-      failure_(std::exchange(begun_failure, nullptr)) {}
+CallEnd::CallEnd() : begun_(std::exchange(begun_call, {})) {}
 
 void CallEnd::tell_failure(bool original_returned) {
-  std::shared_ptr<detail::GraphFailure> failure = std::move(failure_);
+  std::shared_ptr<detail::GraphFailure> failure = std::move(begun_.failure);
   PyObject* code = failure->code.get();
   ErrorGuard error;
   std::string graph = "graph of " + describe_code(code);

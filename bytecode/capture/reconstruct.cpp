@@ -554,6 +554,9 @@ Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
 Result<int> Planner::instance(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   PyTypeObject* base = solid_base(type);
+  if (state_.table<Unbuildable>().made.contains(object)) {
+    return escaping(object);
+  }
   if (raw_lookup(type, "__del__")) {
     return state_.make_break(BreakReason::kFinalizerObject, type->tp_name);
   }

@@ -4,6 +4,7 @@
 
 #include "backend/emit_avx512.h"
 #include "bytecode/interpreter/interpreter.h"
+#include "bytecode/residual/left_loops.h"
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/dispatcher.h"
@@ -191,6 +192,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reset", [] {
     clear_all_caches();
+    bytecode::forget_left_loops();
     graph::forget_surprises();
   });
   m.def("distrust_operators", &distrust_operators,

@@ -130,24 +130,16 @@ void Recorder::record(const c10::OperatorHandle& op,
                  "a gradient function or a torch.func transform writes to a "
                  "tensor it did not make",
                  span_});
-    for (const Storages& own : repeated_) {
-      if (own.contains(companion_storage(tensor))) continue;
-      set_break({BreakReason::kUnknownOperation,
-                 "the function of a checkpoint, which the backward runs again, "
-                 "writes to a tensor it did not make",
-                 span_});
-    }
     auto found = input_storages_.find(companion_storage(tensor));
     if (found != input_storages_.end()) mutated_.insert(found->second);
   };
-  if (!blocks_.empty() || !repeated_.empty()) {
+  if (!blocks_.empty()) {
     const auto& returns = op.schema().returns();
     for (size_t i = 0; i < returns.size() && i < results.size(); ++i) {
       if (returns[i].alias_info()) continue;
       if (!results[i].isTensor() || !results[i].toTensor().defined()) continue;
       const void* storage = companion_storage(results[i].toTensor());
-      if (!blocks_.empty()) blocks_.back().own_storages.insert(storage);
-      for (Storages& own : repeated_) own.insert(storage);
+      blocks_.back().own_storages.insert(storage);
     }
   }
   // These write the running statistics, which their schemas do not say.

@@ -111,10 +111,6 @@ class Recorder final : public TraceSession {
                                        BlockKind kind = BlockKind::kBackward);
   Result<Block> end_block(const std::vector<PyObject*>& outputs);
   bool in_block() const { return !blocks_.empty(); }
-  // Code that the backward runs again, as a checkpoint's: until the end of it,
-  // a write to a tensor it did not make is a break.
-  void begin_repeated() { repeated_.emplace_back(); }
-  void end_repeated() { repeated_.pop_back(); }
   // Within a torch.func transform?
   bool in_transform() const;
   // What tensor.requires_grad is within one: tensors that were made there know
@@ -184,7 +180,6 @@ class Recorder final : public TraceSession {
   bool inference_mode_;                 // when the capture began
   std::vector<OpenBlock> blocks_;
   int last_block_ = 0;
-  std::vector<Storages> repeated_;  // what was made since each beginning
   std::unordered_map<PyObject*, Entry> entries_;
   std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
   std::vector<Ref> kept_;
