@@ -3,8 +3,9 @@
 ATen unrolls a recurrent layer over a length that it must know, and leaves its
 oneDNN kernel where sizes are symbols; ctc_loss looks into a tensor of lengths.
 A capture runs a function of SUBSTITUTES in the place of such a call: its results
-have the same sizes, strides and history. The node of the graph is the call
-itself, and the graph is run as torch calls.
+have the same sizes, strides and history, and so have the gradients of what it is
+given. The node of the graph is the call itself, and the graph is run as torch
+calls.
 
 The functions of DECOMPOSITIONS do what the call does, with the same operators in
 the same order (ATen's RNN.cpp), but never take a size for a number as it does.
@@ -18,10 +19,23 @@ from typing import Any
 import torch
 
 
-def _everything(tensors: Any, uses_random: bool) -> Any:
+def _dense(tensor: Any) -> Any:
+    """Its gradient is one for each element, row by row: that of a sum is one for
+    all of them."""
+    return tensor * 1
+
+
+def _everything(input: Any, others: Any, uses_random: bool) -> Any:
     """A number computed from all that the results depend on."""
-    total = sum(t.sum() for t in tensors)
+    total = input.sum() + sum(_dense(t).sum() for t in others)
     return total + torch.rand(()) if uses_random else total
+
+
+def _runs_on_onednn(input: Any, state: Any) -> bool:
+    """Else each layer multiplies matrices, whose gradients take after them."""
+    if len(state) != 2 or state[0].shape[-1] != state[1].shape[-1]:
+        return False
+    return input.dtype is not torch.float64
 
 
 def _output(input: Any, width: int, batch_first: bool, total: Any) -> Any:
@@ -43,7 +57,12 @@ def lstm(
     batch_first: bool,
 ) -> Any:
     uses_random = dropout > 0 and train and num_layers > 1
-    total = _everything((input, *state, *weights), uses_random)
+    steps = input.transpose(0, 1) if batch_first else input
+    if _runs_on_onednn(input, state):
+        steps = _dense(steps)
+    else:
+        steps = torch.nn.functional.linear(steps, weights[0].detach())
+    total = _everything(steps, (*state, *weights), uses_random)
     width = state[0].shape[-1] * (2 if bidirectional else 1)
     output = _output(input, width, batch_first, total)
     return output, *(part.new_empty(part.shape) * total for part in state)
@@ -64,8 +83,8 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Any:
     if reduction == 0 and log_probs.dim() == 3:
-        return log_probs.sum((0, 2))
-    return log_probs.sum()
+        return _dense(log_probs).sum((0, 2))
+    return _dense(log_probs).sum()
 
 
 def _gates(input: Any, state: Any, weights: Any) -> tuple[Any, Any]:

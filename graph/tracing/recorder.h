@@ -156,10 +156,12 @@ class Recorder final : public TraceSession {
                                           const char* method);
   Status add_outputs(Node* node, PyObject* result);
   Status add_output(Node* node, PyObject* item);
-  void fill_meta(Value* value, const at::Tensor& tensor);
+  static TensorMeta meta_of(const at::Tensor& tensor);
+  static void fill_meta(Value* value, const at::Tensor& tensor);
   Break raised_as_break(PyObject* callable);
 
   void drop_unused_inputs();
+  void promise_outputs(const std::vector<PyObject*>& outputs);
   void add_symbol_inputs();
   Status guard_storage();
 
