@@ -105,11 +105,8 @@ class SettledTensors {
 
 class CallableExecutor final : public Executor {
  public:
-  CallableExecutor(std::shared_ptr<const graph::TorchGraph> graph, Ref backend,
-                   Ref options)
-      : graph_(std::move(graph)),
-        backend_(std::move(backend)),
-        options_(std::move(options)) {
+  CallableExecutor(std::shared_ptr<const graph::TorchGraph> graph, Ref backend)
+      : graph_(std::move(graph)), backend_(std::move(backend)) {
     const std::vector<int>& objects = graph_->input_objects;
     for (size_t i = 0; i < objects.size(); ++i)
       as_gathered_ = as_gathered_ && objects[i] == static_cast<int>(i);
@@ -144,7 +141,7 @@ class CallableExecutor final : public Executor {
   bool undo(PyObject* const* inputs, InputSnapshot* snapshot);
 
   std::shared_ptr<const graph::TorchGraph> graph_;
-  Ref backend_, options_;
+  Ref backend_;
   bool as_gathered_ = true;  // graph input i is gathered object i
   // Inputs are of classes with a __torch_function__, which guards check. What
   // those do is in the graph.
@@ -175,17 +172,7 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
   }
   Ref args = Ref::steal(PyTuple_Pack(2, module.value().get(), examples.get()));
   if (!args) return Ref();
-  Ref keywords;
-  if (options_ && PyDict_Check(options_.get()) &&
-      PyDict_Size(options_.get()) > 0) {
-    keywords = Ref::steal(PyDict_New());
-    if (!keywords ||
-        PyDict_SetItemString(keywords.get(), "options", options_.get()) < 0) {
-      return Ref();
-    }
-  }
-  Ref result =
-      Ref::steal(PyObject_Call(backend_.get(), args.get(), keywords.get()));
+  Ref result = Ref::steal(PyObject_Call(backend_.get(), args.get(), nullptr));
   if (result && !PyCallable_Check(result.get())) {
     PyErr_SetString(PyExc_TypeError, "the backend did not return a callable");
     return Ref();
@@ -350,8 +337,8 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
 
 Result<std::unique_ptr<Executor>> make_callable_executor(
     const BackendRequest& request) {
-  auto executor = std::make_unique<CallableExecutor>(
-      request.graph, request.callable, request.options);
+  auto executor =
+      std::make_unique<CallableExecutor>(request.graph, request.callable);
   FJ_CHECK(request.example_inputs.size() ==
            request.graph->input_objects.size());
   // Compiled now, so that a backend that fails is known before the first run.
