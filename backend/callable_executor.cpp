@@ -118,7 +118,6 @@ class CallableExecutor final : public Executor {
       : graph_(request.graph),
         promises_(request.graph),
         backend_(request.callable),
-        options_(request.options),
         name_(name_of(request)) {
     const std::vector<int>& objects = graph_->input_objects;
     for (size_t i = 0; i < objects.size(); ++i)
@@ -162,7 +161,7 @@ class CallableExecutor final : public Executor {
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   const OutputPromises promises_;
-  Ref backend_, options_;
+  Ref backend_;
   std::string name_;  // the backend's, for messages
   bool broke_promise_ = false;
   std::unique_ptr<Executor> as_captured_;
@@ -196,17 +195,7 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
   }
   Ref args = Ref::steal(PyTuple_Pack(2, module.value().get(), examples.get()));
   if (!args) return Ref();
-  Ref keywords;
-  if (options_ && PyDict_Check(options_.get()) &&
-      PyDict_Size(options_.get()) > 0) {
-    keywords = Ref::steal(PyDict_New());
-    if (!keywords ||
-        PyDict_SetItemString(keywords.get(), "options", options_.get()) < 0) {
-      return Ref();
-    }
-  }
-  Ref result =
-      Ref::steal(PyObject_Call(backend_.get(), args.get(), keywords.get()));
+  Ref result = Ref::steal(PyObject_Call(backend_.get(), args.get(), nullptr));
   if (result && !PyCallable_Check(result.get())) {
     PyErr_SetString(PyExc_TypeError, "the backend did not return a callable");
     return Ref();

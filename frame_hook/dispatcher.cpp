@@ -32,8 +32,16 @@ namespace {
 using detail::graph_runs;
 
 Compiler* current_compiler = nullptr;
-Stance stance = Stance::kDefault;
+Stance own_stance = Stance::kDefault;
+Stance other_stance = Stance::kDefault;
+Stance stance = Stance::kDefault;  // in force
 std::string (*exception_text)() = nullptr;
+RecompileLimitRules limit_rules = {nullptr, nullptr};
+
+RecompileLimit recompile_limit(const void* compile_options) {
+  if (limit_rules.of) return limit_rules.of(compile_options);
+  return {static_cast<size_t>(options().recompile_limit), false};
+}
 
 // Fixed room on the C stack, the heap beyond it. Not initialised.
 template <class T, size_t kInline>
@@ -297,29 +305,33 @@ CompileRequest request_of(CodeCache* cache, PyObject* function,
   return request;
 }
 
-bool may_compile(CodeCache* cache, PyObject* function, PyObject* const* slots) {
-  if (cache->skip_forever || !current_compiler || is_compiling()) return false;
-  if (compilation_runs || low_for_capture()) return false;
-  size_t limit = options().recompile_limit;
-  if (cache->num_completed() < limit && cache->num_failed_attempts() < limit) {
-    return true;
+enum class MayCompile { kYes, kNo, kAtLimit };
+
+MayCompile may_compile(const CodeCache* cache) {
+  if (cache->skip_forever || !current_compiler || is_compiling())
+    return MayCompile::kNo;
+  if (compilation_runs || low_for_capture()) return MayCompile::kNo;
+  size_t limit = recompile_limit(cache->options()).entries;
+  bool below =
+      cache->num_completed() < limit && cache->num_failed_attempts() < limit;
+  return below ? MayCompile::kYes : MayCompile::kAtLimit;
+}
+
+void note_limit(CodeCache* cache, PyObject* function, PyObject* const* slots) {
+  if (cache->limit_logged) return;
+  cache->limit_logged = true;
+  std::string reason;
+  {
+    CompilingScope compiling;
+    reason = current_compiler->explain_miss(request_of(cache, function, slots));
   }
-  if (!cache->limit_logged) {
-    cache->limit_logged = true;
-    std::string reason;
-    {
-      CompilingScope compiling;
-      reason =
-          current_compiler->explain_miss(request_of(cache, function, slots));
-    }
-    log_notice(Notice::kLimit, cache->code(),
-               "recompile_limit (" + std::to_string(limit) + ") reached for " +
-                   describe_code(function_code(function)) + " (" +
-                   break_reason_row(BreakReason::kRecompileLimit).id +
-                   "): other calls run the original code" +
-                   (reason.empty() ? "" : "; this one: " + reason));
-  }
-  return false;
+  size_t limit = recompile_limit(cache->options()).entries;
+  log_notice(Notice::kLimit, cache->code(),
+             "recompile_limit (" + std::to_string(limit) + ") reached for " +
+                 describe_code(function_code(function)) + " (" +
+                 break_reason_row(BreakReason::kRecompileLimit).id +
+                 "): other calls run the original code" +
+                 (reason.empty() ? "" : "; this one: " + reason));
 }
 
 DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
@@ -346,16 +358,17 @@ DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
                    symbols.data(), result);
 }
 
-// The stance forbids to compile. Code that has never been worth compiling, or
-// whose entries are at their limit, does not count.
+// refuse: says why the call is not compiled. True: it fails, the Python error
+// is set.
+template <class Refuse>
 DispatchOutcome refuse_to_compile(CodeCache* cache, PyObject* function,
-                                  PyObject* const* slots, PyObject** result) {
+                                  PyObject* const* slots, PyObject** result,
+                                  Refuse refuse) {
   bool raised = false;
   Interjections interjections;
   {
     CompilingScope compiling;
-    raised = current_compiler->refuse(request_of(cache, function, slots),
-                                      stance == Stance::kFailOnRecompile);
+    raised = refuse(request_of(cache, function, slots));
   }
   Interjections::End end = interjections.end();
   if (end == Interjections::End::kInterrupted) raised = false;
@@ -363,6 +376,31 @@ DispatchOutcome refuse_to_compile(CodeCache* cache, PyObject* function,
   if (!raised) return DispatchOutcome::kRunOriginal;
   *result = nullptr;
   return DispatchOutcome::kResult;
+}
+
+// The stance forbids to compile. Code that has never been worth compiling, or
+// whose entries are at their limit, does not count.
+DispatchOutcome refuse_by_stance(CodeCache* cache, PyObject* function,
+                                 PyObject* const* slots, PyObject** result) {
+  return refuse_to_compile(cache, function, slots, result,
+                           [](const CompileRequest& request) {
+                             return current_compiler->refuse(
+                                 request, stance == Stance::kFailOnRecompile);
+                           });
+}
+
+DispatchOutcome refuse_by_limit(CodeCache* cache, PyObject* function,
+                                PyObject* const* slots, PyObject** result) {
+  RecompileLimit limit = recompile_limit(cache->options());
+  if (!limit.is_error) {
+    note_limit(cache, function, slots);
+    return DispatchOutcome::kRunOriginal;
+  }
+  return refuse_to_compile(cache, function, slots, result,
+                           [limit](const CompileRequest& request) {
+                             limit_rules.raise(request, limit.entries);
+                             return true;
+                           });
 }
 
 // The compiler's answer; a C++ exception of it comes as text.
@@ -422,7 +460,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   }
   ++event_counters().compiles;
   if (!cache->entries().empty()) ++event_counters().recompiles;
-  size_t limit = options().recompile_limit;
+  size_t limit = recompile_limit(cache->options()).entries;
   cache->limit_others(limit > 0 ? limit - 1 : 0);
   cache->insert(outcome.entry);
   only.reset();  // running the entry may compile what it calls
@@ -447,10 +485,16 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     if (cache->is_known_to_raise(slots, function)) {
       return DispatchOutcome::kRunOriginal;
     }
-    if (!may_compile(cache, function, slots))
-      return DispatchOutcome::kRunOriginal;
+    switch (may_compile(cache)) {
+      case MayCompile::kNo:
+        return DispatchOutcome::kRunOriginal;
+      case MayCompile::kAtLimit:
+        return refuse_by_limit(cache, function, slots, result);
+      case MayCompile::kYes:
+        break;
+    }
     if (stance != Stance::kDefault) {
-      return refuse_to_compile(cache, function, slots, result);
+      return refuse_by_stance(cache, function, slots, result);
     }
     return compile_and_run(cache, function, slots, result);
   } catch (...) {
@@ -622,11 +666,29 @@ PyObject* token_marker() {
   return marker;
 }
 
-void set_stance(Stance value) {
-  stance = value;
-  force_original(value == Stance::kForceEager);
+namespace {
+
+void choose_stance() {
+  stance = Stance::kDefault;
+  for (Stance strict : {Stance::kEagerOnRecompile, Stance::kFailOnRecompile,
+                        Stance::kForceEager}) {
+    if (own_stance == strict || other_stance == strict) stance = strict;
+  }
+  force_original(stance == Stance::kForceEager);
 }
-Stance current_stance() { return stance; }
+
+}  // namespace
+
+void set_stance(Stance value) {
+  own_stance = value;
+  choose_stance();
+}
+Stance current_stance() { return own_stance; }
+
+void set_other_stance(Stance value) {
+  other_stance = value;
+  choose_stance();
+}
 
 void set_compiler(Compiler* compiler) { current_compiler = compiler; }
 Compiler* compiler() { return current_compiler; }
@@ -646,5 +708,7 @@ std::string current_exception_text() {
 }
 
 void set_exception_text(std::string (*text)()) { exception_text = text; }
+
+void set_recompile_limit(RecompileLimitRules rules) { limit_rules = rules; }
 
 }  // namespace framejit

@@ -82,6 +82,22 @@ enum class Stance : uint8_t {
 };
 void set_stance(Stance stance);
 Stance current_stance();
+// What another compiler was told in the same words holds here, too: the
+// stricter of the two is in force.
+void set_other_stance(Stance stance);
+
+// How many entries a code may have is the process-wide option's, or what the
+// owner of the compile() options says here.
+struct RecompileLimit {
+  size_t entries;
+  bool is_error;  // beyond it calls raise; otherwise the original code runs
+};
+struct RecompileLimitRules {
+  RecompileLimit (*of)(const void* options);
+  // Sets the Python error for a call beyond the limit.
+  void (*raise)(const CompileRequest& request, size_t limit);
+};
+void set_recompile_limit(RecompileLimitRules rules);
 
 void set_compiler(Compiler* compiler);  // not owned; null: compile nothing
 Compiler* compiler();

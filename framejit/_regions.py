@@ -692,10 +692,6 @@ def record_function_exit(self: Any, *exception: Any) -> None:
         _steps.give_up("record_function while a profiler runs")
 
 
-def nothing(*unused: Any) -> None:
-    return None
-
-
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch.autograd.function.Function.apply": function_apply,
     "torch.autograd.grad": autograd_grad,
@@ -715,5 +711,4 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch.autograd.profiler.record_function.__init__": record_function_init,
     "torch.autograd.profiler.record_function.__enter__": record_function_enter,
     "torch.autograd.profiler.record_function.__exit__": record_function_exit,
-    "torch._dynamo.decorators.graph_break": nothing,
 }

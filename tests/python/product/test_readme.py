@@ -12,26 +12,21 @@ import subprocess
 import sys
 
 import framejit
+from framejit._arguments import ROWS
 
 ROOT = pathlib.Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
 
-OPTION = re.compile(
-    r'FJ_OPTION\(\s*\w+,\s*\w+,\s*"(\w+)",\s*"\w+",\s*("[^"]*"|\w+),\s*((?:"[^"]*"\s*)+)\)'
-)
-
 
 def option_table() -> str:
     """The table of the README, made from options.def."""
-    text = (ROOT / "frame_hook" / "options.def").read_text()
-    found = OPTION.findall(text)
-    assert len(found) == text.count("\nFJ_OPTION("), "a row this cannot read"
     rows = []
-    for variable, default, help_text in found:
-        default = {"true": "1", "false": "0"}.get(default, default.strip('"'))
-        default = f"`{default}`" if default else ""
-        words = "".join(re.findall(r'"([^"]*)"', help_text))
-        rows.append(f"| `{variable}` | {default} | {words} |\n")
+    for row in ROWS:
+        accepted = row.accepted
+        for word in row.words:
+            accepted = re.sub(rf"\b{word}\b", f"`{word}`", accepted)
+        default = f"`{row.default}`" if row.default else ""
+        rows.append(f"| `{row.variable}` | {default} | {accepted} | {row.help} |\n")
     return "".join(rows)
 
 
