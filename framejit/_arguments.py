@@ -175,7 +175,8 @@ def with_arguments(
         ) from None
     except ValueError:  # a callable without a signature
         pass
-    return functools.partial(backend, **given)
+    # Under its own name, for messages.
+    return functools.update_wrapper(functools.partial(backend, **given), backend)
 
 
 def _name_of(backend: Callable[..., Any]) -> str:
