@@ -304,7 +304,8 @@ CompileRequest request_of(CodeCache* cache, PyObject* function,
 
 bool may_compile(CodeCache* cache, PyObject* function, PyObject* const* slots) {
   if (cache->skip_forever || !current_compiler || is_compiling()) return false;
-  if (compilation_runs || low_for_capture()) return false;
+  if (compilation_runs || low_for_capture() || interruption_waits())
+    return false;
   size_t limit = options().recompile_limit;
   if (cache->num_completed() < limit && cache->num_failed_attempts() < limit) {
     return true;
@@ -313,6 +314,7 @@ bool may_compile(CodeCache* cache, PyObject* function, PyObject* const* slots) {
     cache->limit_logged = true;
     std::string reason;
     {
+      Interjections interjections;
       CompilingScope compiling;
       reason =
           current_compiler->explain_miss(request_of(cache, function, slots));
@@ -377,7 +379,7 @@ CompileOutcome ask_compiler(const CompileRequest& request, std::string* error) {
     return current_compiler->compile(request);
   } catch (...) {
     *error = current_exception_text();
-    if (PyErr_Occurred()) PyErr_Clear();
+    drop_error();
     return {};
   }
 }
@@ -460,7 +462,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     return compile_and_run(cache, function, slots, result);
   } catch (...) {
     std::string text = current_exception_text();
-    if (PyErr_Occurred()) PyErr_Clear();
+    drop_error();
     *cache->add_failed_attempt() = true;
     return internal_failure(function, "matching", text, result);
   }
