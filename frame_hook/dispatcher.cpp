@@ -310,7 +310,8 @@ enum class MayCompile { kYes, kNo, kAtLimit };
 MayCompile may_compile(const CodeCache* cache) {
   if (cache->skip_forever || !current_compiler || is_compiling())
     return MayCompile::kNo;
-  if (compilation_runs || low_for_capture()) return MayCompile::kNo;
+  if (compilation_runs || low_for_capture() || interruption_waits())
+    return MayCompile::kNo;
   size_t limit = recompile_limit(cache->options()).entries;
   bool below =
       cache->num_completed() < limit && cache->num_failed_attempts() < limit;
@@ -322,6 +323,7 @@ void note_limit(CodeCache* cache, PyObject* function, PyObject* const* slots) {
   cache->limit_logged = true;
   std::string reason;
   {
+    Interjections interjections;
     CompilingScope compiling;
     reason = current_compiler->explain_miss(request_of(cache, function, slots));
   }
@@ -410,7 +412,7 @@ CompileOutcome ask_compiler(const CompileRequest& request, std::string* error) {
     return current_compiler->compile(request);
   } catch (...) {
     *error = current_exception_text();
-    if (PyErr_Occurred()) PyErr_Clear();
+    drop_error();
     return {};
   }
 }
@@ -499,7 +501,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     return compile_and_run(cache, function, slots, result);
   } catch (...) {
     std::string text = current_exception_text();
-    if (PyErr_Occurred()) PyErr_Clear();
+    drop_error();
     *cache->add_failed_attempt() = true;
     return internal_failure(function, "matching", text, result);
   }

@@ -236,3 +236,27 @@ def test_a_long_chain_of_operators(backend):
     result = framejit.compile(f, backend=backend)(x)
     torch.testing.assert_close(result, f(x))
     result.sum().backward()
+
+
+@pytest.mark.parametrize("stack", [1024, 2048])
+def test_paths_into_deep_objects_are_no_recursion(stack):
+    """Each int of them is a path, which is a text where ints have changed."""
+    framejit.reset()
+
+    def f(x, nested):
+        try:
+            return x * len(str(nested))
+        except RecursionError:
+            return x + 1
+
+    compiled = framejit.compile(f, backend="eager")
+    x = torch.ones(2)
+
+    def body():
+        for last in (1, 2, 3):
+            nested = [last]
+            for i in range(3000):
+                nested = [i + last, nested]
+            assert torch.equal(compiled(x, nested), f(x, nested))
+
+    on_thread(stack, body)
