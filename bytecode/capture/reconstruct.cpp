@@ -362,6 +362,7 @@ Result<int> Planner::dict(PyObject* object) {
   int step = define(
       object, call(reinterpret_cast<PyObject*>(type), std::move(operands)));
   FJ_CHECK_OK(fill_dict(object, step));
+  FJ_CHECK_OK(fill_attributes(object, step));  // an OrderedDict may have some
   return step;
 }
 

@@ -3,6 +3,7 @@ to one place: behind a break, in the result, and in what the program holds."""
 
 from __future__ import annotations
 
+import collections
 import types
 from collections.abc import Callable
 from typing import Any
@@ -37,6 +38,12 @@ def table(n: int) -> Any:
     return made
 
 
+def ordered(n: int) -> Any:
+    made = collections.OrderedDict(a=1)
+    made.n = n  # type: ignore[attr-defined]
+    return made
+
+
 def failure(n: int) -> Any:
     made = Failure(1)
     made.n = n  # type: ignore[attr-defined]
@@ -55,7 +62,7 @@ def function(n: int) -> Any:
     return made
 
 
-MAKERS = [boxed, table, failure, namespace, function]
+MAKERS = [boxed, table, ordered, failure, namespace, function]
 SHARED: dict[str, Any] = {}
 
 
