@@ -1,8 +1,6 @@
 """Whatever is too deep for the native stack breaks or raises what eager raises."""
 
-import os
 import pathlib
-import subprocess
 import sys
 import threading
 
@@ -10,20 +8,14 @@ import pytest
 import torch
 
 import framejit
+from child_process import run_python
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 
 
 def run_program(*arguments: str, timeout: int = 120) -> None:
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    environment.pop("FRAMEJIT_STRICT", None)
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
+    done = run_python(
+        *arguments, timeout=timeout, environment={"FRAMEJIT_STRICT": None}
     )
     assert done.returncode == 0, (
         f"{done.returncode}: {done.stdout[-400:]} {done.stderr[-400:]}"

@@ -5,13 +5,11 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import framejit
+from child_process import run_python
 from framejit._arguments import ROWS
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -65,8 +63,4 @@ def test_api_is_named():
 
 def test_framejit_0():
     program = "import framejit\ndef f(x): return x\nassert framejit.compile(f) is f\n"
-    subprocess.run(
-        [sys.executable, "-c", program],
-        check=True,
-        env={**os.environ, "FRAMEJIT": "0", "PYTHONPATH": str(ROOT)},
-    )
+    run_python("-c", program, check=True, environment={"FRAMEJIT": "0"})
