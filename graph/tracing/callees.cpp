@@ -186,7 +186,7 @@ CalleeRow find_builtin(PyCFunctionObject* function) {
 }
 
 // Is the id of the function in this set of Dynamo's?
-bool is_in_dynamo_set(PyObject* function, const char* set) {
+bool is_in_dynamo_set(PyFunctionObject* function, const char* set) {
   PyObject* rules = PyDict_GetItemString(PyImport_GetModuleDict(),
                                          "torch._dynamo.trace_rules");
   Ref object = Ref::steal(rules ? PyObject_GetAttrString(rules, set) : nullptr);
@@ -200,20 +200,21 @@ bool is_in_dynamo_set(PyObject* function, const char* set) {
 }
 
 // framejit.allow_in_graph, torch.compiler.allow_in_graph: one node, whatever is
-// in it. Not what torch marks in the same set and runs in a way of its own.
-bool is_one_node(PyObject* function) {
-  PyObject* marks = reinterpret_cast<PyFunctionObject*>(function)->func_dict;
+// in it. Not what torch marks in the same set and runs in a way of its own, nor
+// functions of torch itself, which the table knows better.
+bool is_one_node(PyFunctionObject* function, bool of_torch) {
+  PyObject* marks = function->func_dict;
   if (marks && PyDict_GetItemString(marks, "_framejit_allow_in_graph"))
     return true;
-  return is_in_dynamo_set(function, "_allowed_callable_ids") &&
+  return !of_torch && is_in_dynamo_set(function, "_allowed_callable_ids") &&
          !is_in_dynamo_set(function, "_nonstrict_trace_callable_ids") &&
          !is_in_dynamo_set(function, "_leaf_function_ids");
 }
 
 CalleeRow find_python_function(PyObject* function) {
   auto* raw = reinterpret_cast<PyFunctionObject*>(function);
-  if (is_one_node(function)) return {CalleeClass::kLeaf};
   std::string module = text_of(raw->func_module);
+  if (is_one_node(raw, is_torch(module))) return {CalleeClass::kLeaf};
   if (!is_torch(module)) return {CalleeClass::kNotForeign};
   std::string qualified = text_of(raw->func_qualname);
   std::string home = home_of(raw);

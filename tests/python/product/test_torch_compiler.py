@@ -125,6 +125,46 @@ def test_allow_in_graph_is_one_node():
     torch.testing.assert_close(gradient, (leaf * 2).cos() * 6)
 
 
+class Config:
+    scale = 2
+
+
+def size_of(x):
+    return x.size(0) * 2
+
+
+def is_matrix(x):
+    return x.dim() == 2
+
+
+def with_object(x, config):
+    return x * config.scale
+
+
+def of_nothing():
+    return torch.ones(1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x, config: x * size_of(x),
+        lambda x, config: x * 2 if is_matrix(x) else x - 1,
+        lambda x, config: with_object(x, config) + 1,
+        lambda x, config: x + of_nothing(),
+    ],
+)
+def test_what_is_allowed_may_give_and_take_anything(function):
+    """What is no function of tensors and constants breaks, or is guarded."""
+    for allowed in (size_of, is_matrix, with_object, of_nothing):
+        torch.compiler.allow_in_graph(allowed)
+    compiled, config = framejit.compile(function), Config()
+    for scale, shape in enumerate([(3,), (4,), (5,), (3, 1), (3,)]):
+        config.scale = scale
+        args = torch.randn(shape), config
+        torch.testing.assert_close(compiled(*args), function(*args))
+
+
 def test_other_functions_stay_looked_into():
     assert walk(run(looked_into, x, backend="eager"))[0].operations == 2
     traced = torch._dynamo.nonstrict_trace(looked_into)
