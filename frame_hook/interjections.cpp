@@ -286,14 +286,17 @@ std::vector<Waiting>& waiting() {
   return *list;
 }
 
-// Is code running whose exceptions are only reported?
-bool in_finalizer() {
+// Is code running whose exceptions are only reported, or that closes what the
+// program has opened?
+bool in_cleanup() {
   for (Ref at = Ref::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
        at;) {
     auto* frame = reinterpret_cast<PyFrameObject*>(at.get());
     Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
     PyObject* name = reinterpret_cast<PyCodeObject*>(code.get())->co_name;
-    if (PyUnicode_CompareWithASCIIString(name, "__del__") == 0) return true;
+    for (const char* cleanup : {"__del__", "__exit__", "__aexit__"}) {
+      if (PyUnicode_CompareWithASCIIString(name, cleanup) == 0) return true;
+    }
     at = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
   }
   return false;
@@ -354,7 +357,7 @@ bool traceback_has(PyObject* exception, const std::vector<Ref>& codes) {
 
 int raise_first(void*) {
   if (waiting().empty()) return 0;
-  if (in_finalizer() && Py_AddPendingCall(raise_first, nullptr) == 0) return 0;
+  if (in_cleanup() && Py_AddPendingCall(raise_first, nullptr) == 0) return 0;
   Waiting first = std::move(waiting().front());
   waiting().erase(waiting().begin());
   restore_error(std::move(first.exception), std::move(first.traceback));

@@ -12,7 +12,8 @@
 // raised there, at its first look for signals: inside the program's own `try`
 // and `with` blocks, and once. (An import that is under way is not cut off: no
 // module is left half made by us.) Should code of ours come first, it is kept
-// again, and finalizers, where it could only be reported, are passed over.
+// again. Finalizers, where it could only be reported, and `__exit__`, which it
+// would keep from closing what is open, are passed over.
 //
 // The same scope is around Python code that we run for ourselves outside of
 // compilations: logs, texts, the choice of frames, the trace of a backward. C

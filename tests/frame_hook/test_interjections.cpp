@@ -243,6 +243,20 @@ TEST_F(InterjectionsTest, AFinalizerIsPassedOver) {
   EXPECT_EQ(ns_.repr("log"), "['gone']");
 }
 
+TEST_F(InterjectionsTest, AnExitIsPassedOver) {
+  ns_.run(
+      "class Opened:\n"
+      "  def __exit__(self, *error):\n"
+      "    for i in range(100): pass\n"
+      "    log.append('closed')\n");
+  Ref close = ns_.eval("Opened().__exit__");
+  raise_late(ns_);
+  EXPECT_TRUE(Ref::steal(PyObject_CallNoArgs(close.get())));
+  EXPECT_TRUE(interruption_waits());
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_EQ(ns_.repr("log"), "['closed']");
+}
+
 TEST_F(InterjectionsTest, WithinAScopeItIsThatOnes) {
   compiler_.on_compile = [&](const CompileRequest&) {
     {
