@@ -646,13 +646,10 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """`torch.nn.functional.max_pool1d`. Without gradients torch has a kernel of its
-    own, which is no operator; this is what it does with them."""
+    own, which is no operator; this is what it does with them, but for a check that
+    takes sizes for numbers."""
     if stride is None:
         stride = []
-    if torch.is_grad_enabled() and input.requires_grad:
-        return torch.max_pool1d(
-            input, kernel_size, stride, padding, dilation, ceil_mode
-        )
     return torch.max_pool1d_with_indices(
         input, kernel_size, stride, padding, dilation, ceil_mode
     )[0]

@@ -8,7 +8,8 @@ given. The node of the graph is the call itself, and the graph is run as torch
 calls.
 
 The functions of DECOMPOSITIONS do what the call does, with the same operators in
-the same order (ATen's RNN.cpp), but never take a size for a number as it does.
+the same order (ATen's RNN.cpp and UpSample.cpp), but never take a size for a number
+as it does.
 """
 
 from __future__ import annotations
@@ -128,6 +129,49 @@ def rnn_relu_cell(input: Any, state: Any, *weights: Any) -> Any:
     return of_state.add_(of_input).relu_()
 
 
+def _scaled(size: Any, scale: Any) -> Any:
+    """int(size * scale), as an expression of the size where the product is exact."""
+    if type(scale) in (int, float):
+        above, below = scale.as_integer_ratio()
+        # Together they stay within the 53 bits of a double.
+        if 0 < above < 2**21 and size < 2**32:
+            return size * above // below
+    return int(size * scale)
+
+
+def _upsampling(name: str) -> Callable[..., Any]:
+    def upsample(input: Any, output_size: Any, *rest: Any) -> Any:
+        *flags, factors = rest
+        if output_size is None:
+            output_size = [
+                _scaled(size, factor)
+                for size, factor in zip(input.shape[2:], factors, strict=True)
+            ]
+        scales = factors or [None] * (input.dim() - 2)
+        operator = getattr(torch.ops.aten, name).default
+        return operator(input, output_size, *flags, *scales)
+
+    return upsample
+
+
+def randperm(count: Any, **options: Any) -> Any:
+    if options.keys() <= {"dtype", "layout", "device", "pin_memory"}:
+        return torch.ops.aten.randperm.default(count, **options)
+    return torch.randperm(count, **options)
+
+
+# Of both modes of nearest, and of those that have corners.
+UPSAMPLING = (
+    *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
+    *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+)
+
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "lstm": lstm,
     "gru": one_state,
@@ -141,4 +185,6 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "gru_cell": gru_cell,
     "rnn_tanh_cell": rnn_tanh_cell,
     "rnn_relu_cell": rnn_relu_cell,
+    "randperm": randperm,
+    **{f"_C._nn.{name}": _upsampling(name) for name in UPSAMPLING},
 }
