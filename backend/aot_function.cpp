@@ -111,6 +111,7 @@ class AotExecutor final : public Executor {
   void make_node(const int64_t* symbols, Call& call) const;
   void attach_node(Call& call) const;
   void attach_spent(Call& call) const;
+  bool hooks_see_nodes(PyObject* const* inputs);
   RunStatus run_at_torch_level(PyObject* const* inputs, const int64_t* symbols,
                                PyObject** outputs);
   bool wrap_outputs(const Call& call, PyObject* const* inputs,
@@ -134,9 +135,10 @@ class AotExecutor final : public Executor {
   std::vector<Kept> kept_;
   bool uses_random_ = false;
   std::shared_ptr<const TorchGraph> torch_graph_;
-  // Runs instead, once most gradients are differentiated themselves. Never
-  // replaced: it may be running.
+  // Runs instead, once most gradients are differentiated themselves, and where
+  // hooks see the difference. Never replaced: it may be running.
   std::unique_ptr<Executor> torch_level_;
+  bool told_hooks_ = false;
 };
 
 // One run.
@@ -500,6 +502,28 @@ void AotExecutor::commit(Call& call, bool* committing) const {
     count_writes(*call.tensors[input], writes);
 }
 
+// Hooks of inputs see what the one node of the call does otherwise than eager's
+// many: the gradients of all leaves are ready at once, so hooks of two of them
+// run in another order; and it leads to all inputs, whichever output was used,
+// so a hook would be called without a gradient.
+bool AotExecutor::hooks_see_nodes(PyObject* const* inputs) {
+  namespace impl = torch::autograd::impl;
+  int hooked = 0, leaves = 0;
+  for (int input : backward_->edge_inputs()) {
+    const at::Tensor& tensor =
+        graph::unpack_tensor(inputs[input_objects_[input]]);
+    if (impl::hooks(tensor).empty() && !impl::post_acc_grad_hooks(tensor))
+      continue;
+    ++hooked;
+    if (tensor.is_leaf()) ++leaves;
+  }
+  if (leaves < 2 && (!hooked || backward_->tangent_of().size() < 2))
+    return false;
+  if (!std::exchange(told_hooks_, true))
+    backward_->log("inputs have hooks; such calls run at torch level");
+  return true;
+}
+
 RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
                                           const int64_t* symbols,
                                           PyObject** outputs) {
@@ -517,7 +541,8 @@ RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
 
 RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                            PyObject** outputs) {
-  if (torch_level_ || (backward_ && backward_->prefers_torch_level()))
+  if (backward_ &&
+      (backward_->prefers_torch_level() || hooks_see_nodes(inputs)))
     return run_at_torch_level(inputs, symbols, outputs);
   Call call;
   bool committing = false;

@@ -25,7 +25,6 @@ struct BackendRequest {
   GuardSet* guards = nullptr;  // may receive more guards while compiling
   std::string backend = "native";
   Ref callable;  // custom backend, or empty
-  Ref options;   // dict or None
   // The real input tensors of this call, in graph-input order (borrowed), for
   // example_inputs of custom backends; null for symbols (their hints are
   // used).

@@ -4,6 +4,8 @@
 
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/interjections.h"
+#include "frame_hook/python_text.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/passes/passes.h"
 #include "graph/tensors/python_tensor.h"
@@ -216,13 +218,16 @@ std::shared_ptr<const BackwardProgram> BackwardCode::find(
     // Whatever holds Python objects dies before the GIL is given back.
     graph::HoldGil gil;
     ErrorGuard error;
+    Interjections interjections;
     try {
       auto traced = trace(pattern);
       if (traced.ok())
         program = traced.take();
+      else if (interrupted())
+        return nullptr;
       else
         log("no backward for some of the outputs or inputs: " +
-            format_break(traced.brk()));
+            (traced.broke() ? format_break(traced.brk()) : take_error_text()));
     } catch (const InternalError& failure) {
       log("no backward for some of the outputs or inputs: " +
           failure.message());

@@ -87,6 +87,8 @@ class BackwardCode {
   void count(bool create_graph);
   // An operator did not do what the trace predicted.
   void give_up(const std::string& why);
+  // On the fallbacks channel, with the place of the graph. Needs the GIL.
+  void log(const std::string& text) const;
   // Most backwards are differentiated themselves, or no program can be used:
   // calls should run as torch calls from the start.
   bool prefers_torch_level() const {
@@ -99,7 +101,6 @@ class BackwardCode {
       const graph::Graph& backward, const std::vector<int>& tangents) const;
   Result<std::shared_ptr<const BackwardProgram>> trace(
       const graph::BackwardPattern& pattern) const;
-  void log(const std::string& text) const;
 
   std::shared_ptr<const TorchReplay> replay_;
   ProgramOptions options_;

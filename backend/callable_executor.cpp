@@ -6,7 +6,9 @@
 #include <map>
 
 #include "backend/input_snapshot.h"
+#include "backend/output_promises.h"
 #include "backend/rng_state.h"
+#include "backend/torch_executor.h"
 #include "frame_hook/python_text.h"
 #include "graph/ir/fx_bridge.h"
 #include "graph/tensors/python_tensor.h"
@@ -103,13 +105,20 @@ class SettledTensors {
   uint32_t calls_ = 0;
 };
 
+// As the program gave it.
+std::string name_of(const BackendRequest& request) {
+  PyObject* callable = request.callable.get();
+  std::string name = text_attribute(callable, "__name__");
+  return name.empty() ? Py_TYPE(callable)->tp_name : name;
+}
+
 class CallableExecutor final : public Executor {
  public:
-  CallableExecutor(std::shared_ptr<const graph::TorchGraph> graph, Ref backend,
-                   Ref options)
-      : graph_(std::move(graph)),
-        backend_(std::move(backend)),
-        options_(std::move(options)) {
+  explicit CallableExecutor(const BackendRequest& request)
+      : graph_(request.graph),
+        promises_(request.graph),
+        backend_(request.callable),
+        name_(name_of(request)) {
     const std::vector<int>& objects = graph_->input_objects;
     for (size_t i = 0; i < objects.size(); ++i)
       as_gathered_ = as_gathered_ && objects[i] == static_cast<int>(i);
@@ -126,7 +135,8 @@ class CallableExecutor final : public Executor {
   using Key = std::vector<int64_t>;  // values of the symbolic inputs
   // What run() does where it needs no arguments of its own, writes to no input
   // and draws no random numbers.
-  RunStatus run_plain(PyObject* const* inputs, PyObject** outputs);
+  RunStatus run_plain(PyObject* const* inputs, const int64_t* symbols,
+                      PyObject** outputs);
   // Borrowed from the variants.
   PyObject* callable_for(const Key& symbols, c10::ArrayRef<PyObject*> inputs);
   // The arguments of the callable, where they are not just the gathered
@@ -138,13 +148,23 @@ class CallableExecutor final : public Executor {
   };
   bool collect(PyObject* const* inputs, const int64_t* symbols,
                Arguments* out) const;
-  bool unpack(PyObject* result, PyObject** outputs) const;
+  // The results as promised. False: an error is set.
+  bool take(const Ref& result, PyObject* const* inputs, const int64_t* symbols,
+            PyObject** outputs);
+  // What the backend makes of the graph is not believed any more: it runs as
+  // it was captured.
+  RunStatus run_as_captured(PyObject* const* inputs, const int64_t* symbols,
+                            PyObject** outputs);
   void watch(PyObject* const* inputs, InputSnapshot* snapshot);
   // After a failed call. True: the inputs are as before it.
   bool undo(PyObject* const* inputs, InputSnapshot* snapshot);
 
   std::shared_ptr<const graph::TorchGraph> graph_;
-  Ref backend_, options_;
+  const OutputPromises promises_;
+  Ref backend_;
+  std::string name_;  // the backend's, for messages
+  bool broke_promise_ = false;
+  std::unique_ptr<Executor> as_captured_;
   bool as_gathered_ = true;  // graph input i is gathered object i
   // Inputs are of classes with a __torch_function__, which guards check. What
   // those do is in the graph.
@@ -175,17 +195,7 @@ Ref CallableExecutor::compile(const std::vector<Ref>& inputs) {
   }
   Ref args = Ref::steal(PyTuple_Pack(2, module.value().get(), examples.get()));
   if (!args) return Ref();
-  Ref keywords;
-  if (options_ && PyDict_Check(options_.get()) &&
-      PyDict_Size(options_.get()) > 0) {
-    keywords = Ref::steal(PyDict_New());
-    if (!keywords ||
-        PyDict_SetItemString(keywords.get(), "options", options_.get()) < 0) {
-      return Ref();
-    }
-  }
-  Ref result =
-      Ref::steal(PyObject_Call(backend_.get(), args.get(), keywords.get()));
+  Ref result = Ref::steal(PyObject_Call(backend_.get(), args.get(), nullptr));
   if (result && !PyCallable_Check(result.get())) {
     PyErr_SetString(PyExc_TypeError, "the backend did not return a callable");
     return Ref();
@@ -234,23 +244,41 @@ void CallableExecutor::remember(const std::vector<Ref>& inputs, Ref callable) {
   variants_[key] = std::move(callable);
 }
 
-bool CallableExecutor::unpack(PyObject* result, PyObject** outputs) const {
-  const size_t count = graph_->graph->outputs.size();
-  if (!PyTuple_Check(result) && !PyList_Check(result)) {
-    if (count == 1) {
-      outputs[0] = Py_NewRef(result);
-      return true;
-    }
-  } else if (static_cast<size_t>(PySequence_Fast_GET_SIZE(result)) == count) {
-    for (size_t i = 0; i < count; ++i) {
-      outputs[i] = Py_NewRef(PySequence_Fast_GET_ITEM(result, i));
-    }
-    return true;
+bool CallableExecutor::take(const Ref& result, PyObject* const* inputs,
+                            const int64_t* symbols, PyObject** outputs) {
+  std::optional<std::string> difference;
+  try {
+    difference = promises_.take(result, inputs, symbols, outputs);
+  } catch (...) {
+    if (!PyErr_Occurred())
+      torch::translate_exception_to_python(std::current_exception());
+    return false;
   }
-  PyErr_SetString(PyExc_RuntimeError,
-                  "the backend's callable returned another number of values "
-                  "than the graph has outputs");
+  if (!difference) return true;
+  broke_promise_ = true;
+  if (!PyErr_Occurred()) {
+    PyErr_SetString(PyExc_RuntimeError, ("what the backend " + name_ +
+                                         " made of the graph " + *difference +
+                                         "; the graph runs as it was captured "
+                                         "from now on")
+                                            .c_str());
+  }
   return false;
+}
+
+RunStatus CallableExecutor::run_as_captured(PyObject* const* inputs,
+                                            const int64_t* symbols,
+                                            PyObject** outputs) {
+  if (!as_captured_) {
+    auto executor = make_torch_executor(graph_);
+    if (!executor.ok()) {
+      PyErr_SetString(PyExc_RuntimeError,
+                      "framejit: a captured graph cannot be replayed");
+      return RunStatus::kFailedBeforeCommit;
+    }
+    as_captured_ = executor.take();
+  }
+  return as_captured_->run(inputs, symbols, outputs);
 }
 
 bool CallableExecutor::collect(PyObject* const* inputs, const int64_t* symbols,
@@ -287,6 +315,7 @@ bool CallableExecutor::undo(PyObject* const* inputs, InputSnapshot* snapshot) {
 }
 
 RunStatus CallableExecutor::run_plain(PyObject* const* inputs,
+                                      const int64_t* symbols,
                                       PyObject** outputs) {
   c10::AutogradState& place = c10::AutogradState::get_tls_state();
   const c10::AutogradState ambient = place;
@@ -298,7 +327,7 @@ RunStatus CallableExecutor::run_plain(PyObject* const* inputs,
   Ref result = Ref::steal(PyObject_Vectorcall(
       callable.get(), inputs, graph_->graph->inputs.size(), nullptr));
   place = ambient;
-  if (result && unpack(result.get(), outputs)) return RunStatus::kOk;
+  if (result && take(result, inputs, symbols, outputs)) return RunStatus::kOk;
   ErrorGuard error;
   return undo(inputs, &snapshot) ? RunStatus::kFailedBeforeCommit
                                  : RunStatus::kFailedInCommit;
@@ -306,7 +335,8 @@ RunStatus CallableExecutor::run_plain(PyObject* const* inputs,
 
 RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                 PyObject** outputs) {
-  if (plain_) return run_plain(inputs, outputs);
+  if (broke_promise_) return run_as_captured(inputs, symbols, outputs);
+  if (plain_) return run_plain(inputs, symbols, outputs);
   const graph::StateScope state(graph_->writes_state);
   InputSnapshot snapshot(inputs);
   RngState rng;
@@ -332,7 +362,7 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     Ref result = Ref::steal(
         PyObject_Vectorcall(callable.get(), args.data(), args.size(), nullptr));
     state.restore(result && graph_->interrupts_autocast);
-    if (result && unpack(result.get(), outputs)) return RunStatus::kOk;
+    if (result && take(result, inputs, symbols, outputs)) return RunStatus::kOk;
     ErrorGuard error;
     rng.restore();
     return undo(inputs, &snapshot) ? RunStatus::kFailedBeforeCommit
@@ -350,8 +380,7 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
 
 Result<std::unique_ptr<Executor>> make_callable_executor(
     const BackendRequest& request) {
-  auto executor = std::make_unique<CallableExecutor>(
-      request.graph, request.callable, request.options);
+  auto executor = std::make_unique<CallableExecutor>(request);
   FJ_CHECK(request.example_inputs.size() ==
            request.graph->input_objects.size());
   // Compiled now, so that a backend that fails is known before the first run.

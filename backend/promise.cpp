@@ -6,7 +6,11 @@
 namespace framejit::backend {
 
 Promise::Promise(const graph::TensorMeta& meta)
-    : made_(true), dtype_(meta.dtype) {
+    : made_(true),
+      dtype_(meta.dtype),
+      device_(meta.device.type()),
+      is_conj_(meta.is_conj),
+      is_neg_(meta.is_neg) {
   bool is_static = true;
   for (size_t i = 0; i < meta.sizes.size(); ++i)
     is_static &= meta.sizes[i].is_const() && meta.strides[i].is_const();
@@ -53,7 +57,8 @@ Promise::Kept Promise::kept_by(const at::Tensor& result,
                                const int64_t* symbols) const {
   if (!made_) return Kept::kYes;
   if (!result.defined() || result.scalar_type() != dtype_ ||
-      result.layout() != c10::kStrided) {
+      result.layout() != c10::kStrided || result.device().type() != device_ ||
+      result.is_conj() != is_conj_ || result.is_neg() != is_neg_) {
     return Kept::kNo;
   }
   bool strides_kept;
@@ -72,18 +77,22 @@ std::string Promise::difference(const at::Tensor& result,
                                 const int64_t* symbols) const {
   std::ostringstream text;
   auto add = [&](c10::ScalarType dtype, at::IntArrayRef sizes,
-                 at::IntArrayRef strides) {
+                 at::IntArrayRef strides, bool conj, bool neg) {
     text << dtype << " " << sizes << " strides " << strides;
+    if (conj) text << " conjugate";
+    if (neg) text << " negative";
   };
   if (!result.defined()) {
     text << "nothing";
   } else if (result.layout() != c10::kStrided) {
     text << result.layout();
   } else {
-    add(result.scalar_type(), result.sizes(), result.strides());
+    if (result.device().type() != device_) text << result.device() << " ";
+    add(result.scalar_type(), result.sizes(), result.strides(),
+        result.is_conj(), result.is_neg());
   }
   text << ", not the ";
-  add(dtype_, sizes(symbols), strides(symbols));
+  add(dtype_, sizes(symbols), strides(symbols), is_conj_, is_neg_);
   text << " of the trace";
   return text.str();
 }

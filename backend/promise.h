@@ -1,5 +1,6 @@
-// Promise: what a trace says of one result, compared with what an operator
-// returned. A comparison costs nanoseconds.
+// Promise: what a trace says of one result (type, device, sizes, strides, the
+// conjugate and the negative bit), compared with what an operator returned. A
+// comparison costs nanoseconds.
 //
 // Captures decide by metadata: a branch on x.is_contiguous(), a cast that is
 // left out because the type is right already. So a result that is not as
@@ -46,6 +47,8 @@ class Promise {
 
   bool made_ = false;
   c10::ScalarType dtype_ = c10::ScalarType::Undefined;
+  c10::DeviceType device_ = c10::DeviceType::CPU;
+  bool is_conj_ = false, is_neg_ = false;
   std::vector<int64_t> sizes_, strides_;
   // Instead of those where a size or a stride is symbolic.
   std::vector<Expr> symbolic_sizes_, symbolic_strides_;

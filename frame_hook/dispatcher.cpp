@@ -35,8 +35,16 @@ namespace {
 using detail::graph_runs;
 
 Compiler* current_compiler = nullptr;
-Stance stance = Stance::kDefault;
+Stance own_stance = Stance::kDefault;
+Stance other_stance = Stance::kDefault;
+Stance stance = Stance::kDefault;  // in force
 std::string (*exception_text)() = nullptr;
+RecompileLimitRules limit_rules = {nullptr, nullptr};
+
+RecompileLimit recompile_limit(const void* compile_options) {
+  if (limit_rules.of) return limit_rules.of(compile_options);
+  return {static_cast<size_t>(options().recompile_limit), false};
+}
 
 // Fixed room on the C stack, the heap beyond it. Not initialised.
 template <class T, size_t kInline>
@@ -91,9 +99,8 @@ bool is_interruption() {
   return answer;
 }
 
-// A graph that failed in the call in hand, until CallEnd takes it, at once. The
-// GIL guards it.
-std::shared_ptr<detail::GraphFailure> begun_failure;
+// The call in hand, until CallEnd takes it, at once. The GIL guards it.
+detail::BegunCall begun_call;
 
 std::shared_ptr<void> kept_for_original;
 
@@ -109,7 +116,7 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
     return DispatchOutcome::kResult;
   }
-  begun_failure = std::make_shared<detail::GraphFailure>(
+  begun_call.failure = std::make_shared<detail::GraphFailure>(
       detail::GraphFailure{Ref::borrow(function_code(function)),
                            take_error_text(), std::move(kept)});
   return DispatchOutcome::kRunOriginal;
@@ -175,11 +182,6 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
   }
 }
 
-// What wants to know how the call in hand ends, an entry that has begun it or
-// an attempt that found nothing: until CallEnd takes it, at once. The GIL
-// guards it.
-std::shared_ptr<bool> begun_call;
-
 // A predicate of `entry` held: objects and symbols are filled in.
 [[gnu::noinline]] DispatchOutcome run_entry_once(
     CacheEntry* entry, PyObject* function, const void* options,
@@ -233,7 +235,7 @@ std::shared_ptr<bool> begun_call;
   // The entry may be gone.
   bool ended = outcome == DispatchOutcome::kResult && !is_token(*result);
   if (!ended) {
-    begun_call = std::move(completed);
+    begun_call.completed = std::move(completed);
   } else if (*result) {
     *completed = true;
   }
@@ -307,29 +309,35 @@ CompileRequest request_of(CodeCache* cache, PyObject* function,
   return request;
 }
 
-bool may_compile(CodeCache* cache, PyObject* function, PyObject* const* slots) {
-  if (cache->skip_forever || !current_compiler || is_compiling()) return false;
-  if (compilation_runs || low_for_capture()) return false;
-  size_t limit = options().recompile_limit;
-  if (cache->num_completed() < limit && cache->num_failed_attempts() < limit) {
-    return true;
+enum class MayCompile { kYes, kNo, kAtLimit };
+
+MayCompile may_compile(const CodeCache* cache) {
+  if (cache->skip_forever || !current_compiler || is_compiling())
+    return MayCompile::kNo;
+  if (compilation_runs || low_for_capture() || interruption_waits())
+    return MayCompile::kNo;
+  size_t limit = recompile_limit(cache->options()).entries;
+  bool below =
+      cache->num_completed() < limit && cache->num_failed_attempts() < limit;
+  return below ? MayCompile::kYes : MayCompile::kAtLimit;
+}
+
+void note_limit(CodeCache* cache, PyObject* function, PyObject* const* slots) {
+  if (cache->limit_logged) return;
+  cache->limit_logged = true;
+  std::string reason;
+  {
+    Interjections interjections;
+    CompilingScope compiling;
+    reason = current_compiler->explain_miss(request_of(cache, function, slots));
   }
-  if (!cache->limit_logged) {
-    cache->limit_logged = true;
-    std::string reason;
-    {
-      CompilingScope compiling;
-      reason =
-          current_compiler->explain_miss(request_of(cache, function, slots));
-    }
-    log_notice(Notice::kLimit, cache->code(),
-               "recompile_limit (" + std::to_string(limit) + ") reached for " +
-                   describe_code(function_code(function)) + " (" +
-                   break_reason_row(BreakReason::kRecompileLimit).id +
-                   "): other calls run the original code" +
-                   (reason.empty() ? "" : "; this one: " + reason));
-  }
-  return false;
+  size_t limit = recompile_limit(cache->options()).entries;
+  log_notice(Notice::kLimit, cache->code(),
+             "recompile_limit (" + std::to_string(limit) + ") reached for " +
+                 describe_code(function_code(function)) + " (" +
+                 break_reason_row(BreakReason::kRecompileLimit).id +
+                 "): other calls run the original code" +
+                 (reason.empty() ? "" : "; this one: " + reason));
 }
 
 DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
@@ -356,16 +364,17 @@ DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
                    symbols.data(), result);
 }
 
-// The stance forbids to compile. Code that has never been worth compiling, or
-// whose entries are at their limit, does not count.
+// refuse: says why the call is not compiled. True: it fails, the Python error
+// is set.
+template <class Refuse>
 DispatchOutcome refuse_to_compile(CodeCache* cache, PyObject* function,
-                                  PyObject* const* slots, PyObject** result) {
+                                  PyObject* const* slots, PyObject** result,
+                                  Refuse refuse) {
   bool raised = false;
   Interjections interjections;
   {
     CompilingScope compiling;
-    raised = current_compiler->refuse(request_of(cache, function, slots),
-                                      stance == Stance::kFailOnRecompile);
+    raised = refuse(request_of(cache, function, slots));
   }
   Interjections::End end = interjections.end();
   if (end == Interjections::End::kInterrupted) raised = false;
@@ -375,6 +384,31 @@ DispatchOutcome refuse_to_compile(CodeCache* cache, PyObject* function,
   return DispatchOutcome::kResult;
 }
 
+// The stance forbids to compile. Code that has never been worth compiling, or
+// whose entries are at their limit, does not count.
+DispatchOutcome refuse_by_stance(CodeCache* cache, PyObject* function,
+                                 PyObject* const* slots, PyObject** result) {
+  return refuse_to_compile(cache, function, slots, result,
+                           [](const CompileRequest& request) {
+                             return current_compiler->refuse(
+                                 request, stance == Stance::kFailOnRecompile);
+                           });
+}
+
+DispatchOutcome refuse_by_limit(CodeCache* cache, PyObject* function,
+                                PyObject* const* slots, PyObject** result) {
+  RecompileLimit limit = recompile_limit(cache->options());
+  if (!limit.is_error) {
+    note_limit(cache, function, slots);
+    return DispatchOutcome::kRunOriginal;
+  }
+  return refuse_to_compile(cache, function, slots, result,
+                           [limit](const CompileRequest& request) {
+                             limit_rules.raise(request, limit.entries);
+                             return true;
+                           });
+}
+
 // The compiler's answer; a C++ exception of it comes as text.
 CompileOutcome ask_compiler(const CompileRequest& request, std::string* error) {
   CompilingScope compiling;
@@ -382,7 +416,7 @@ CompileOutcome ask_compiler(const CompileRequest& request, std::string* error) {
     return current_compiler->compile(request);
   } catch (...) {
     *error = current_exception_text();
-    if (PyErr_Occurred()) PyErr_Clear();
+    drop_error();
     return {};
   }
 }
@@ -426,13 +460,13 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   if (!outcome.entry) {
     if (outcome.raising) cache->add_raising(std::move(outcome.raising));
     if (!outcome.skip_forever && !outcome.not_now) {
-      begun_call = cache->add_failed_attempt();
+      begun_call.completed = cache->add_failed_attempt();
     }
     return DispatchOutcome::kRunOriginal;
   }
   ++event_counters().compiles;
   if (!cache->entries().empty()) ++event_counters().recompiles;
-  size_t limit = options().recompile_limit;
+  size_t limit = recompile_limit(cache->options()).entries;
   cache->limit_others(limit > 0 ? limit - 1 : 0);
   cache->insert(outcome.entry);
   only.reset();  // running the entry may compile what it calls
@@ -457,15 +491,21 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     if (cache->is_known_to_raise(slots, function)) {
       return DispatchOutcome::kRunOriginal;
     }
-    if (!may_compile(cache, function, slots))
-      return DispatchOutcome::kRunOriginal;
+    switch (may_compile(cache)) {
+      case MayCompile::kNo:
+        return DispatchOutcome::kRunOriginal;
+      case MayCompile::kAtLimit:
+        return refuse_by_limit(cache, function, slots, result);
+      case MayCompile::kYes:
+        break;
+    }
     if (stance != Stance::kDefault) {
-      return refuse_to_compile(cache, function, slots, result);
+      return refuse_by_stance(cache, function, slots, result);
     }
     return compile_and_run(cache, function, slots, result);
   } catch (...) {
     std::string text = current_exception_text();
-    if (PyErr_Occurred()) PyErr_Clear();
+    drop_error();
     *cache->add_failed_attempt() = true;
     return internal_failure(function, "matching", text, result);
   }
@@ -581,12 +621,10 @@ DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
   return DispatchOutcome::kRunOriginal;
 }
 
-CallEnd::CallEnd()
-    : completed_(std::exchange(begun_call, nullptr)),
-      failure_(std::exchange(begun_failure, nullptr)) {}
+CallEnd::CallEnd() : begun_(std::exchange(begun_call, {})) {}
 
 void CallEnd::tell_failure(bool original_returned) {
-  std::shared_ptr<detail::GraphFailure> failure = std::move(failure_);
+  std::shared_ptr<detail::GraphFailure> failure = std::move(begun_.failure);
   PyObject* code = failure->code.get();
   ErrorGuard error;
   std::string graph = "graph of " + describe_code(code);
@@ -638,11 +676,29 @@ PyObject* token_marker() {
   return marker;
 }
 
-void set_stance(Stance value) {
-  stance = value;
-  force_original(value == Stance::kForceEager);
+namespace {
+
+void choose_stance() {
+  stance = Stance::kDefault;
+  for (Stance strict : {Stance::kEagerOnRecompile, Stance::kFailOnRecompile,
+                        Stance::kForceEager}) {
+    if (own_stance == strict || other_stance == strict) stance = strict;
+  }
+  force_original(stance == Stance::kForceEager);
 }
-Stance current_stance() { return stance; }
+
+}  // namespace
+
+void set_stance(Stance value) {
+  own_stance = value;
+  choose_stance();
+}
+Stance current_stance() { return own_stance; }
+
+void set_other_stance(Stance value) {
+  other_stance = value;
+  choose_stance();
+}
 
 void set_compiler(Compiler* compiler) { current_compiler = compiler; }
 Compiler* compiler() { return current_compiler; }
@@ -662,5 +718,7 @@ std::string current_exception_text() {
 }
 
 void set_exception_text(std::string (*text)()) { exception_text = text; }
+
+void set_recompile_limit(RecompileLimitRules rules) { limit_rules = rules; }
 
 }  // namespace framejit

@@ -37,6 +37,11 @@ PyObject* run_tokens(PyObject* result, const void* options);
 namespace detail {
 extern size_t graph_runs;
 struct GraphFailure;
+// What is to be told of how a call ends. Null: nobody wants to know.
+struct BegunCall {
+  std::shared_ptr<bool> completed;  // of an entry, or of an attempt in vain
+  std::shared_ptr<GraphFailure> failure;
+};
 }  // namespace detail
 // Graphs run so far, of all functions: who wants to know whether one ran
 // compares.
@@ -52,18 +57,17 @@ class CallEnd {
  public:
   CallEnd();
   CallEnd(CallEnd&&) = default;
-  bool is_awaited() const { return completed_ || failure_; }
+  bool is_awaited() const { return begun_.completed || begun_.failure; }
   void end(PyObject* result) {  // null: raised
-    if (completed_ && result) *completed_ = true;
-    if (failure_) [[unlikely]]
+    if (begun_.completed && result) *begun_.completed = true;
+    if (begun_.failure) [[unlikely]]
       tell_failure(result != nullptr);
   }
 
  private:
   void tell_failure(bool original_returned);
 
-  std::shared_ptr<bool> completed_;  // null: nobody wants to know
-  std::shared_ptr<detail::GraphFailure> failure_;
+  detail::BegunCall begun_;
 };
 
 // Is this thread one whose calls must run the original code now?
@@ -78,6 +82,22 @@ enum class Stance : uint8_t {
 };
 void set_stance(Stance stance);
 Stance current_stance();
+// What another compiler was told in the same words holds here, too: the
+// stricter of the two is in force.
+void set_other_stance(Stance stance);
+
+// How many entries a code may have is the process-wide option's, or what the
+// owner of the compile() options says here.
+struct RecompileLimit {
+  size_t entries;
+  bool is_error;  // beyond it calls raise; otherwise the original code runs
+};
+struct RecompileLimitRules {
+  RecompileLimit (*of)(const void* options);
+  // Sets the Python error for a call beyond the limit.
+  void (*raise)(const CompileRequest& request, size_t limit);
+};
+void set_recompile_limit(RecompileLimitRules rules);
 
 void set_compiler(Compiler* compiler);  // not owned; null: compile nothing
 Compiler* compiler();

@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/py_ref.h"
 
 namespace framejit {
@@ -53,6 +54,7 @@ void log_event(Channel channel, std::string text, Severity severity) {
   Event event = state.events.back();
   ErrorGuard pending;  // the sink runs Python code,
   PauseHook pause;     // which is not the program's
+  Interjections interjections;
   try {
     state.sink(event);
   } catch (...) {

@@ -7,6 +7,7 @@
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/function_watcher.h"
 #include "frame_hook/hook_off.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/script_mode.h"
@@ -345,6 +346,7 @@ CodeVerdict code_verdict(PyObject* function, PyObject* code) {
   {
     CompilingScope scope;
     ErrorGuard error;
+    Interjections interjections;
     try {
       answer = should_compile(function, code);
     } catch (...) {

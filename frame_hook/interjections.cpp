@@ -11,10 +11,12 @@
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/python_text.h"
 
 namespace framejit {
 
 PyObject* run_handler(PyObject* self, PyObject* args, PyObject* kwargs);
+int raise_first(void*);
 
 // Code of the program runs in the middle of a compilation.
 class AsProgram {
@@ -164,18 +166,16 @@ PyObject* run_handler(PyObject* self, PyObject* args, PyObject* kwargs) {
   } catch (const std::exception& error) {
     PyErr_SetString(PyExc_RuntimeError, error.what());
   }
-  if (result || compilation->exception_) return result;
-  auto [exception, traceback] = take_error();
-  compilation->exception_ = exception;
-  compilation->traceback_ = traceback;
-  restore_error(std::move(exception), std::move(traceback));
-  return nullptr;
+  if (result || !compilation->keep_error()) return result;
+  return Py_NewRef(Py_None);
 }
 
 Interjections::Interjections()
     : outer_(current), collector_was_on_(PyGC_Disable() != 0) {
   current = this;
-  if (!outer_ && internals::can_handle_signals()) {
+  if (!internals::can_handle_signals()) return;
+  began_in_ = PyEval_GetFrame();
+  if (!outer_) {
     ErrorGuard keep;
     watch_handlers();
   }
@@ -233,8 +233,38 @@ Interjections::End Interjections::end() {
   }
   if (!exception_) return End::kQuiet;
   PyErr_Clear();
+  if (outer_) {
+    if (!outer_->exception_) {
+      outer_->exception_ = std::move(exception_);
+      outer_->traceback_ = std::move(traceback_);
+    }
+    return End::kInterrupted;
+  }
   restore_error(std::move(exception_), std::move(traceback_));
   return raise_in_next_code() ? End::kInterrupted : End::kRaised;
+}
+
+bool Interjections::is_importing() const {
+  for (Ref at = Ref::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+       at && at.get() != reinterpret_cast<PyObject*>(began_in_);) {
+    auto* frame = reinterpret_cast<PyFrameObject*>(at.get());
+    Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    PyObject* file = reinterpret_cast<PyCodeObject*>(code.get())->co_filename;
+    if (text_of(file) == "<frozen importlib._bootstrap>") return true;
+    at = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
+  }
+  return false;
+}
+
+bool Interjections::keep_error() {
+  auto [exception, traceback] = take_error();
+  if (!exception_) {
+    exception_ = exception;
+    traceback_ = traceback;
+  }
+  if (is_importing()) return true;
+  restore_error(std::move(exception), std::move(traceback));
+  return false;
 }
 
 bool interrupted() { return current && current->exception_; }
@@ -256,12 +286,20 @@ std::vector<Waiting>& waiting() {
   return *list;
 }
 
-int raise_first(void*) {
-  if (waiting().empty()) return 0;
-  Waiting first = std::move(waiting().front());
-  waiting().erase(waiting().begin());
-  restore_error(std::move(first.exception), std::move(first.traceback));
-  return -1;
+// Is code running whose exceptions are only reported, or that closes what the
+// program has opened?
+bool in_cleanup() {
+  for (Ref at = Ref::borrow(reinterpret_cast<PyObject*>(PyEval_GetFrame()));
+       at;) {
+    auto* frame = reinterpret_cast<PyFrameObject*>(at.get());
+    Ref code = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(frame)));
+    PyObject* name = reinterpret_cast<PyCodeObject*>(code.get())->co_name;
+    for (const char* cleanup : {"__del__", "__exit__", "__aexit__"}) {
+      if (PyUnicode_CompareWithASCIIString(name, cleanup) == 0) return true;
+    }
+    at = Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetBack(frame)));
+  }
+  return false;
 }
 
 // The code that a handler runs when it is called; null: C code.
@@ -317,6 +355,15 @@ bool traceback_has(PyObject* exception, const std::vector<Ref>& codes) {
 
 }  // namespace
 
+int raise_first(void*) {
+  if (waiting().empty()) return 0;
+  if (in_cleanup() && Py_AddPendingCall(raise_first, nullptr) == 0) return 0;
+  Waiting first = std::move(waiting().front());
+  waiting().erase(waiting().begin());
+  restore_error(std::move(first.exception), std::move(first.traceback));
+  return current && current->keep_error() ? 0 : -1;
+}
+
 bool raised_by_handler(PyObject* exception) {
   if (!internals::can_handle_signals()) return false;
   ErrorGuard keep;
@@ -344,6 +391,23 @@ bool raise_in_next_code() {
   waiting().pop_back();
   restore_error(std::move(exception), std::move(traceback));
   return false;
+}
+
+bool interruption_waits() { return !waiting().empty(); }
+
+void drop_error() {
+  if (!PyErr_Occurred()) return;
+  // A compilation has kept what its handlers raised.
+  if (current || !internals::can_handle_signals()) return PyErr_Clear();
+  auto [exception, traceback] = take_error();
+  if (!exception) return;
+  if (traceback) PyException_SetTraceback(exception.get(), traceback.get());
+  // Without a traceback no Python code raised it, so no handler in Python.
+  bool may_be = traceback || PyErr_GivenExceptionMatches(
+                                 exception.get(), PyExc_KeyboardInterrupt);
+  if (!may_be || !raised_by_handler(exception.get())) return;
+  restore_error(std::move(exception), std::move(traceback));
+  if (!raise_in_next_code()) PyErr_WriteUnraisable(Py_None);
 }
 
 }  // namespace framejit

@@ -10,7 +10,15 @@
 // moment, much of which takes exceptions for a failure to compile. It is kept;
 // the compilation is given up, the original code runs, and the exception is
 // raised there, at its first look for signals: inside the program's own `try`
-// and `with` blocks, and once.
+// and `with` blocks, and once. (An import that is under way is not cut off: no
+// module is left half made by us.) Should code of ours come first, it is kept
+// again. Finalizers, where it could only be reported, and `__exit__`, which it
+// would keep from closing what is open, are passed over.
+//
+// The same scope is around Python code that we run for ourselves outside of
+// compilations: logs, texts, the choice of frames, the trace of a backward. C
+// calls whose errors mean nothing to us may look for signals, too (repr()
+// does): drop_error() hands on what a handler raised.
 //
 // A compiled call itself runs no Python code of ours. Where an executor runs
 // code of a backend in Python, a handler's exception ends it like any other;
@@ -44,13 +52,15 @@ class Interjections {
     kRaised,       // the same, but the error is set and must propagate
   };
   // Ends the scope. What a handler raised is raised in the code that runs next,
-  // or set; an error that was set before is gone then.
+  // or set; an error that was set before is gone then. Within another scope it
+  // is that one's.
   End end();
 
  private:
   friend class AsProgram;
   friend PyObject* run_handler(PyObject* self, PyObject* args,
                                PyObject* kwargs);
+  friend int raise_first(void*);
   struct Handler {
     int signal;
     Ref own;      // the program's
@@ -58,9 +68,13 @@ class Interjections {
   };
   void watch_handlers();
   void unwatch_handlers();
+  // Keeps the pending error, the first one. False: it is to stay set, too.
+  bool keep_error();
+  bool is_importing() const;
 
   Interjections* outer_;
   std::vector<Handler> handlers_;
+  PyFrameObject* began_in_ = nullptr;  // borrowed: it outlives the scope
   Ref exception_;
   Ref traceback_;
   bool collector_was_on_;
@@ -79,5 +93,11 @@ bool raised_by_handler(PyObject* exception);
 // Raises the pending error in the code that runs next on the main thread, which
 // this is; false: it is still pending.
 bool raise_in_next_code();
+// One is on its way: no compilation should begin.
+bool interruption_waits();
+
+// Clears the pending error, if any, which means nothing to the caller; one that
+// a handler raised is raised in the code that runs next.
+void drop_error();
 
 }  // namespace framejit

@@ -1,5 +1,6 @@
 #include "frame_hook/python_text.h"
 
+#include "frame_hook/interjections.h"
 #include "frame_hook/py_ref.h"
 
 namespace framejit {
@@ -11,13 +12,13 @@ std::string text_of(PyObject* unicode, const char* otherwise) {
                          : nullptr;
   if (data) return std::string(data, static_cast<size_t>(size));
   // Not of a caller's error: only a lone surrogate sets one here.
-  if (unicode && PyUnicode_Check(unicode)) PyErr_Clear();
+  if (unicode && PyUnicode_Check(unicode)) drop_error();
   return otherwise;
 }
 
 std::string text_attribute(PyObject* object, const char* name) {
   Ref value = Ref::steal(PyObject_GetAttrString(object, name));
-  if (!value) PyErr_Clear();
+  if (!value) drop_error();
   return text_of(value.get());
 }
 
@@ -30,7 +31,7 @@ std::string take_error_text() {
       keep_traceback = Ref::steal(traceback);
   std::string text = reinterpret_cast<PyTypeObject*>(type)->tp_name;
   Ref message = Ref::steal(value ? PyObject_Str(value) : nullptr);
-  if (!message) PyErr_Clear();
+  if (!message) drop_error();
   std::string words = text_of(message.get());
   return words.empty() ? text : text + ": " + words;
 }

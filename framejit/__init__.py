@@ -25,10 +25,10 @@ from framejit._api import (
     graph_break,
     inspect,
     is_compiling,
-    list_backends,
     reset,
     set_logs,
 )
+from framejit._arguments import list_backends
 from framejit._dims import mark_dynamic, mark_static, maybe_mark_dynamic
 from framejit._explain import BreakInfo, EntryInfo, Explanation
 from framejit._script import start_from_environment as _start_from_environment

@@ -148,7 +148,10 @@ def main() -> None:
             parser.error(str(error))
     if options.trace:
         _C.set_option("trace", options.trace)
-        _tracefile.set_folder(options.trace)
+        try:
+            _tracefile.set_folder(options.trace)
+        except OSError as error:
+            parser.error(f"--trace: {error}")
     if options.report:
         atexit.register(_report.print_report)
     if options.off or _script.environment() == "off":

@@ -7,12 +7,12 @@ import inspect as _inspect
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar, overload
+from typing import Any, ParamSpec, Protocol, TypeVar, overload
 
 # LibTorch is loaded by torch's own import, before our extension needs it.
 import torch
 
-from framejit import _C, _logging, _script, _tracefile
+from framejit import _C, _arguments, _logging, _script, _tracefile
 from framejit._dynamo import meet_dynamo
 from framejit._explain import EntryInfo, Explanation, entry_info
 from framejit._module import (
@@ -29,9 +29,9 @@ from framejit.errors import (
 )
 
 _P = ParamSpec("_P")
-_R = TypeVar("_R")
 _F = TypeVar("_F", bound=Callable[..., Any])
 
+_arguments.report_environment()
 _C.set_error_types(GraphBreakError, RecompileError, ConstraintViolationError)
 _C.install()
 meet_dynamo()
@@ -43,128 +43,113 @@ _interned_options: weakref.WeakValueDictionary[Any, _C.CompileOptions] = (
     weakref.WeakValueDictionary()
 )
 
-_MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
-_OWN_BACKENDS = ("native", "aot_eager", "eager")
-
-
-def list_backends() -> list[str]:
-    """Names that ``compile(backend=...)`` takes: ours, then torch.compile's."""
-    from torch._dynamo.backends.registry import list_backends as torch_backends
-
-    return list(_OWN_BACKENDS) + [n for n in torch_backends() if n not in _OWN_BACKENDS]
-
 
 def _options(
-    backend: str | Callable[..., Any],
-    fullgraph: bool,
-    dynamic: bool | None,
-    options: dict[str, Any] | None,
-) -> _C.CompileOptions:
-    budget = 0
-    if options is not None and "max_instructions" in options:
-        # Ours, and not the backend's.
-        options = dict(options)
-        budget = options.pop("max_instructions")
-        if isinstance(budget, bool) or not isinstance(budget, int) or budget < 1:
-            raise TypeError(
-                "framejit.compile: max_instructions must be a positive int, "
-                f"not {budget!r}"
-            )
-        options = options or None
-    key: Any = (
-        budget,
-        backend if isinstance(backend, str) else id(backend),
-        fullgraph,
-        dynamic,
-        None
-        if options is None
-        else tuple(sorted((k, repr(v)) for k, v in options.items())),
-    )
-    found = _interned_options.get(key)
-    if found is None:
-        found = _C.CompileOptions(backend, fullgraph, dynamic, options, budget)
-        _interned_options[key] = found
-    return found
-
-
-def _check_backend(backend: Any) -> str | Callable[..., Any]:
-    if backend is None:
-        backend = _C.option_text("backend")
-    if isinstance(backend, str):
-        if backend not in _OWN_BACKENDS:
-            from torch._dynamo.backends.registry import list_backends as known
-
-            if backend not in known(exclude_tags=()):
-                raise ValueError(
-                    f"framejit.compile: unknown backend {backend!r}; "
-                    f"known: {', '.join(list_backends())}, "
-                    "or any callable (gm, example_inputs)"
-                )
-        name: str = backend
-        return name
-    if not callable(backend):
-        raise TypeError(
-            "framejit.compile: backend must be a name or a callable "
-            f"(gm, example_inputs) -> callable, not {type(backend).__name__}"
-        )
-    result: Callable[..., Any] = backend
-    return result
-
-
-def _check_flag(name: str, value: Any) -> None:
-    if not isinstance(value, bool):
-        known = "None, True or False" if name == "dynamic" else "True or False"
-        raise TypeError(f"framejit.compile: {name} must be {known}, not {value!r}")
-
-
-@overload
-def compile(
-    model: Callable[_P, _R],
-    *,
-    backend: str | Callable[..., Any] | None = ...,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    mode: str | None = ...,
-    options: dict[str, Any] | None = ...,
-    disable: bool = ...,
-) -> Callable[_P, _R]: ...
-@overload
-def compile(
-    model: None = None,
-    *,
-    backend: str | Callable[..., Any] | None = ...,
-    fullgraph: bool = ...,
-    dynamic: bool | None = ...,
-    mode: str | None = ...,
-    options: dict[str, Any] | None = ...,
-    disable: bool = ...,
-) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]: ...
-def compile(
-    model: Any = None,
-    *,
-    backend: str | Callable[..., Any] | None = None,
+    backend: str | Callable[..., Any] | None,
     fullgraph: bool = False,
     dynamic: bool | None = None,
     mode: str | None = None,
     options: dict[str, Any] | None = None,
+    isolated: bool = False,
+) -> _C.CompileOptions:
+    used = _arguments.check_backend(backend)
+    mode = _arguments.check_mode(mode, used)
+    own, others = _arguments.split_options(options or {}, used)
+    given = {**own, **others}
+    key: Any = (
+        used if isinstance(used, str) else id(used),
+        fullgraph,
+        dynamic,
+        mode,
+        tuple(sorted((k, repr(v)) for k, v in given.items())),
+    )
+    found = None if isolated else _interned_options.get(key)
+    if found is None:
+        if mode is not None or others:
+            used = _arguments.with_arguments(used, mode, others, dynamic)
+        try:
+            found = _C.CompileOptions(used, fullgraph, dynamic, own)
+        except ValueError as error:
+            raise ValueError(f"framejit.compile: {error}") from None
+        if not isolated:
+            _interned_options[key] = found
+    return found
+
+
+class _Decorator(Protocol):
+    """What `compile` without a function returns."""
+
+    def __call__(self, model: _F) -> _F: ...
+
+
+@overload
+def compile(
+    model: _F,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] | None = ...,
+    mode: str | None = ...,
+    options: dict[str, Any] | None = ...,
+    name: str | None = ...,
+    disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    shapes_spec: None = ...,
+) -> _F: ...
+@overload
+def compile(
+    model: None = None,
+    *,
+    fullgraph: bool = ...,
+    dynamic: bool | None = ...,
+    backend: str | Callable[..., Any] | None = ...,
+    mode: str | None = ...,
+    options: dict[str, Any] | None = ...,
+    name: str | None = ...,
+    disable: bool = ...,
+    recompile_limit: int | None = ...,
+    isolate_recompiles: bool = ...,
+    shapes_spec: None = ...,
+) -> _Decorator: ...
+def compile(
+    model: Any = None,
+    *,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    backend: str | Callable[..., Any] | None = None,
+    mode: str | None = None,
+    options: dict[str, Any] | None = None,
+    name: str | None = None,
     disable: bool = False,
+    recompile_limit: int | None = None,
+    isolate_recompiles: bool = False,
+    shapes_spec: Any = None,
 ) -> Any:
     """Compiles a function or module, with torch.compile's argument names.
 
     Args:
         model: a Python function, a bound method, or an ``nn.Module``. None:
             returns a decorator.
+        fullgraph: raise `GraphBreakError` where capture would stop, and
+            `RecompileError` where the recompile limit would end it.
+        dynamic: None: a size that changes becomes symbolic; True: every size
+            is from the start; False: none ever is.
         backend: ``"native"`` (fused kernels; the default, or what
             ``FRAMEJIT_BACKEND`` names), ``"aot_eager"``, ``"eager"``, a name
             registered with torch.compile, or a callable
             ``(gm: torch.fx.GraphModule, example_inputs) -> callable``.
-        fullgraph: raise `GraphBreakError` where capture would stop.
-        dynamic: None: a size that changes becomes symbolic; True: every size
-            is from the start; False: none ever is.
-        mode: accepted for compatibility; checked against torch.compile's
-            names. FrameJIT has one way to run.
-        options: passed to the backend.
+        mode: one of torch.compile's names. The backends of FrameJIT have one
+            way to run; another one gets it as torch.compile gives it.
+        options: ``max_instructions`` and ``recompile_limit``, which say for
+            this call what the environment says for all; whatever else is for
+            the backend. Those of FrameJIT have no others.
+        name: accepted for compatibility.
         disable: return ``model`` unchanged.
+        recompile_limit: entries a code object may have with these arguments,
+            in place of ``FRAMEJIT_RECOMPILE_LIMIT``.
+        isolate_recompiles: share no entries with other calls of `compile`.
+        shapes_spec: not supported.
 
     Returns:
         For a function, a callable with its name, signature and documentation.
@@ -172,40 +157,37 @@ def compile(
         ``__dict__``. With ``FRAMEJIT=0``, the argument itself.
 
     Raises:
-        ValueError: unknown backend or mode.
+        ValueError: unknown backend, mode or option.
         TypeError: ``model`` is neither callable nor a module, or an argument
             is of the wrong type.
+        NotImplementedError: ``shapes_spec`` was given.
     """
-    if mode is not None and mode not in _MODES:
-        raise ValueError(
-            f"framejit.compile: unknown mode {mode!r}; known: {', '.join(_MODES)}"
-        )
-    if mode is not None and options is not None:
-        raise ValueError("framejit.compile: give either mode or options, not both")
-    _check_flag("fullgraph", fullgraph)
-    _check_flag("disable", disable)
-    if dynamic is not None:
-        _check_flag("dynamic", dynamic)
-    if options is not None and not (
-        isinstance(options, dict) and all(isinstance(name, str) for name in options)
-    ):
-        raise TypeError(
-            f"framejit.compile: options must be a dict with str keys, not {options!r}"
-        )
-    if model is None:
-        return functools.partial(
-            compile,
-            backend=backend,
-            fullgraph=fullgraph,
-            dynamic=dynamic,
-            mode=mode,
-            options=options,
-            disable=disable,
-        )
-    if disable or _script.environment() == "off":
-        return model
-    key = _options(_check_backend(backend), fullgraph, dynamic, options)
-    return _compile_with(model, key)
+    _arguments.check_arguments(
+        fullgraph=fullgraph,
+        disable=disable,
+        isolate_recompiles=isolate_recompiles,
+        dynamic=dynamic,
+        name=name,
+        mode=mode,
+        options=options,
+        shapes_spec=shapes_spec,
+    )
+    if recompile_limit is not None:
+        if options is not None and "recompile_limit" in options:
+            raise ValueError("framejit.compile: recompile_limit is given twice")
+        options = {**(options or {}), "recompile_limit": recompile_limit}
+    off = disable or _script.environment() == "off"
+    # At once: a decorator that is wrong raises on its own line.
+    key = (
+        None
+        if off
+        else _options(backend, fullgraph, dynamic, mode, options, isolate_recompiles)
+    )
+
+    def decorate(model: Any) -> Any:
+        return model if key is None else _compile_with(model, key)
+
+    return decorate if model is None else decorate(model)
 
 
 def compile_inplace(module: torch.nn.Module, **options: Any) -> None:
@@ -282,7 +264,7 @@ def disable(fn: _F, *, recursive: bool = ..., reason: str | None = ...) -> _F: .
 @overload
 def disable(
     fn: None = None, *, recursive: bool = ..., reason: str | None = ...
-) -> Any: ...
+) -> _DisableDecorator: ...
 def disable(
     fn: Any = None, *, recursive: bool = True, reason: str | None = None
 ) -> Any:
@@ -325,7 +307,7 @@ class _DisableDecorator(_Suspended):
         self._recursive = recursive
         self._reason = reason
 
-    def __call__(self, fn: Any) -> Any:
+    def __call__(self, fn: _F) -> _F:
         return disable(fn, recursive=self._recursive, reason=self._reason)
 
 
@@ -435,19 +417,20 @@ def inspect(fn: Any) -> list[EntryInfo]:
     return [entry_info(raw, key, seen) for raw in found]
 
 
-def explain(fn: Any) -> Callable[..., Explanation]:
+def explain(fn: Callable[_P, Any]) -> Callable[_P, Explanation]:
     """``explain(fn)(*args)`` runs ``fn`` once and says what capture did.
 
     ``fn`` may be compiled or plain; nothing it has compiled so far is touched:
     the run uses options of its own, with ``backend="eager"``.
     """
+    plain: Any = fn
     if isinstance(fn, _C.CompiledFunction):
-        fn = fn.__framejit_function__
+        plain = fn.__framejit_function__
 
-    def run(*args: Any, **kwargs: Any) -> Explanation:
+    def run(*args: _P.args, **kwargs: _P.kwargs) -> Explanation:
         # Not interned: what this compiles goes with the object.
-        key = _C.CompileOptions("eager", False, None, None)
-        compiled = _compile_with(fn, key)
+        key = _C.CompileOptions("eager", False, None)
+        compiled = _compile_with(plain, key)
         before = _C.last_event_number()
         result = compiled(*args, **kwargs)
         function = _key_and_function(compiled)[1]
@@ -459,6 +442,6 @@ def explain(fn: Any) -> Callable[..., Explanation]:
             events=_C.recent_events(before),
         )
 
-    if _inspect.isroutine(fn):
-        functools.update_wrapper(run, fn)
+    if _inspect.isroutine(plain):
+        functools.update_wrapper(run, plain)
     return run

@@ -8,9 +8,9 @@ know without asking (frame_hook/notices.def) is logged as a warning, once a plac
 from __future__ import annotations
 
 import logging
-import os
 
 from framejit import _C
+from framejit._arguments import row_of, unknown
 
 _root = logging.getLogger("framejit")
 
@@ -26,11 +26,13 @@ def set_channels(channels: str) -> None:
     Raises:
         ValueError: a name is not a channel.
     """
-    if not _C.set_enabled_channels(channels):
-        raise ValueError(
-            f"FRAMEJIT_LOG: unknown channel in {channels!r}; known: guards, "
-            "recompiles, graph_breaks, graphs, bytecode, kernels, fallbacks, all"
-        )
+    known = row_of("log").words
+    for word in channels.split(","):
+        if word.strip() and word.strip().lower() not in known:
+            raise unknown("channel", word.strip(), known)
+    _C.set_option("log", channels)
+    channels = _C.option_text("log")
+    _C.set_enabled_channels(channels)
     if channels and not _root.handlers and not logging.getLogger().handlers:
         # Asked for by environment or call, and nobody configured logging: the
         # user wants to see it.
@@ -44,8 +46,4 @@ def set_channels(channels: str) -> None:
 def start() -> None:
     """Called once at import."""
     _C.set_event_sink(_forward)
-    channels = os.environ.get("FRAMEJIT_LOG", "")
-    try:
-        set_channels(channels)
-    except ValueError as error:
-        _root.warning("%s", error)
+    set_channels(_C.option_text("log"))

@@ -646,13 +646,10 @@ def max_pool1d(
     return_indices: bool = False,
 ) -> Any:
     """`torch.nn.functional.max_pool1d`. Without gradients torch has a kernel of its
-    own, which is no operator; this is what it does with them."""
+    own, which is no operator; this is what it does with them, but for a check that
+    takes sizes for numbers."""
     if stride is None:
         stride = []
-    if torch.is_grad_enabled() and input.requires_grad:
-        return torch.max_pool1d(
-            input, kernel_size, stride, padding, dilation, ceil_mode
-        )
     return torch.max_pool1d_with_indices(
         input, kernel_size, stride, padding, dilation, ceil_mode
     )[0]
@@ -692,10 +689,6 @@ def record_function_exit(self: Any, *exception: Any) -> None:
         _steps.give_up("record_function while a profiler runs")
 
 
-def nothing(*unused: Any) -> None:
-    return None
-
-
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch.autograd.function.Function.apply": function_apply,
     "torch.autograd.grad": autograd_grad,
@@ -715,5 +708,4 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch.autograd.profiler.record_function.__init__": record_function_init,
     "torch.autograd.profiler.record_function.__enter__": record_function_enter,
     "torch.autograd.profiler.record_function.__exit__": record_function_exit,
-    "torch._dynamo.decorators.graph_break": nothing,
 }

@@ -2,16 +2,10 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from typing import Any
 
 from framejit import _C
-
-_WORDS = {
-    **dict.fromkeys(("1", "true", "on", "yes"), "script"),
-    **dict.fromkeys(("0", "false", "off", "no"), "off"),
-}
 
 # What was compiled lives as long as the options it was compiled with.
 _key: _C.CompileOptions | None = None
@@ -19,7 +13,7 @@ _key: _C.CompileOptions | None = None
 
 def environment() -> str:
     """What ``FRAMEJIT`` asks for: ``"script"``, ``"off"``, or ``""`` (unset)."""
-    return _WORDS.get(os.environ.get("FRAMEJIT", "").strip().lower(), "")
+    return {"1": "script", "0": "off"}.get(_C.option_text("activation"), "")
 
 
 def start(
@@ -43,7 +37,7 @@ def start(
     if only is not None:
         _C.set_option("only", only)
     global _key
-    _key = _api._options(_api._check_backend(backend), fullgraph, dynamic, None)
+    _key = _api._options(backend, fullgraph, dynamic)
     _C.start_script_mode(_key)
 
 

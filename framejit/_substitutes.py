@@ -3,11 +3,13 @@
 ATen unrolls a recurrent layer over a length that it must know, and leaves its
 oneDNN kernel where sizes are symbols; ctc_loss looks into a tensor of lengths.
 A capture runs a function of SUBSTITUTES in the place of such a call: its results
-have the same sizes, strides and history. The node of the graph is the call
-itself, and the graph is run as torch calls.
+have the same sizes, strides and history, and so have the gradients of what it is
+given. The node of the graph is the call itself, and the graph is run as torch
+calls.
 
 The functions of DECOMPOSITIONS do what the call does, with the same operators in
-the same order (ATen's RNN.cpp), but never take a size for a number as it does.
+the same order (ATen's RNN.cpp and UpSample.cpp), but never take a size for a number
+as it does.
 """
 
 from __future__ import annotations
@@ -18,10 +20,23 @@ from typing import Any
 import torch
 
 
-def _everything(tensors: Any, uses_random: bool) -> Any:
+def _dense(tensor: Any) -> Any:
+    """Its gradient is one for each element, row by row: that of a sum is one for
+    all of them."""
+    return tensor * 1
+
+
+def _everything(input: Any, others: Any, uses_random: bool) -> Any:
     """A number computed from all that the results depend on."""
-    total = sum(t.sum() for t in tensors)
+    total = input.sum() + sum(_dense(t).sum() for t in others)
     return total + torch.rand(()) if uses_random else total
+
+
+def _runs_on_onednn(input: Any, state: Any) -> bool:
+    """Else each layer multiplies matrices, whose gradients take after them."""
+    if len(state) != 2 or state[0].shape[-1] != state[1].shape[-1]:
+        return False
+    return input.dtype is not torch.float64
 
 
 def _output(input: Any, width: int, batch_first: bool, total: Any) -> Any:
@@ -43,7 +58,12 @@ def lstm(
     batch_first: bool,
 ) -> Any:
     uses_random = dropout > 0 and train and num_layers > 1
-    total = _everything((input, *state, *weights), uses_random)
+    steps = input.transpose(0, 1) if batch_first else input
+    if _runs_on_onednn(input, state):
+        steps = _dense(steps)
+    else:
+        steps = torch.nn.functional.linear(steps, weights[0].detach())
+    total = _everything(steps, (*state, *weights), uses_random)
     width = state[0].shape[-1] * (2 if bidirectional else 1)
     output = _output(input, width, batch_first, total)
     return output, *(part.new_empty(part.shape) * total for part in state)
@@ -64,8 +84,8 @@ def ctc_loss(
     zero_infinity: bool = False,
 ) -> Any:
     if reduction == 0 and log_probs.dim() == 3:
-        return log_probs.sum((0, 2))
-    return log_probs.sum()
+        return _dense(log_probs).sum((0, 2))
+    return _dense(log_probs).sum()
 
 
 def _gates(input: Any, state: Any, weights: Any) -> tuple[Any, Any]:
@@ -109,6 +129,49 @@ def rnn_relu_cell(input: Any, state: Any, *weights: Any) -> Any:
     return of_state.add_(of_input).relu_()
 
 
+def _scaled(size: Any, scale: Any) -> Any:
+    """int(size * scale), as an expression of the size where the product is exact."""
+    if type(scale) in (int, float):
+        above, below = scale.as_integer_ratio()
+        # Together they stay within the 53 bits of a double.
+        if 0 < above < 2**21 and size < 2**32:
+            return size * above // below
+    return int(size * scale)
+
+
+def _upsampling(name: str) -> Callable[..., Any]:
+    def upsample(input: Any, output_size: Any, *rest: Any) -> Any:
+        *flags, factors = rest
+        if output_size is None:
+            output_size = [
+                _scaled(size, factor)
+                for size, factor in zip(input.shape[2:], factors, strict=True)
+            ]
+        scales = factors or [None] * (input.dim() - 2)
+        operator = getattr(torch.ops.aten, name).default
+        return operator(input, output_size, *flags, *scales)
+
+    return upsample
+
+
+def randperm(count: Any, **options: Any) -> Any:
+    if options.keys() <= {"dtype", "layout", "device", "pin_memory"}:
+        return torch.ops.aten.randperm.default(count, **options)
+    return torch.randperm(count, **options)
+
+
+# Of both modes of nearest, and of those that have corners.
+UPSAMPLING = (
+    *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
+    *(f"_upsample_nearest_exact{n}d" for n in (1, 2, 3)),
+    "upsample_linear1d",
+    "upsample_bilinear2d",
+    "upsample_bicubic2d",
+    "upsample_trilinear3d",
+    "_upsample_bilinear2d_aa",
+    "_upsample_bicubic2d_aa",
+)
+
 SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "lstm": lstm,
     "gru": one_state,
@@ -122,4 +185,6 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "gru_cell": gru_cell,
     "rnn_tanh_cell": rnn_tanh_cell,
     "rnn_relu_cell": rnn_relu_cell,
+    "randperm": randperm,
+    **{f"_C._nn.{name}": _upsampling(name) for name in UPSAMPLING},
 }

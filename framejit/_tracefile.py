@@ -7,6 +7,7 @@ docs/usage.md.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import threading
@@ -15,6 +16,7 @@ import types
 from typing import Any
 
 from framejit import _C
+from framejit._arguments import row_of, warn_of
 
 _folder = ""
 _file: Any = None
@@ -28,6 +30,14 @@ def _plain(value: Any) -> Any:
 
 
 def _write(kind: str, record: dict[str, Any]) -> None:
+    try:
+        _write_line(kind, record)
+    except OSError as error:  # the disk is full, the folder went away ...
+        warn_of(row_of("trace"), _folder, error)
+        set_folder("")
+
+
+def _write_line(kind: str, record: dict[str, Any]) -> None:
     global _file, _file_pid
     # After a fork the child has a file of its own.
     if _file is None or _file_pid != os.getpid():
@@ -47,8 +57,17 @@ def _write(kind: str, record: dict[str, Any]) -> None:
 
 
 def set_folder(folder: str) -> None:
-    """Writes records into ``folder`` from now on; ``""``: stops."""
+    """Writes records into ``folder`` from now on; ``""``: stops.
+
+    Raises:
+        OSError: there is no such folder, and none can be made; or it is not
+            one to write to. Nothing is changed then.
+    """
     global _folder, _file
+    if folder:
+        os.makedirs(folder, exist_ok=True)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), folder)
     if _file is not None:
         _file.close()
         _file = None
@@ -62,4 +81,7 @@ def set_folder(folder: str) -> None:
 def start() -> None:
     """Called once at import."""
     if folder := _C.option_text("trace"):
-        set_folder(folder)
+        try:
+            set_folder(folder)
+        except OSError as error:
+            warn_of(row_of("trace"), folder, error)

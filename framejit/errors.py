@@ -23,7 +23,10 @@ class GraphBreakError(FrameJITError):
 
 
 class RecompileError(FrameJITError):
-    """``set_stance("fail_on_recompile")`` and a call that no entry answers.
+    """A call that no entry answers must not be compiled.
+
+    That is so under ``set_stance("fail_on_recompile")``, and for functions
+    compiled with ``fullgraph=True`` when the recompile limit is reached.
 
     The message names the function and, for each entry, the guard that failed.
     """

@@ -1,5 +1,7 @@
 // Functions of torch with marks and wrappers around them, and where to find
 // what stands for its sub-blocks.
+#include "bytecode/interpreter/interpreter.h"
+#include "frame_hook/python_text.h"
 #include "libraries/libraries.h"
 
 namespace framejit::libraries {
@@ -28,12 +30,30 @@ constexpr MarkRow kMarks[] = {
     {"_dynamo_marked_constant", Mark::kConstantResult, nullptr},
 };
 
+// torch._dynamo.graph_break(msg). Where torch's own code asks for one (around
+// an optimizer's step), its compiler needs it and this one does not.
+Result<Ref> run_graph_break(Interpreter& interpreter, PyObject* function,
+                            const std::vector<PyObject*>& args,
+                            PyObject* kwnames, bool* handled) {
+  *handled = true;
+  PyObject* home =
+      PyDict_GetItemString(interpreter.frame->globals.get(), "__name__");
+  if (home && is_in_package(home, "torch")) return Ref::borrow(Py_None);
+  return interpreter.make_break(BreakReason::kUserBreak,
+                                text_of(args.empty() ? nullptr : args[0]));
+}
+
+constexpr FastPathRow kFastPaths[] = {
+    {"torch._dynamo.decorators", "graph_break", {}, run_graph_break},
+};
+
 constexpr SubstituteTable kSubstitutes = {"framejit._regions", "REPLACEMENTS"};
 
 }  // namespace
 
 const Library& torch_functions() {
   static constexpr Library kLibrary = {.name = "torch functions",
+                                       .fast_paths = kFastPaths,
                                        .wrappers = kWrappers,
                                        .marks = kMarks,
                                        .substitutes = &kSubstitutes};

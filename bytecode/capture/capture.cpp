@@ -2,6 +2,8 @@
 // making of the outcome.
 #include "bytecode/capture/capture.h"
 
+#include <algorithm>
+
 #include "bytecode/builtins/cached_results.h"
 #include "bytecode/capture/reconstruct.h"
 #include "bytecode/interpreter/calls.h"
@@ -10,6 +12,7 @@
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/unbuildable.h"
 #include "bytecode/objects/write_log.h"
+#include "bytecode/residual/left_loops.h"
 #include "bytecode/residual/residual.h"
 #include "frame_hook/frame_eval.h"
 
@@ -76,14 +79,19 @@ class Attempt {
 
  private:
   Status bind_inputs(Frame& frame);
+  void take_unbound(Frame& frame);
   Result<CaptureOutcome> finish_return(Ref value);
-  Result<CaptureOutcome> finish_break(Frame& frame, Break brk);
+  Result<CaptureOutcome> finish_break(Frame& frame, Break brk,
+                                      Extent extent = Extent::kInstruction);
+  Result<CaptureOutcome> finish_at_loop(Frame& frame, Break brk, bool* restart);
   Result<CaptureOutcome> or_stop_earlier(Result<CaptureOutcome> outcome,
                                          bool* restart);
   static Break fail(Result<Plan> planned, const Break& brk);
   Status add_open_state(Plan* plan);
   Status finish_graph(Plan& plan);
   bool nothing_captured(const Plan& plan) const;
+  bool nothing_done() const;
+  bool is_only_loop(const Frame& frame, int header) const;
 
   const CaptureRequest& request_;
   TensorTracer& tracer_;
@@ -112,7 +120,26 @@ Status Attempt::bind_inputs(Frame& frame) {
   }
   frame.outermost = true;
   frame.thread_handlers = handlers_at_resume(frame.code.get());
+  if (request_.is_resume) take_unbound(frame);
   return ok_status();
+}
+
+// What the code of a resume function does first of all.
+void Attempt::take_unbound(Frame& frame) {
+  SourceArena& sources = guards_->sources();
+  MaybeUnbound maybe = maybe_unbound(frame.code.get());
+  for (int slot : maybe.slots) {
+    if (request_.args[slot] == unbound_marker()) {
+      guards_->add(GuardKind::kIs, sources.arg(slot), unbound_marker());
+      frame.slots[slot].reset();
+      frame.forget_unread(slot);
+    } else {
+      Guard bound{GuardKind::kNotSameObject, sources.arg(slot)};
+      bound.other = sources.constant(unbound_marker());
+      guards_->add(std::move(bound));
+    }
+  }
+  frame.pc = frame.decoded->index_at(maybe.checked_offset);
 }
 
 // Net changes of the thread's state that are still in force become steps: the
@@ -161,9 +188,20 @@ Result<CaptureOutcome> Attempt::finish_return(Ref value) {
 // A frame in which nothing was done is better left to CPython: its callees are
 // captured as frames of their own.
 bool Attempt::nothing_captured(const Plan& plan) const {
+  return nothing_done() && guards_->gathered().empty() && plan.outputs.empty();
+}
+
+bool Attempt::nothing_done() const {
   return interpreter_->inlined_calls == 0 &&
-         interpreter_->state.table<WriteLog>().entries.empty() &&
-         guards_->gathered().empty() && plan.outputs.empty();
+         interpreter_->state.table<WriteLog>().entries.empty();
+}
+
+// Behind a loop that is left to CPython the capture goes on; without anything
+// to do there, or before it, the frame is as good as left, too.
+bool Attempt::is_only_loop(const Frame& frame, int header) const {
+  bool has_graph = outcome_.graph && outcome_.graph->num_operations() > 0;
+  return nothing_done() && !has_graph &&
+         !has_work_behind_loop(frame.code.get(), header);
 }
 
 // The live values of a broken frame cannot be rebuilt: both reasons count.
@@ -210,7 +248,8 @@ PyObject* handled_since(const Frame& frame, int position, PyObject* current) {
 
 }  // namespace
 
-Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
+Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk,
+                                             Extent extent) {
   // The loop has moved on: the breaking instruction is the current one.
   const MicroOp& op = frame.decoded->op(frame.current);
   if (const char* why = why_not_breakable(frame.code.get(), op.offset)) {
@@ -221,7 +260,7 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
   }
   FrameState shape = shape_of(frame, op.offset);
   FJ_TRY(ResidualCode residual,
-         make_residual(frame.code.get(), op.offset, shape));
+         make_residual(frame.code.get(), op.offset, shape, extent));
   std::vector<PyObject*> values;
   Passed passed;
   Ref handled = handled_exception();
@@ -249,15 +288,31 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk) {
   Result<Plan> planned = make_plan(interpreter_->state, values, passed);
   if (!planned.ok()) return fail(std::move(planned), brk);
   Plan plan = planned.take();
-  if (nothing_captured(plan)) return brk;
+  bool is_loop = extent == Extent::kLoop;
+  if (!is_loop && nothing_captured(plan)) return brk;
   FJ_CHECK_OK(add_open_state(&plan));
   outcome_.residual_code = residual.code;
   outcome_.residual_args = plan.values;
   outcome_.resume_codes = residual.resume_codes;
   FJ_CHECK_OK(finish_graph(plan));
+  if (is_loop && is_only_loop(frame, op.offset)) return brk;
   outcome_.breaks.push_back({std::move(brk), stop_.stack});
   outcome_.guards = std::move(guards_);
   return std::move(outcome_);
+}
+
+// A loop that is left to CPython; where no break is possible, the whole frame.
+Result<CaptureOutcome> Attempt::finish_at_loop(Frame& frame, Break brk,
+                                               bool* restart) {
+  Result<CaptureOutcome> outcome =
+      or_stop_earlier(finish_break(frame, brk, Extent::kLoop), restart);
+  if (outcome.broke() && outcome.brk().reason != brk.reason) {
+    const Break& why = outcome.brk();
+    brk.detail += std::string("; no break before it: ") +
+                  break_reason_row(why.reason).id + " " + why.detail;
+    return brk;
+  }
+  return outcome;
 }
 
 // A generator or class of this capture would have to outlive it: another
@@ -342,11 +397,18 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
     throw InternalError(__FILE__, __LINE__, brk.detail);
   }
   if (request_.fullgraph || frame.code.get() == nullptr) return brk;
-  // What is left would be as large again: the frame is left to CPython.
-  if (leaves_whole_frame(brk.reason)) return brk;
   if (interpreter.at_stop_point()) {
     return or_stop_earlier(finish_break(frame, std::move(brk)), restart);
   }
+  if (interpreter.found_long_loop() && stop_.ordinal == SIZE_MAX) {
+    stop_.brk = std::move(brk);
+    *restart = true;
+    return Result<CaptureOutcome>::raised();
+  }
+  bool at_loop = brk.reason == BreakReason::kInstructionBudget &&
+                 interpreter.at_left_loop();
+  // What is left would be as large again: the frame is left to CPython.
+  if (leaves_whole_frame(brk.reason) && !at_loop) return brk;
   if (stop_.ordinal != SIZE_MAX) {
     // An order that depends on addresses, such as a set of fresh objects'.
     brk.detail = std::string(
@@ -357,6 +419,10 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
     return brk;
   }
   stop_.stack = interpreter.break_stack();
+  if (at_loop && std::count(frame.left_loops.begin(), frame.left_loops.end(),
+                            frame.current)) {
+    return finish_at_loop(frame, std::move(brk), restart);
+  }
   bool beneath =
       interpreter.inlined_calls != interpreter.calls_before_instruction();
   if (!beneath &&

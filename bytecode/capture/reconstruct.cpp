@@ -161,6 +161,11 @@ Result<int> Planner::value(PyObject* object) {
   if (is_builtin_constant(object)) return define(object, constant(object));
   const Source* source = state_.source_of(object);
   if (source) return define(object, gather(source));
+  auto owner = dict_owners_.find(object);
+  if (owner != dict_owners_.end()) {
+    FJ_TRY(int step, value(owner->second));
+    return define(object, call(instance_dict_function(), {step}));
+  }
   ObjectClass kind = state_.tracer.classify(object);
   if (kind != ObjectClass::kPlain) {
     FJ_TRY(int step, foreign(object, kind));
@@ -357,6 +362,7 @@ Result<int> Planner::dict(PyObject* object) {
   int step = define(
       object, call(reinterpret_cast<PyObject*>(type), std::move(operands)));
   FJ_CHECK_OK(fill_dict(object, step));
+  FJ_CHECK_OK(fill_attributes(object, step));  // an OrderedDict may have some
   return step;
 }
 
@@ -400,13 +406,28 @@ Result<int> Planner::deque(PyObject* object) {
               {list, constant(maxlen.get())});
 }
 
-// ---- instances of user classes
+// ---- instances of user classes, functions
 Status Planner::fill_attributes(PyObject* object, int step) {
   if (Py_TYPE(object)->tp_dictoffset == 0) return ok_status();
   Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
   if (!dict) {
     PyErr_Clear();
     return ok_status();
+  }
+  // One of the program's own, or of another instance.
+  PyObject* own = state_.unshadow(dict.get());
+  bool shared = state_.source_of(own);
+  if (!shared)
+    shared = dict_owners_.try_emplace(own, object).first->second != object;
+  if (shared) {
+    FJ_TRY(int content, value(own));
+    call(set_instance_dict_function(), {step, content});
+    return ok_status();
+  }
+  // The program holds it by itself and met it first. Plan again, as what it is.
+  if (memo_.contains(own) || in_progress_.contains(own)) {
+    restart_ = true;
+    return escaping(object);
   }
   Py_ssize_t position = 0;
   PyObject *key, *item;
@@ -422,9 +443,6 @@ Status Planner::fill_attributes(PyObject* object, int step) {
     call(set_instance_attribute_function(),
          {step, constant(name.get()), content_step});
   }
-  // The dict object itself may be held elsewhere too.
-  auto held = memo_.find(dict.get());
-  if (held != memo_.end()) return escaping(object);
   return ok_status();
 }
 
@@ -537,6 +555,9 @@ Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
 Result<int> Planner::instance(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   PyTypeObject* base = solid_base(type);
+  if (state_.table<Unbuildable>().made.contains(object)) {
+    return escaping(object);
+  }
   if (raw_lookup(type, "__del__")) {
     return state_.make_break(BreakReason::kFinalizerObject, type->tp_name);
   }

@@ -78,6 +78,7 @@ class Planner {
   Result<int> reduced(PyObject* object, PyObject* reduction);
   void set_positions();
   Result<int> dict_iterator(PyObject* object, const char* view);
+  bool is_being_filled(PyObject* dict) const;
 
   // ---- replay.cpp: the write log
   Status writes();
@@ -113,6 +114,9 @@ class Planner {
   std::unordered_set<PyObject*> in_progress_;
   // Lists and tuples that contain themselves: made empty first.
   std::unordered_set<PyObject*> cyclic_;
+  // The __dict__ of what has one -> the object, which is made first: it may be
+  // held by itself, too, and what is written to one is read from the other.
+  std::unordered_map<PyObject*, PyObject*> dict_owners_;
   bool restart_ = false;
   std::vector<Ref> kept_;  // temporaries whose address is a memo key
 };

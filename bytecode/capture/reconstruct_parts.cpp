@@ -83,14 +83,7 @@ Result<int> Planner::function(PyObject* object) {
     FJ_TRY(int content, value(part.value));
     call(set_attr, {step, constant(interned(part.name)), content});
   }
-  if (made->func_dict) {
-    Py_ssize_t position = 0;
-    PyObject *key, *item;
-    while (PyDict_Next(made->func_dict, &position, &key, &item)) {
-      FJ_TRY(int content, value(item));
-      call(set_attr, {step, constant(key), content});
-    }
-  }
+  if (made->func_dict) FJ_CHECK_OK(fill_attributes(object, step));
   return step;
 }
 
@@ -228,6 +221,13 @@ bool is_written(CaptureState& state, PyObject* dict) {
 
 }  // namespace
 
+// In a cycle, what is made meanwhile finds it without its content.
+bool Planner::is_being_filled(PyObject* dict) const {
+  auto owner = dict_owners_.find(dict);
+  return in_progress_.contains(dict) ||
+         (owner != dict_owners_.end() && in_progress_.contains(owner->second));
+}
+
 // A new iterator over the same dict, advanced as far. Made before the dict is
 // written to, it would not go on.
 Result<int> Planner::dict_iterator(PyObject* object, const char* view) {
@@ -242,7 +242,9 @@ Result<int> Planner::dict_iterator(PyObject* object, const char* view) {
   }
   Py_ssize_t done = PyDict_GET_SIZE(dict) - left;
   if (done < 0 || done > kMaxAdvance) return escaping(object);
-  if (is_written(state_, state_.unshadow(dict))) return escaping(object);
+  if (is_written(state_, state_.unshadow(dict)) || is_being_filled(dict)) {
+    return escaping(object);
+  }
   FJ_TRY(int subject, value(dict));
   if (view) subject = call(raw_lookup(&PyDict_Type, view), {subject});
   int step = call(iter, {subject});

@@ -182,15 +182,17 @@ namespace {
 // Worklist iteration to the fixpoint.
 class Analysis {
  public:
-  explicit Analysis(const Assembly& body)
-      : body_(body), states_(body.instructions.size()) {}
+  // inside: null for the whole body.
+  explicit Analysis(const Assembly& body,
+                    const std::vector<bool>* inside = nullptr)
+      : body_(body), inside_(inside), states_(body.instructions.size()) {}
 
-  bool run(AbstractFrame entry) {
-    if (!flow(0, std::move(entry))) return false;
+  bool run(int index, AbstractFrame entry) {
+    if (!flow(index, std::move(entry))) return false;
     while (!work_.empty()) {
-      int index = work_.back();
+      int next = work_.back();
       work_.pop_back();
-      if (!step(index)) return false;
+      if ((!inside_ || (*inside_)[next]) && !step(next)) return false;
     }
     return true;
   }
@@ -234,19 +236,28 @@ class Analysis {
   }
 
   const Assembly& body_;
-  std::vector<std::optional<AbstractFrame>> states_;
+  const std::vector<bool>* inside_;
+  AbstractFrames states_;
   std::vector<int> work_;
 };
 
 }  // namespace
 
-std::optional<std::vector<std::optional<AbstractFrame>>> analyze(
-    const Assembly& body, int num_slots, int num_args, int num_frees) {
+std::optional<AbstractFrames> analyze(const Assembly& body, int num_slots,
+                                      int num_args, int num_frees) {
   AbstractFrame entry;
   entry.slots.assign(num_slots, kSlotUnbound);
   for (int i = 0; i < num_args; ++i) entry.slots[i] = kSlotBound;
   Analysis analysis(body);
-  if (!analysis.run(std::move(entry))) return std::nullopt;
+  if (!analysis.run(0, std::move(entry))) return std::nullopt;
+  return analysis.take();
+}
+
+std::optional<AbstractFrames> analyze_part(const Assembly& body, int index,
+                                           AbstractFrame entry,
+                                           const std::vector<bool>& inside) {
+  Analysis analysis(body, &inside);
+  if (!analysis.run(index, std::move(entry))) return std::nullopt;
   return analysis.take();
 }
 

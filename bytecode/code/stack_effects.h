@@ -44,9 +44,17 @@ bool apply_effect(const Instruction& instruction, bool jump,
                   AbstractFrame& frame);
 bool loads_method(const Instruction& instruction);
 
-// The frame before each instruction; empty for those never reached. Nothing at
-// all when the body is inconsistent. `num_args`: slots the call fills in.
-std::optional<std::vector<std::optional<AbstractFrame>>> analyze(
-    const Assembly& body, int num_slots, int num_args, int num_frees);
+// The frame before each instruction; empty for those never reached.
+using AbstractFrames = std::vector<std::optional<AbstractFrame>>;
+
+// Nothing at all when the body is inconsistent. `num_args`: slots the call
+// fills in.
+std::optional<AbstractFrames> analyze(const Assembly& body, int num_slots,
+                                      int num_args, int num_frees);
+// From one instruction, before which the frame is `entry`, through those marked
+// `inside`; the others that are reached have frames, too, and end there.
+std::optional<AbstractFrames> analyze_part(const Assembly& body, int index,
+                                           AbstractFrame entry,
+                                           const std::vector<bool>& inside);
 
 }  // namespace framejit::bytecode

@@ -39,6 +39,10 @@ struct Frame {
   // Of a resume function: those that were entered before it began, by code
   // that ran natively. The thread, not the capture, knows their exceptions.
   int thread_handlers = 0;
+  // Micro-ops that a jump has come back to, and those where a loop begins that
+  // is left to CPython (bytecode/residual/left_loops.h).
+  std::vector<size_t> turned;
+  std::vector<size_t> left_loops;
   // Arguments nobody has looked at yet: slot -> source; empty: none. What is
   // never read is never guarded.
   std::vector<const Source*> unread;

@@ -4,6 +4,7 @@
 
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/origins.h"
+#include "bytecode/residual/residual.h"
 #include "frame_hook/follower.h"
 #include "guards/set/let_go.h"
 
@@ -14,6 +15,7 @@ HeldArguments::HeldArguments(CaptureState& state, const CaptureRequest& request)
   for (size_t i = 0; i < request.num_args; ++i) {
     PyObject* object = request.args[i];
     if (!object || is_builtin_constant(object)) continue;
+    if (object == unbound_marker()) continue;
     // Who calls a function with a tensor has it still, but for resume
     // functions.
     if (!request.is_resume &&

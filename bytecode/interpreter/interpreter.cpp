@@ -157,6 +157,7 @@ Status Interpreter::prepare_frame(Frame& frame, PyObject* function) {
   frame.source = function_source(function);
   frame.slots.resize(frame.decoded->num_slots());
   frame.stack.reserve(frame.code_object()->co_stacksize + 1);
+  find_left_loops(frame);
   SourceArena& sources = state.guards.sources();
   // A function made in the capture shares the dicts of the frame it is in.
   if (frame.source && !state.is_input(frame.globals.get())) {
@@ -191,12 +192,7 @@ Result<Flow> Interpreter::step(Frame& frame) {
   if (g_inject_failure_at && instructions_ == g_inject_failure_at) {
     throw InternalError(__FILE__, __LINE__, "injected failure");
   }
-  if (instructions_ > state.request.max_instructions) {
-    return make_break(BreakReason::kInstructionBudget,
-                      "more than " +
-                          std::to_string(state.request.max_instructions) +
-                          " instructions (max_instructions)");
-  }
+  if (instructions_ > state.request.max_instructions) return out_of_budget();
   if (!CaptureCallbackScope::keep_hook()) {
     return make_break(BreakReason::kThreadState,
                       "another thread took the frame hook off");
@@ -225,6 +221,9 @@ Result<Flow> Interpreter::step(Frame& frame) {
                         "the program took another path when captured again");
     }
   }
+  if (!frame.left_loops.empty()) [[unlikely]] {
+    if (std::optional<Break> brk = break_at_left_loop(frame)) return *brk;
+  }
   if (!is_plain_move(op.op)) {
     state.tracer.set_location(Span{frame.code, op.offset});
   }
@@ -247,6 +246,7 @@ Result<Flow> Interpreter::step(Frame& frame) {
     PyErr_Clear();
     return std::move(*brk);
   }
+  if (frame.pc <= frame.current) note_turn(frame);
   if (frame.outermost && flow.ok() && flow.value() == Flow::kNext) {
     FJ_CHECK_OK(held_arguments_.check(frame));
   }

@@ -138,6 +138,10 @@ class Interpreter final : public Caller {
   size_t instructions() const { return instructions_; }
   size_t ordinal() const { return ordinal_; }
   bool at_stop_point() const { return stopped_; }
+  // The budget was used up in a loop, which later captures leave to CPython.
+  bool found_long_loop() const { return found_long_loop_; }
+  // The break is where the outermost frame comes to such a loop, or beneath.
+  bool at_left_loop() const { return at_left_loop_; }
   const std::vector<Span>& break_stack() const { return break_stack_; }
   // Inlined calls when the current instruction of the outermost frame began.
   size_t calls_before_instruction() const { return calls_before_; }
@@ -149,6 +153,12 @@ class Interpreter final : public Caller {
   class FrameScope;
   Result<Flow> step(Frame& frame);
   void note_break(Break* brk);
+  // ---- loops that are too long (long_loops.cpp)
+  void note_turn(Frame& frame);
+  void find_left_loops(Frame& frame);
+  Break over_budget(const char* what) const;
+  Break out_of_budget();
+  std::optional<Break> break_at_left_loop(const Frame& frame);
   Result<Ref> call_frame_builtin(PyObject* callable, const Arguments& args,
                                  PyObject* kwnames, bool* handled);
   Result<Ref> call_object(PyObject* callable, const Arguments& args,
@@ -173,6 +183,8 @@ class Interpreter final : public Caller {
   size_t ordinal_ = 0;
   size_t calls_before_ = 0;
   bool stopped_ = false;
+  bool found_long_loop_ = false;
+  bool at_left_loop_ = false;
   int break_depth_ = -1;
   int hidden_ = 0;
   std::vector<Span> break_stack_;

@@ -18,6 +18,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/follower.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/native_stack.h"
 #include "guards/known_objects.h"
 #include "guards/set/number_expr.h"
 #include "guards/set/object_layout.h"
@@ -259,14 +260,72 @@ Result<Ref> wrap_tuple(CaptureState& state, PyObject* value,
     changed |= wrapped.get() != item;
     PyTuple_SET_ITEM(items.get(), i, wrapped.release());
   }
-  state.register_input(value, source);
+  const bool opened = is_builtin_constant(value);
+  if (!opened) state.register_input(value, source);
+  // No symbol came of it, so it is the constant that it looks like.
+  if (!changed && opened) state.guard(GuardKind::kEquals, source, value);
   if (!changed) return Ref::borrow(value);
   FJ_TRY(Ref copy, tuple_like(state, value, items.get()));
   auto& origins = state.table<Origins>();
   state.register_input(copy.get(), source);
   origins.rebuilt[value] = copy.get();
-  origins.originals[copy.get()] = value;
+  if (opened) {
+    // The copy does not stand for the constant, whose items may be others.
+    state.keep_alive(value);
+  } else {
+    origins.originals[copy.get()] = value;
+  }
   return copy;
+}
+
+// A tuple of constants is guarded as a whole, but for one with a number that is
+// to be symbolic: that has items of its own.
+bool holds_dynamic_number(CaptureState& state, PyObject* value,
+                          const Source* source) {
+  const CaptureRequest& request = state.request;
+  bool possible = request.dynamic == 1 || (request.dynamic_numbers &&
+                                           !request.dynamic_numbers->empty());
+  if (!possible || request.dynamic == 0 || native_stack_low()) return false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i) {
+    PyObject* item = PyTuple_GET_ITEM(value, i);
+    bool number = PyLong_CheckExact(item) || PyFloat_CheckExact(item);
+    if (!number && !PyTuple_CheckExact(item)) continue;
+    const Source* place =
+        state.guards.sources().make(SourceKind::kTupleItem, source, nullptr, i);
+    if (number ? wants_symbol(state, place)
+               : holds_dynamic_number(state, item, place))
+      return true;
+  }
+  return false;
+}
+
+// A tuple of symbols that came in as a constant.
+bool is_opened_constant(const CaptureState& state, PyObject* object) {
+  if (!PyTuple_CheckExact(object)) return false;
+  for (const auto& [real, copy] : state.table<Origins>().rebuilt) {
+    if (copy == object) return is_builtin_constant(real);
+  }
+  return false;
+}
+
+// A tuple that is a constant, but for its numbers that are to be symbolic.
+// Null: it is guarded as a whole.
+Result<Ref> open_constant(CaptureState& state, PyObject* value,
+                          const Source* source) {
+  const auto& rebuilt = state.table<Origins>().rebuilt;
+  auto copy = rebuilt.find(value);
+  if (copy == rebuilt.end()) {
+    if (!holds_dynamic_number(state, value, source)) return Ref();
+    return wrap_tuple(state, value, source);
+  }
+  const Source* known = known_source(state, copy->second);
+  if (known != source) {
+    Guard alias{GuardKind::kSameObject, source};
+    alias.other = known;
+    alias.span = state.caller.here();
+    state.guards.add(std::move(alias));
+  }
+  return Ref::borrow(copy->second);
 }
 
 }  // namespace
@@ -346,6 +405,10 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     return Ref::borrow(value);
   }
   if (is_builtin_constant(value)) {
+    if (PyTuple_CheckExact(value)) {
+      FJ_TRY(Ref opened, open_constant(*this, value, source));
+      if (opened) return opened;
+    }
     guard(GuardKind::kEquals, source, value);
     return Ref::borrow(value);
   }
@@ -483,7 +546,13 @@ Result<bool> CaptureState::is_same(PyObject* a, PyObject* b) {
     return is_same_value(*this, a, b);
   }
   if (same) return true;
-  if (constant_a != constant_b) return false;
+  if (constant_a != constant_b) {
+    const bool unknown = PyTuple_CheckExact(a) && PyTuple_CheckExact(b) &&
+                         is_opened_constant(*this, constant_a ? b : a);
+    if (!unknown) return false;
+    return make_break(BreakReason::kUnguardableInput,
+                      "identity of equal constants");
+  }
   const Source* source_a = source_of(a);
   const Source* source_b = source_of(b);
   if (!source_a) source_a = tensor_source(*this, a);

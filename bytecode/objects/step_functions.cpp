@@ -34,6 +34,15 @@ PyObject* set_instance_attribute(PyObject*, PyObject* const* args,
   Py_RETURN_NONE;
 }
 
+PyObject* instance_dict(PyObject*, PyObject* const* args, Py_ssize_t) {
+  return PyObject_GenericGetDict(args[0], nullptr);
+}
+
+PyObject* set_instance_dict(PyObject*, PyObject* const* args, Py_ssize_t) {
+  if (PyObject_GenericSetDict(args[0], args[1], nullptr) < 0) return nullptr;
+  Py_RETURN_NONE;
+}
+
 PyObject* set_cell(PyObject*, PyObject* const* args, Py_ssize_t count) {
   if (PyCell_Set(args[0], count > 1 ? args[1] : nullptr) < 0) return nullptr;
   Py_RETURN_NONE;

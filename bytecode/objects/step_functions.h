@@ -11,6 +11,8 @@ namespace framejit::bytecode {
   X(set_instance_attribute, set_instance_attribute)    /* object, name, value \
                                                         */                    \
   X(delete_instance_attribute, set_instance_attribute) /* object, name */     \
+  X(instance_dict, instance_dict)         /* object; gives its __dict__ */    \
+  X(set_instance_dict, set_instance_dict) /* object, dict */                  \
   X(set_class, set_class)             /* object, class; gives the object */   \
   X(set_cell, set_cell)               /* cell, value */                       \
   X(clear_cell, set_cell)             /* cell */                              \

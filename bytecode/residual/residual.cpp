@@ -84,16 +84,6 @@ const DerivedCode* derivation_of(PyObject* code) {
   return known ? known->from.get() : nullptr;
 }
 
-namespace {
-
-// A place in the user's code, found from the user's or from resume code.
-struct Place {
-  std::shared_ptr<ResidualCache> cache;
-  const DerivedCode* derived = nullptr;  // null: the user's own code
-  int index = -1;
-  const char* why_not = nullptr;
-};
-
 Place find_place(PyObject* code, int offset) {
   Place place;
   TableRegistry* extra = code_extra(code);
@@ -126,6 +116,8 @@ Place find_place(PyObject* code, int offset) {
   return place;
 }
 
+namespace {
+
 Break not_breakable(PyObject* code, int offset, std::string why) {
   return Break{BreakReason::kBreakNotResumable, std::move(why),
                Span{Ref::borrow(code), offset}};
@@ -136,19 +128,22 @@ bool to_origin(const Place& place, const FrameState& state, OriginFrame& out) {
   const ResidualCache& cache = *place.cache;
   out.stack = state.stack;
   out.active_handlers = state.active_handlers;
+  auto add = [&out](bool bound) {
+    out.slots.push_back(bound ? kSlotBound : kSlotUnbound);
+  };
   if (!place.derived) {
-    out.bound = state.bound;
+    for (bool bound : state.bound) add(bound);
     return int(state.bound.size()) == cache.num_slots();
   }
   const DerivedCode& derived = *place.derived;
   if (int(state.bound.size()) != derived.num_locals + cache.num_frees)
     return false;
-  for (int i = 0; i < cache.num_base; ++i) out.bound.push_back(state.bound[i]);
+  for (int i = 0; i < cache.num_base; ++i) add(state.bound[i]);
   // What lies between was taken by the prologue.
   for (int i = cache.num_base; i < derived.num_locals; ++i)
     if (state.bound[i]) return false;
   for (int i = 0; i < cache.num_frees; ++i)
-    out.bound.push_back(state.bound[derived.num_locals + i]);
+    add(state.bound[derived.num_locals + i]);
   for (StackItem& item : out.stack) {
     if (item.kind != StackItemKind::kLasti) continue;
     if (item.lasti < 0 || item.lasti >= int(derived.original_unit.size()))
@@ -174,19 +169,18 @@ bool is_possible(const ResidualCache& cache, int index,
     if (known.stack[i] == StackKind::kLasti && kind != StackItemKind::kLasti)
       return false;
   }
-  for (size_t i = 0; i < frame.bound.size(); ++i)
-    if (!(known.slots[i] & (frame.bound[i] ? kSlotBound : kSlotUnbound)))
-      return false;
+  for (size_t i = 0; i < frame.slots.size(); ++i)
+    if (!(known.slots[i] & frame.slots[i])) return false;
   // A free variable always has a cell.
   for (int i = cache.num_base; i < cache.num_slots(); ++i)
-    if (!frame.bound[i]) return false;
+    if (frame.slots[i] != kSlotBound) return false;
   return true;
 }
 
 std::string shape_key(char tag, int index, int from, const OriginFrame& frame) {
   std::string key = tag + std::to_string(index) + "," + std::to_string(from);
   key += ':';
-  for (bool bound : frame.bound) key.push_back(bound ? '1' : '0');
+  for (uint8_t mask : frame.slots) key.push_back(char('0' + mask));
   key += ':';
   for (const StackItem& item : frame.stack) {
     key.push_back(char('0' + int(item.kind)));
@@ -218,10 +212,12 @@ Ref find_code(const ResidualCache& cache, const std::string& key) {
 }
 
 Result<Ref> residual_code(const std::shared_ptr<ResidualCache>& cache,
-                          int index, const OriginFrame& frame) {
-  std::string key = shape_key('R', index, index, frame);
+                          int index, const OriginFrame& frame, Extent extent) {
+  bool is_loop = extent == Extent::kLoop;
+  std::string key = shape_key(is_loop ? 'L' : 'R', index, index, frame);
   if (Ref known = find_code(*cache, key)) return known;
-  FJ_TRY(auto exits, exits_of(*cache, index, frame));
+  FJ_TRY(auto exits, is_loop ? exits_of_loop(*cache, index, frame)
+                             : exits_of(*cache, index, frame));
   for (Exit& exit : exits) {
     int target = exit.successor.instruction;
     std::string resume_key = shape_key('r', target, index, exit.frame);
@@ -232,12 +228,15 @@ Result<Ref> residual_code(const std::shared_ptr<ResidualCache>& cache,
     FJ_CHECK_OK(adopt(cache, resume_key, generated));
     exit.resume = generated.code;
   }
-  FJ_TRY(auto generated, build_residual(*cache, index, frame, exits));
+  FJ_TRY(auto generated, is_loop
+                             ? build_loop_residual(*cache, index, frame, exits)
+                             : build_residual(*cache, index, frame, exits));
   DerivedCode& info = *generated.info;
   for (const Exit& exit : exits) info.resume_codes.push_back(exit.resume);
   using From = ResidualArg::From;
   for (int i = 0; i < cache->num_base; ++i)
-    info.args.push_back({frame.bound[i] ? From::kSlot : From::kNothing, i});
+    info.args.push_back(
+        {frame.slots[i] == kSlotBound ? From::kSlot : From::kNothing, i});
   for (int i = cache->num_base; i < cache->num_slots(); ++i)
     info.args.push_back({From::kSlot, i});
   for (size_t i = 0; i < frame.stack.size(); ++i)
@@ -251,7 +250,7 @@ Result<Ref> residual_code(const std::shared_ptr<ResidualCache>& cache,
 }  // namespace
 
 Result<ResidualCode> make_residual(PyObject* code, int offset,
-                                   const FrameState& state) {
+                                   const FrameState& state, Extent extent) {
   Place place = find_place(code, offset);
   if (place.why_not) return not_breakable(code, offset, place.why_not);
   const ResidualCache& cache = *place.cache;
@@ -260,7 +259,7 @@ Result<ResidualCode> make_residual(PyObject* code, int offset,
       !is_possible(cache, place.index, frame))
     return not_breakable(code, offset, "the frame contradicts the bytecode");
   ResidualCode out;
-  Result<Ref> made = residual_code(place.cache, place.index, frame);
+  Result<Ref> made = residual_code(place.cache, place.index, frame, extent);
   if (made.broke()) made.brk().span = Span{Ref::borrow(code), offset};
   if (!made.ok()) return made.forward<ResidualCode>();
   out.code = made.take();
@@ -291,6 +290,18 @@ StackItem stack_item(StackKind kind, PyObject* value) {
 
 const char* why_not_breakable(PyObject* code, int offset) {
   return find_place(code, offset).why_not;
+}
+
+PyObject* unbound_marker() {
+  static PyObject* marker =
+      PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  return marker;
+}
+
+MaybeUnbound maybe_unbound(PyObject* code) {
+  const DerivedCode* derived = derivation_of(code);
+  if (!derived) return {};
+  return {derived->maybe_unbound, 2 * derived->checked_unit};
 }
 
 int handlers_at_resume(PyObject* code) {

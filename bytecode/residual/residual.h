@@ -24,6 +24,10 @@
 // from the user's original code, also for a break inside a resume function,
 // and cached by (instruction, shape of the frame): a break in a loop comes to
 // the same resume code at each turn.
+//
+// Where a loop is too long to be captured, the residual code is all of the
+// loop: its prologue jumps to the header in a copy of the body, in which the
+// tails stand where control leaves the loop (loops.h).
 #pragma once
 
 #include <string>
@@ -77,11 +81,28 @@ struct ResidualCode {
   std::vector<Ref> resume_codes;  // one per successor; none after RETURN, RAISE
 };
 
+// What the residual code runs before it returns a token.
+enum class Extent : uint8_t {
+  kInstruction,
+  kLoop,  // the loop whose header the instruction is, to its end
+};
+
 // `offset`: byte offset of the breaking instruction in `code`, which is a user
 // function's or a resume code. A FrameState that cannot be true there, or a
 // place with no break, is a Break.
 Result<ResidualCode> make_residual(PyObject* code, int offset,
-                                   const FrameState& state);
+                                   const FrameState& state,
+                                   Extent extent = Extent::kInstruction);
+
+// Behind a loop a variable may be bound or not. Where it is not, the argument
+// of the resume function is this marker; its code makes the slot unbound first
+// of all.
+PyObject* unbound_marker();  // borrowed, immortal
+struct MaybeUnbound {
+  std::vector<int> slots;
+  int checked_offset = 0;  // the instruction behind the code that looks
+};
+MaybeUnbound maybe_unbound(PyObject* code);
 
 // What the bytecode says of each stack item before an instruction, bottom
 // first; empty when there is no break. An int on the stack is an instruction

@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "bytecode/code/opcode_table.h"
+#include "bytecode/residual/loops.h"
 #include "bytecode/residual/residual_cache.h"
 #include "frame_hook/dispatch.h"
 
@@ -18,7 +19,8 @@ namespace {
 struct Numbers {
   int load_fast, store_fast, delete_fast, load_fast_and_clear, resume, nop,
       push_null, swap, push_exc_info, jump_forward, load_const, make_function,
-      build_tuple, return_value, make_cell, end_for, pop_top, load_attr;
+      build_tuple, return_value, make_cell, end_for, pop_top, load_attr, is_op,
+      load_fast_check, pop_jump_if_false;
   static const Numbers& get() {
     static const Numbers numbers;
     return numbers;
@@ -45,6 +47,13 @@ struct Numbers {
     end_for = of("END_FOR");  // 3.12 on
     pop_top = of("POP_TOP");
     load_attr = of("LOAD_ATTR");
+    is_op = of("IS_OP");
+    load_fast_check =
+        of("LOAD_FAST_CHECK");  // 3.12 on; LOAD_FAST checks before
+    if (load_fast_check < 0) load_fast_check = load_fast;
+    pop_jump_if_false = of("POP_JUMP_IF_FALSE");
+    if (pop_jump_if_false < 0)
+      pop_jump_if_false = of("POP_JUMP_FORWARD_IF_FALSE");  // 3.11
   }
 };
 
@@ -82,12 +91,13 @@ class Builder {
   int num_params() const { return first_temp() + num_values_; }
 
   void prologue() {
+    check_unbound();
     for (int i = 0; i < cache_.num_frees; ++i) {
       take(cache_.num_base + i);
       emit(op_.store_fast, num_locals() + i);
     }
     for (int i = 0; i < cache_.num_base; ++i)
-      if (!frame_.bound[i]) emit(op_.delete_fast, i);
+      if (frame_.slots[i] == kSlotUnbound) emit(op_.delete_fast, i);
     // "After yield from": does not look for signals. What a handler raises is
     // for the program's own handlers, and this place lies outside them.
     emit(op_.resume, 2);
@@ -117,10 +127,13 @@ class Builder {
     emit(op_.jump_forward).target = index;  // label i is instruction i
   }
 
-  // The user's instructions, in order, with free slots renumbered.
-  void body() {
+  // The user's instructions, in order, with free slots renumbered. In place of
+  // where `exits` lead, their tails.
+  void body(const std::vector<Exit>& exits = {}) {
     for (int i = 0; i < int(cache_.body.instructions.size()); ++i) {
       out_.bind(i);  // disassemble() made label i instruction i
+      for (const Exit& exit : exits)
+        if (exit.successor.instruction == i) tail(exit, false);
       copy(i);
     }
   }
@@ -179,10 +192,12 @@ class Builder {
     emit(op_.make_function, 0);
     int count = 2;
     for (int i = 0; i < cache_.num_base; ++i, ++count) {
-      if (exit.frame.bound[i])
+      if (exit.frame.slots[i] == kSlotBound)
         take(i);
-      else
+      else if (exit.frame.slots[i] == kSlotUnbound)
         emit(op_.load_const, constant(Ref::borrow(Py_None)));
+      else
+        take_or_marker(i, count);
     }
     for (int i = 0; i < cache_.num_frees; ++i, ++count)
       emit(op_.load_fast, num_locals() + i);
@@ -223,6 +238,35 @@ class Builder {
       emit(op_.load_fast, slot);
       emit(op_.delete_fast, slot);
     }
+  }
+
+  // The same with unbound_marker() for what is unbound. depth: of the stack.
+  void take_or_marker(int slot, int depth) {
+    int unbound = out_.new_label(), done = out_.new_label();
+    emit(op_.load_fast_check, slot).handler = {unbound, depth, false};
+    emit(op_.delete_fast, slot);
+    emit(op_.jump_forward).target = done;
+    out_.bind(unbound);
+    emit(op_.pop_top);
+    emit(op_.load_const, constant(Ref::borrow(unbound_marker())));
+    out_.bind(done);
+  }
+
+  // Parameters that are unbound_marker() become unbound. (An attempt to capture
+  // looks itself, by a guard: nothing is known of a value for this.)
+  void check_unbound() {
+    for (int i = 0; i < cache_.num_base; ++i) {
+      if (frame_.slots[i] != (kSlotBound | kSlotUnbound)) continue;
+      maybe_unbound_.push_back(i);
+      int bound = out_.new_label();
+      emit(op_.load_fast, i);
+      emit(op_.load_const, constant(Ref::borrow(unbound_marker())));
+      emit(op_.is_op, 0);
+      emit(op_.pop_jump_if_false).target = bound;
+      emit(op_.delete_fast, i);
+      out_.bind(bound);
+    }
+    num_checks_ = out_.instructions.size();
   }
 
   int constant(Ref object) {
@@ -281,6 +325,8 @@ class Builder {
   std::vector<int> origin_;  // per instruction: of cache_.body, or -1
   std::vector<Ref> consts_;
   std::vector<std::pair<int, int>> lasti_consts_;  // index, unit in the origin
+  std::vector<int> maybe_unbound_;
+  size_t num_checks_ = 0;  // instructions of check_unbound()
 };
 
 Result<Ref> Builder::variable_names() const {
@@ -350,13 +396,14 @@ Result<Generated> Builder::finish(bool is_residual) {
   generated.info->is_residual = is_residual;
   generated.info->num_locals = num_locals();
   generated.info->original_unit = original_units();
+  generated.info->maybe_unbound = std::move(maybe_unbound_);
+  generated.info->checked_unit = out_.instructions[num_checks_].start;
   return generated;
 }
 
 AbstractFrame abstract_frame(const OriginFrame& frame) {
   AbstractFrame out;
-  for (bool bound : frame.bound)
-    out.slots.push_back(bound ? kSlotBound : kSlotUnbound);
+  out.slots = frame.slots;
   for (const StackItem& item : frame.stack)
     out.stack.push_back(item.kind == StackItemKind::kNull ? StackKind::kNull
                         : item.kind == StackItemKind::kLasti
@@ -381,15 +428,41 @@ int find_lasti(const std::vector<StackItem>& before, size_t position) {
 
 }  // namespace
 
+namespace {
+
+Break not_static() {
+  return Break{BreakReason::kBreakNotResumable,
+               "the stack behind the break is not known",
+               {}};
+}
+
+// before: the frame where the residual code begins.
+Result<Exit> make_exit(Successor successor, AbstractFrame after,
+                       const OriginFrame& before) {
+  Exit exit;
+  exit.successor = successor;
+  exit.frame.active_handlers = before.active_handlers;
+  exit.frame.slots = std::move(after.slots);
+  for (size_t i = 0; i < after.stack.size(); ++i) {
+    StackItem item;
+    if (after.stack[i] == StackKind::kMaybeNull) return not_static();
+    if (after.stack[i] == StackKind::kNull) item.kind = StackItemKind::kNull;
+    if (after.stack[i] == StackKind::kLasti) {
+      item.kind = StackItemKind::kLasti;
+      item.lasti = find_lasti(before.stack, i);
+      if (item.lasti < 0) return not_static();
+    }
+    exit.frame.stack.push_back(item);
+  }
+  return exit;
+}
+
+}  // namespace
+
 Result<std::vector<Exit>> exits_of(const ResidualCache& cache, int index,
                                    const OriginFrame& frame) {
   const Instruction& instruction = cache.body.instructions[index];
   std::vector<Exit> exits;
-  auto not_static = [] {
-    return Break{BreakReason::kBreakNotResumable,
-                 "the stack behind the break is not known",
-                 {}};
-  };
   for (Successor successor : successors(cache.body, index)) {
     AbstractFrame after = abstract_frame(frame);
     if (!apply_effect(instruction, successor.jump, after)) return not_static();
@@ -398,24 +471,31 @@ Result<std::vector<Exit>> exits_of(const ResidualCache& cache, int index,
       size_t other = after.stack.size() - (kCallableFirst ? 1 : 2);
       after.stack[other] = StackKind::kNull;
     }
-    Exit exit;
-    exit.successor = successor;
-    exit.frame.active_handlers = frame.active_handlers;
-    for (uint8_t mask : after.slots) {
+    for (uint8_t mask : after.slots)
       if (mask == (kSlotBound | kSlotUnbound)) return not_static();
-      exit.frame.bound.push_back(mask == kSlotBound);
-    }
-    for (size_t i = 0; i < after.stack.size(); ++i) {
-      StackItem item;
-      if (after.stack[i] == StackKind::kMaybeNull) return not_static();
-      if (after.stack[i] == StackKind::kNull) item.kind = StackItemKind::kNull;
-      if (after.stack[i] == StackKind::kLasti) {
-        item.kind = StackItemKind::kLasti;
-        item.lasti = find_lasti(frame.stack, i);
-        if (item.lasti < 0) return not_static();
-      }
-      exit.frame.stack.push_back(item);
-    }
+    FJ_TRY(Exit exit, make_exit(successor, std::move(after), frame));
+    exits.push_back(std::move(exit));
+  }
+  return exits;
+}
+
+// What the body of the loop has bound and what of it is on the stack depends on
+// the turns there were: all that is known of the frame on each way out.
+Result<std::vector<Exit>> exits_of_loop(const ResidualCache& cache, int header,
+                                        const OriginFrame& frame) {
+  std::vector<bool> inside = loop_region(cache, header);
+  if (inside.empty())
+    return Break{BreakReason::kBreakNotResumable, "no loop begins here", {}};
+  auto frames = analyze_part(cache.body, header, abstract_frame(frame), inside);
+  if (!frames) return not_static();
+  std::vector<Exit> exits;
+  for (size_t i = 0; i < inside.size(); ++i) {
+    if (inside[i] || !(*frames)[i]) continue;
+    // Of which turn, nobody knows.
+    const std::vector<StackKind>& stack = (*frames)[i]->stack;
+    if (std::count(stack.begin(), stack.end(), StackKind::kLasti))
+      return not_static();
+    FJ_TRY(Exit exit, make_exit({int(i), true}, *(*frames)[i], frame));
     exits.push_back(std::move(exit));
   }
   return exits;
@@ -430,14 +510,22 @@ Result<Generated> build_resume(const ResidualCache& cache, int index, int from,
   return builder.finish(false);
 }
 
+namespace {
+
+// Slots for what the tails take off the stack.
+int num_temps(const std::vector<Exit>& exits) {
+  size_t most = 0;
+  for (const Exit& exit : exits) most = std::max(most, exit.frame.stack.size());
+  return int(most);
+}
+
+}  // namespace
+
 Result<Generated> build_residual(const ResidualCache& cache, int index,
                                  const OriginFrame& frame,
                                  const std::vector<Exit>& exits) {
   const Instruction& instruction = cache.body.instructions[index];
-  size_t temps = 0;
-  for (const Exit& exit : exits)
-    temps = std::max(temps, exit.frame.stack.size());
-  Builder builder(cache, frame, int(temps), instruction.location);
+  Builder builder(cache, frame, num_temps(exits), instruction.location);
   builder.prologue();
   bool has_lasti = std::any_of(
       frame.stack.begin(), frame.stack.end(),
@@ -454,6 +542,17 @@ Result<Generated> build_residual(const ResidualCache& cache, int index,
   // Reached only through the handler of the breaking instruction; a RERAISE
   // of an outer error names an instruction of it.
   if (instruction.handler.target >= 0 || has_lasti) builder.body();
+  return builder.finish(true);
+}
+
+Result<Generated> build_loop_residual(const ResidualCache& cache, int header,
+                                      const OriginFrame& frame,
+                                      const std::vector<Exit>& exits) {
+  Builder builder(cache, frame, num_temps(exits),
+                  cache.body.instructions[header].location);
+  builder.prologue();
+  builder.jump_to_body(header);
+  builder.body(exits);
   return builder.finish(true);
 }
 

@@ -20,6 +20,12 @@ namespace framejit::bytecode {
 
 struct GeneratedCodes;
 
+// See left_loops.h.
+struct LeftLoop {
+  size_t budget = 0;
+  size_t generation = 0;  // of what framejit.reset() forgets
+};
+
 class ResidualCache {
  public:
   // False when the code cannot be derived from; `why_not` says why.
@@ -29,10 +35,11 @@ class ResidualCache {
   CodeParts parts;
   int num_base = 0;  // locals and cells: slots that keep their number
   int num_frees = 0;
-  int resume_index = 0;           // of the first RESUME
-  FunctionRows rows;              // of the user's code
-  const char* why_not = nullptr;  // the whole code has no breaks
-  std::vector<std::optional<AbstractFrame>> frames;  // before each instruction
+  int resume_index = 0;                          // of the first RESUME
+  FunctionRows rows;                             // of the user's code
+  const char* why_not = nullptr;                 // the whole code has no breaks
+  AbstractFrames frames;                         // before each instruction
+  std::unordered_map<int, LeftLoop> left_loops;  // by header
   GeneratedCodes* owner = nullptr;  // of the user's code, while it lives
   std::unordered_map<std::string, PyObject*> codes;  // weak
 
@@ -52,6 +59,10 @@ struct DerivedCode {
   std::vector<int> original_unit;  // per code unit; -1: not of the user's code
   std::vector<ResidualArg> args;   // residual only, in slots of the origin
   std::vector<Ref> resume_codes;   // residual only
+  // Resume only: parameters that may be unbound_marker(), and the unit behind
+  // the code that looks.
+  std::vector<int> maybe_unbound;
+  int checked_unit = 0;
   ~DerivedCode() {
     if (origin) origin->codes.erase(key);
   }
@@ -73,9 +84,18 @@ struct Derivation {
 };
 const DerivedCode* derivation_of(PyObject* code);
 
+// A place in the user's code, found from the user's or from resume code.
+struct Place {
+  std::shared_ptr<ResidualCache> cache;
+  const DerivedCode* derived = nullptr;  // null: the user's own code
+  int index = -1;
+  const char* why_not = nullptr;
+};
+Place find_place(PyObject* code, int offset);
+
 // The shape of a frame in terms of the origin: slots and code units.
 struct OriginFrame {
-  std::vector<bool> bound;
+  std::vector<uint8_t> slots;  // SlotMask; both behind a loop only
   std::vector<StackItem> stack;
   int active_handlers = 0;
 };
@@ -96,8 +116,15 @@ struct Exit {
 Result<Generated> build_residual(const ResidualCache& cache, int index,
                                  const OriginFrame& frame,
                                  const std::vector<Exit>& exits);
-// The frame on each way out of the instruction. A Break when not static.
+// The same for all of a loop, from its header on.
+Result<Generated> build_loop_residual(const ResidualCache& cache, int header,
+                                      const OriginFrame& frame,
+                                      const std::vector<Exit>& exits);
+// The frame on each way out of the instruction, or of the loop. A Break when
+// not static.
 Result<std::vector<Exit>> exits_of(const ResidualCache& cache, int index,
                                    const OriginFrame& frame);
+Result<std::vector<Exit>> exits_of_loop(const ResidualCache& cache, int header,
+                                        const OriginFrame& frame);
 
 }  // namespace framejit::bytecode

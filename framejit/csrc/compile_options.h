@@ -9,6 +9,7 @@
 #include <string>
 
 #include "frame_hook/code_cache.h"
+#include "frame_hook/options.h"
 #include "frame_hook/py_ref.h"
 
 namespace framejit {
@@ -17,9 +18,8 @@ struct CompileOptions {
   std::string backend;  // a name; "" when `backend_callable` is set
   Ref backend_callable;
   bool fullgraph = false;
-  int dynamic = -1;              // -1 automatic, 0 static, 1 everything dynamic
-  int64_t max_instructions = 0;  // 0: what the process-wide option says
-  Ref backend_options;           // dict or None, handed to the backend
+  int dynamic = -1;  // -1 automatic, 0 static, 1 everything dynamic
+  CallOptions own;   // where the process-wide options do not hold
 
   CompileOptions() = default;
   CompileOptions(const CompileOptions&) = delete;

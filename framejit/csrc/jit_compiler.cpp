@@ -140,7 +140,6 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
   backend_request.guards = outcome.guards.get();
   backend_request.backend = options->backend;
   backend_request.callable = options->backend_callable;
-  backend_request.options = options->backend_options;
   if (options->backend_callable || !backend::is_own_backend(options->backend))
     graph::pin_floats(torch_graph, outcome.guards.get());
   for (int index : torch_graph->input_objects) {
@@ -171,9 +170,9 @@ Result<Captured> capture_once(const CompileRequest& request,
       .num_args = request.num_args,
       .is_resume = request.is_resume,
       .fullgraph = options->fullgraph,
-      .max_instructions = static_cast<size_t>(
-          options->max_instructions > 0 ? options->max_instructions
-                                        : framejit::options().max_instructions),
+      .max_instructions =
+          static_cast<size_t>(options->own.max_instructions.value_or(
+              framejit::options().max_instructions)),
       .leaves_repeated_calls = options == script_mode_options(),
       .dynamic_dims = &history.dynamic_dims(),
       .dynamic_numbers = &history.dynamic_numbers(),
@@ -451,6 +450,26 @@ std::string JitCompiler::explain_miss(const CompileRequest& request) {
   return "";
 }
 
+namespace {
+
+// What is to be one graph does not run as it is without a word.
+RecompileLimit recompile_limit_of(const void* compile_options) {
+  const auto* own = static_cast<const CompileOptions*>(compile_options);
+  int entries = own->own.recompile_limit.value_or(options().recompile_limit);
+  return {static_cast<size_t>(entries), own->fullgraph};
+}
+
+void raise_at_limit(const CompileRequest& request, size_t limit) {
+  std::string text = "fullgraph=True: recompile_limit (" +
+                     std::to_string(limit) + ") reached for " +
+                     describe_function(request.function);
+  for (const std::string& line : log_misses(request, "not compiled:"))
+    text += "\n  " + line;
+  raise(error_types().recompile, text);
+}
+
+}  // namespace
+
 void set_error_types(ErrorTypes types) { error_types() = std::move(types); }
 
 bool install_compiler() {
@@ -461,6 +480,7 @@ bool install_compiler() {
   set_exception_text(internal_error_text);
   set_program_state({graph::enter_program_state, graph::leave_program_state});
   set_should_compile(judge_code);
+  set_recompile_limit({recompile_limit_of, raise_at_limit});
   set_compiler(compiler);
   return true;
 }

@@ -27,7 +27,7 @@ bool install_compiler();
 // Exception classes of the Python package.
 struct ErrorTypes {
   Ref graph_break;  // fullgraph=True and capture stops
-  Ref recompile;    // set_stance("fail_on_recompile")
+  Ref recompile;    // set_stance("fail_on_recompile"); fullgraph at the limit
   Ref dimension;    // fullgraph=True and a mark_dynamic dim is a constant
 };
 void set_error_types(ErrorTypes types);

@@ -1,9 +1,11 @@
 // framejit._C: the Python bindings. Thin: what the package needs, no policy.
 #include <pybind11/functional.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
 #include "backend/emit_avx512.h"
 #include "bytecode/interpreter/interpreter.h"
+#include "bytecode/residual/left_loops.h"
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/compiled_function.h"
 #include "frame_hook/dispatcher.h"
@@ -38,8 +40,7 @@ py::object own(Ref object) {
 
 std::unique_ptr<CompileOptions> make_options(py::object backend, bool fullgraph,
                                              py::object dynamic,
-                                             py::object options,
-                                             int64_t max_instructions) {
+                                             const py::dict& own) {
   auto result = std::make_unique<CompileOptions>();
   if (py::isinstance<py::str>(backend)) {
     result->backend = backend.cast<std::string>();
@@ -48,8 +49,13 @@ std::unique_ptr<CompileOptions> make_options(py::object backend, bool fullgraph,
   }
   result->fullgraph = fullgraph;
   result->dynamic = dynamic.is_none() ? -1 : int(dynamic.cast<bool>());
-  result->max_instructions = max_instructions;
-  result->backend_options = Ref::borrow(options.ptr());
+  for (auto [keyword, value] : own) {
+    std::string error;
+    if (!set_call_option(&result->own, keyword.cast<std::string>(),
+                         py::str(value).cast<std::string>(), &error)) {
+      throw py::value_error(error);
+    }
+  }
   return result;
 }
 
@@ -152,10 +158,20 @@ py::list notices() {
 py::list option_table() {
   py::list rows;
   for (const OptionRow& row : option_rows()) {
-    rows.append(py::make_tuple(row.environment, row.keyword, row.type,
-                               row.default_text, row.help));
+    rows.append(py::make_tuple(
+        row.environment, row.keyword, row.type, row.default_text,
+        row.for_calls ? "call" : "process", accepted_text(row.accepted),
+        accepted_words(row.accepted), row.help));
   }
   return rows;
+}
+
+py::list refused_values() {
+  py::list values;
+  for (const RefusedValue& refused : refused_environment()) {
+    values.append(py::make_tuple(refused.row->environment, refused.value));
+  }
+  return values;
 }
 
 // Whole-script mode; its options live until the next start or stop.
@@ -182,8 +198,7 @@ PYBIND11_MODULE(_C, m) {
   m.doc() = "FrameJIT's C++ layers; use the framejit package.";
   py::class_<CompileOptions>(m, "CompileOptions")
       .def(py::init(&make_options), py::arg("backend"), py::arg("fullgraph"),
-           py::arg("dynamic"), py::arg("options"),
-           py::arg("max_instructions") = 0);
+           py::arg("dynamic"), py::arg("own") = py::dict());
   m.attr("CompiledFunction") = py::reinterpret_borrow<py::object>(
       reinterpret_cast<PyObject*>(compiled_function_type()));
   m.def("compile_function", &compile_function);
@@ -196,6 +211,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reset", [] {
     clear_all_caches();
+    bytecode::forget_left_loops();
     graph::forget_surprises();
   });
   m.def("distrust_operators", &distrust_operators,
@@ -225,6 +241,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("option_text",
         [](const std::string& keyword) { return option_text(keyword); });
   m.def("option_table", &option_table);
+  m.def("refused_environment", &refused_values);
   m.def("operators", [] { return own(operator_report()); });
   m.def("break_reasons", &break_reasons);
   m.def("notices", &notices);
@@ -241,6 +258,8 @@ PYBIND11_MODULE(_C, m) {
   m.def("all_entries", [] { return own(all_entries()); });
   m.def("report_rows", [] { return own(report_rows()); });
   m.def("set_stance", [](int stance) { set_stance(Stance(stance)); });
+  m.def("set_other_stance",
+        [](int stance) { set_other_stance(Stance(stance)); });
   m.def("current_stance", [] { return int(current_stance()); });
   define_script_mode(m);
   define_followers(m);

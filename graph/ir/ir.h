@@ -41,6 +41,8 @@ struct TensorMeta {
   Expr storage_offset;
   c10::Device device = c10::kCPU;
   bool requires_grad = false;
+  // Its memory holds the conjugates, the negatives, of its elements.
+  bool is_conj = false, is_neg = false;
 };
 
 // Row by row without gaps, whatever the symbols are. (A dim of size 1 may have

@@ -14,12 +14,27 @@
 
 namespace framejit::graph {
 
+// An output as it is when the graph ends, which what comes after relies on.
+struct PromisedOutput {
+  bool is_tensor = false;  // the rest is of tensors
+  TensorMeta meta;
+  bool is_parameter = false;
+  bool is_leaf = true;
+  bool is_inference = false;
+  int input = -1;      // it is this graph input itself
+  int same_as = -1;    // it is this earlier output itself
+  int memory_of = -1;  // the graph input whose memory it has
+  int group = -1;      // the first output that has the same memory
+};
+
 class TorchGraph final : public ForeignGraph {
  public:
   std::unique_ptr<Graph> graph = std::make_unique<Graph>();
   std::vector<int> input_objects;
   // Graph inputs (tensors) that nodes of the graph write to.
   std::vector<int> mutated_inputs;
+  // Per output; none where the graph was not captured.
+  std::vector<PromisedOutput> promised;
   // Hints of the symbols, by symbol index.
   std::vector<int64_t> symbol_hints;
   // Random operations inside: the executor restores the generator state when

@@ -172,6 +172,8 @@ void JointTracer::name_value(Value* value, const at::Tensor& tensor) {
   value->meta.sizes = std::move(shape.sizes);
   value->meta.strides = std::move(shape.strides);
   value->meta.storage_offset = std::move(shape.storage_offset);
+  value->meta.is_conj = tensor.is_conj();
+  value->meta.is_neg = tensor.is_neg();
   values_[trace->value_id()] = value;
 }
 

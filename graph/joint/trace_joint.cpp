@@ -575,6 +575,12 @@ class Replay {
       if (inner->is_neg() != tensors_[i].is_neg() ||
           inner->is_conj() != tensors_[i].is_conj())
         return torch_level_only("an output is written to as its negative");
+      // A part that was written to is a tensor of its own in functional form.
+      if (i < source_.promised.size() &&
+          hint_of(source_.promised[i].meta.storage_offset) !=
+              hint_of(inner->shape().storage_offset))
+        return torch_level_only(
+            "an output lies elsewhere in its storage than eager's");
     }
     return ok_status();
   }
@@ -631,6 +637,11 @@ class Replay {
     return find_view_chain(from, to);
   }
 
+  static bool is_one_of_several(const std::vector<ViewStep>& steps) {
+    return std::any_of(steps.begin(), steps.end(),
+                       [](const ViewStep& step) { return step.result >= 0; });
+  }
+
   // The base becomes the view by known operations, or every element of the view
   // is one of the base's; and what autograd knows of the view is that it is one
   // (or that it is detached).
@@ -640,14 +651,21 @@ class Replay {
     // unbind() and the like: autograd refuses to write to one of several views.
     namespace autograd = torch::autograd;
     auto* meta = autograd::impl::get_view_autograd_meta(view);
+    auto chain = view_chain(base, view);
     if (meta && meta->has_bw_view()) {
       auto how = meta->get_creation_meta();
+      // Made outside each by itself, parts would have a node each.
+      bool as_one_of_several = chain && is_one_of_several(*chain) &&
+                               c10::GradMode::is_enabled() &&
+                               !view.requires_grad();
       bool as_outside = how == autograd::CreationMeta::DEFAULT ||
                         (how == autograd::CreationMeta::NO_GRAD_MODE &&
-                         !c10::GradMode::is_enabled());
+                         !c10::GradMode::is_enabled()) ||
+                        (how == autograd::CreationMeta::MULTI_OUTPUT_NODE &&
+                         as_one_of_several);
       if (!as_outside) return false;
     }
-    if (view_chain(base, view)) return true;
+    if (chain) return true;
     if (base.scalar_type() != view.scalar_type() ||
         base.is_conj() != view.is_conj() || base.is_neg() != view.is_neg())
       return false;
@@ -668,22 +686,32 @@ class Replay {
     return low >= begin && high < begin + size;
   }
 
+  bool is_mutated(int input) const {
+    return std::any_of(
+        mutations_.begin(), mutations_.end(),
+        [&](const Graph::Mutation& row) { return row.input == input; });
+  }
+
   void describe_view(size_t output) {
     using Alias = OutputInfo::Alias;
     OutputInfo& info = joint_.outputs[output];
     bool of_input = info.alias == Alias::kViewOfInput;
     if (!of_input && info.alias != Alias::kOutput) return;
-    if (of_input) {
-      for (const Graph::Mutation& mutation : mutations_)
-        if (mutation.input == info.base) return;
-    }
+    // Functional form has its own idea of how an input lies that was written
+    // to; what is a view of it was seen at capture.
+    if (of_input && is_mutated(info.base) &&
+        (output >= source_.promised.size() ||
+         source_.promised[output].memory_of != info.base))
+      return;
     const at::Tensor& base =
         of_input ? inputs_[info.base] : tensors_[info.base];
     const at::Tensor& view = tensors_[output];
     if (!is_remade(base, view)) return;
+    auto views = view_chain(base, view);
+    if (of_input && is_mutated(info.base) && !views) return;
     SymbolicShape shape = shape_of(view);
     info.remade = true;
-    if (auto views = view_chain(base, view)) info.views = *std::move(views);
+    if (views) info.views = *std::move(views);
     info.detached = base.requires_grad() && !view.requires_grad() &&
                     c10::GradMode::is_enabled();
     info.offset = shape.storage_offset - shape_of(base).storage_offset;

@@ -11,9 +11,19 @@ bool shape_like_first(ShapeCall& call);   // all results like argument 0
 bool shape_like_second(ShapeCall& call);  // all results like argument 1
 bool shape_reduction(ShapeCall& call);    // arguments `dim`, `keepdim`
 bool shape_scalar(ShapeCall& call);       // results without dims
-bool shape_factory(ShapeCall& call);      // argument `size`
-bool shape_arange(ShapeCall& call);
 bool shape_topk(ShapeCall& call);
+bool shape_multinomial(ShapeCall& call);
+
+// ---- shape_rules_factories.cpp
+bool shape_factory(ShapeCall& call);  // argument `size`
+bool shape_factory_permuted(ShapeCall& call);
+bool shape_strided_first(ShapeCall& call);  // sizes and strides are given, from
+bool shape_strided_second(ShapeCall& call);  // this argument on
+bool shape_arange(ShapeCall& call);
+bool shape_eye(ShapeCall& call);
+bool shape_count(ShapeCall& call);  // argument 0 says how many
+bool shape_steps(ShapeCall& call);  // as many as the argument `steps` says
+bool shape_histc(ShapeCall& call);
 
 // ---- shape_rules_view.cpp
 bool shape_alias(ShapeCall& call);
@@ -32,6 +42,24 @@ bool shape_unbind(ShapeCall& call);
 bool shape_split(ShapeCall& call);
 bool shape_split_with_sizes(ShapeCall& call);
 bool shape_as_strided(ShapeCall& call);
+bool shape_unfold(ShapeCall& call);
+bool shape_copy(ShapeCall& call);  // of argument 1, in the place of argument 0
+// A new tensor with the sizes of a view.
+bool shape_as_strided_copy(ShapeCall& call);
+bool shape_diagonal_copy(ShapeCall& call);
+bool shape_expand_copy(ShapeCall& call);
+bool shape_narrow_copy(ShapeCall& call);
+bool shape_permute_copy(ShapeCall& call);
+bool shape_split_with_sizes_copy(ShapeCall& call);
+bool shape_squeeze_copy(ShapeCall& call);
+bool shape_t_copy(ShapeCall& call);
+bool shape_transpose_copy(ShapeCall& call);
+bool shape_unbind_copy(ShapeCall& call);
+bool shape_unfold_copy(ShapeCall& call);
+bool shape_unsqueeze_copy(ShapeCall& call);
+bool shape_view_copy(ShapeCall& call);
+bool shape_view_as_real(ShapeCall& call);
+bool shape_view_as_complex(ShapeCall& call);
 
 // ---- shape_rules_matmul.cpp
 bool shape_mm(ShapeCall& call);
@@ -39,22 +67,68 @@ bool shape_addmm(ShapeCall& call);
 bool shape_bmm(ShapeCall& call);
 bool shape_baddbmm(ShapeCall& call);
 bool shape_mv(ShapeCall& call);
+bool shape_addmv(ShapeCall& call);
+bool shape_addr(ShapeCall& call);
+bool shape_addbmm(ShapeCall& call);
 bool shape_dot(ShapeCall& call);
 bool shape_attention_cpu(ShapeCall& call);
 bool shape_attention_cpu_backward(ShapeCall& call);
+
+// ---- shape_rules_linalg.cpp
+bool shape_square(ShapeCall& call);  // a square matrix, and another one
+bool shape_square_and_info(ShapeCall& call);
+bool shape_determinant(ShapeCall& call);
+bool shape_log_determinant(ShapeCall& call);
+bool shape_eig(ShapeCall& call);
+bool shape_eigh(ShapeCall& call);
+bool shape_lu_factor(ShapeCall& call);
+bool shape_lu(ShapeCall& call);
+bool shape_lu_unpack(ShapeCall& call);
+bool shape_qr(ShapeCall& call);
+bool shape_geqrf(ShapeCall& call);
+bool shape_svd(ShapeCall& call);
+bool shape_pinv(ShapeCall& call);
+bool shape_solve(ShapeCall& call);
+bool shape_solve_triangular(ShapeCall& call);
+bool shape_cholesky_solve(ShapeCall& call);
+bool shape_lu_solve(ShapeCall& call);
+bool shape_cdist(ShapeCall& call);
+bool shape_pdist(ShapeCall& call);
+bool shape_trilinear(ShapeCall& call);
+bool shape_fft(ShapeCall& call);
+
+// ---- shape_rules_images.cpp
+bool shape_pad(ShapeCall& call);
+bool shape_resized(ShapeCall& call);           // argument 1: the last sizes
+bool shape_resized_third(ShapeCall& call);     // argument 2
+bool shape_resized_backward(ShapeCall& call);  // argument 2: all sizes
+bool shape_im2col(ShapeCall& call);
+bool shape_col2im(ShapeCall& call);
+bool shape_pixel_shuffle(ShapeCall& call);
+bool shape_pixel_unshuffle(ShapeCall& call);
+bool shape_affine_grid(ShapeCall& call);
+bool shape_grid_sampler(ShapeCall& call);
+bool shape_grid_sampler_backward(ShapeCall& call);
 
 // ---- shape_rules_nn.cpp
 bool shape_layer_norm(ShapeCall& call);
 bool shape_layer_norm_backward(ShapeCall& call);
 bool shape_batch_norm(ShapeCall& call);
+bool shape_batch_norm_backward(ShapeCall& call);
 bool shape_group_norm(ShapeCall& call);
+bool shape_group_norm_backward(ShapeCall& call);
 bool shape_convolution(ShapeCall& call);
 bool shape_convolution_backward(ShapeCall& call);
 bool shape_pool(ShapeCall& call);
 bool shape_adaptive_pool(ShapeCall& call);
 bool shape_embedding(ShapeCall& call);
 bool shape_embedding_backward(ShapeCall& call);
+bool shape_embedding_bag(ShapeCall& call);
+bool shape_embedding_bag_backward(ShapeCall& call);
+bool shape_glu(ShapeCall& call);
 bool shape_nll_loss(ShapeCall& call);
+bool shape_nll_loss2d(ShapeCall& call);
+bool shape_margin_loss(ShapeCall& call);
 bool shape_loss(ShapeCall& call);
 bool shape_cat(ShapeCall& call);
 bool shape_stack(ShapeCall& call);
@@ -62,7 +136,10 @@ bool shape_index_select(ShapeCall& call);
 bool shape_gather(ShapeCall& call);
 bool shape_index(ShapeCall& call);
 bool shape_sizes_second(ShapeCall& call);  // argument 1 is the result's sizes
+bool shape_sizes_third(ShapeCall& call);   // argument 2
 bool shape_repeat(ShapeCall& call);
-bool shape_pad(ShapeCall& call);
+bool shape_diag_embed(ShapeCall& call);
+bool shape_block_diag(ShapeCall& call);
+bool shape_rot90(ShapeCall& call);
 
 }  // namespace framejit::graph

@@ -5,6 +5,7 @@
 
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/shape_families.h"
+#include "graph/ops/shape_parts.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
@@ -67,6 +68,33 @@ void specialise_value(const c10::IValue& value) {
       specialise_all(shape.sizes);
       specialise_all(shape.strides);
       specialise_all({shape.storage_offset});
+    });
+  }
+}
+
+// The layout of a result follows from comparisons between the strides of each
+// input, and from which of its sizes are 1.
+void keep_order_of_strides(const ShapeCall& call,
+                           const std::vector<Expr>& sizes) {
+  for (const c10::IValue& argument : call.arguments) {
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      SymbolicShape input = shape_of(tensor);
+      size_t rank = input.strides.size();
+      for (size_t i = 0; i < rank; ++i) {
+        decide(expr_eq(input.sizes[i], 1));
+        for (size_t j = i + 1; j < rank; ++j) {
+          const Expr &a = input.strides[i], &b = input.strides[j];
+          // TensorIterator looks at the next input for a broadcast dim.
+          if (a.is_const(0) || b.is_const(0)) continue;
+          if (decide(expr_lt(b, a)) || !decide(expr_eq(a, b))) continue;
+          // Equal strides: TensorIterator goes on to compare the sizes of the
+          // result.
+          decide(expr_lt(input.sizes[j], input.sizes[i]));
+          if (sizes.size() < rank) continue;
+          size_t skip = sizes.size() - rank;
+          decide(expr_lt(sizes[skip + j], sizes[skip + i]));
+        }
+      }
     });
   }
 }
@@ -166,49 +194,7 @@ bool ShapeCall::fresh_contiguous(size_t result, std::vector<Expr> sizes) {
 
 bool ShapeCall::fresh(size_t result, std::vector<Expr> sizes) {
   if (inputs_are_contiguous()) return fresh_contiguous(result, sizes);
-  // The layout follows from comparisons between the strides of the inputs, and
-  // from which sizes are 1: pin those, then nest in the companion's order.
-  const at::Tensor& meta = metas.at(result);
-  if (static_cast<size_t>(meta.dim()) != sizes.size()) return false;
-  for (const c10::IValue& argument : arguments) {
-    visit_tensors(argument, [&](const at::Tensor& tensor) {
-      SymbolicShape input = shape_of(tensor);
-      for (size_t i = 0; i < input.strides.size(); ++i) {
-        decide(expr_eq(input.sizes[i], 1));
-        for (size_t j = i + 1; j < input.strides.size(); ++j) {
-          const Expr &a = input.strides[i], &b = input.strides[j];
-          // TensorIterator looks at the next input for a broadcast dim.
-          if (a.is_const(0) || b.is_const(0)) continue;
-          if (!decide(expr_lt(b, a)) && decide(expr_eq(a, b))) {
-            // Equal strides: TensorIterator goes on to compare the sizes.
-            specialise_all({input.sizes[i], input.sizes[j]});
-          }
-        }
-      }
-    });
-  }
-  for (const Expr& size : sizes) {
-    // Symbolic sizes of 0 or 1 would change the order: not those.
-    if (!decide(expr_lt(size.is_const() ? 0 : 1, size))) return false;
-  }
-  std::vector<size_t> order(sizes.size());
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    if (meta.stride(a) != meta.stride(b))
-      return meta.stride(a) < meta.stride(b);
-    return meta.size(a) < meta.size(b) ||
-           (meta.size(a) == meta.size(b) && a > b);
-  });
-  SymbolicShape& shape = shapes.at(result);
-  shape.strides.assign(sizes.size(), Expr(1));
-  Expr stride(1);
-  for (size_t dim : order) {
-    shape.strides[dim] = stride;
-    stride = stride * sizes[dim];
-  }
-  shape.sizes = std::move(sizes);
-  shape.storage_offset = Expr(0);
-  return agrees(shape, meta);
+  return fresh_nested(*this, result, std::move(sizes));
 }
 
 // ---- the driver
@@ -236,6 +222,11 @@ void specialise_arguments(c10::ArrayRef<c10::IValue> arguments) {
 }
 
 void infer_shapes(ShapeCall& call) {
+  // Where it only writes to arguments, their sizes stay (out_arguments.h sees
+  // to those of out=), and for sizes that do not fit it raises as eager does.
+  bool writes =
+      call.facts.keeps_sizes || call.facts.form == OpFacts::Form::kOut;
+  if (writes && call.metas.empty() && !call.facts.is_custom) return;
   ShapeRuleFunction rule = call.facts.row ? call.facts.row->shape : nullptr;
   bool covered = rule && rule(call);
   if (covered) {
@@ -255,6 +246,43 @@ void infer_shapes(ShapeCall& call) {
 int64_t shape_rule_mismatches() { return mismatches; }
 
 // ---- shared by the families
+
+int argument_index(const ShapeCall& call, std::string_view name) {
+  const auto& schema = call.facts.op.schema().arguments();
+  for (size_t i = 0; i < schema.size(); ++i) {
+    if (schema[i].name() == name) return static_cast<int>(i);
+  }
+  return -1;
+}
+
+bool fresh_nested(ShapeCall& call, size_t result, std::vector<Expr> sizes) {
+  // Pin the order of the strides, then nest in the companion's.
+  const at::Tensor& meta = call.metas.at(result);
+  if (static_cast<size_t>(meta.dim()) != sizes.size()) return false;
+  keep_order_of_strides(call, sizes);
+  for (const Expr& size : sizes) {
+    // Symbolic sizes of 0 or 1 would change the order: not those.
+    if (!decide(expr_lt(size.is_const() ? 0 : 1, size))) return false;
+  }
+  std::vector<size_t> order(sizes.size());
+  std::iota(order.begin(), order.end(), 0);
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    if (meta.stride(a) != meta.stride(b))
+      return meta.stride(a) < meta.stride(b);
+    return meta.size(a) < meta.size(b) ||
+           (meta.size(a) == meta.size(b) && a > b);
+  });
+  SymbolicShape& shape = call.shapes.at(result);
+  shape.strides.assign(sizes.size(), Expr(1));
+  Expr stride(1);
+  for (size_t dim : order) {
+    shape.strides[dim] = stride;
+    stride = stride * sizes[dim];
+  }
+  shape.sizes = std::move(sizes);
+  shape.storage_offset = Expr(0);
+  return agrees(shape, meta);
+}
 
 Expr normalised_dim(const Expr& index, const Expr& size) {
   return decide(expr_lt(index, 0)) ? index + size : index;
@@ -294,6 +322,18 @@ Expr product(const std::vector<Expr>& sizes) {
   Expr result(1);
   for (const Expr& size : sizes) result = result * size;
   return result;
+}
+
+int64_t list_item(const std::vector<int64_t>& list, size_t i,
+                  int64_t otherwise) {
+  if (list.empty()) return otherwise;
+  return list.size() == 1 ? list[0] : list.at(i);
+}
+
+Expr window_count(const Expr& size, int64_t kernel, int64_t stride,
+                  int64_t padding, int64_t dilation) {
+  Expr room = size + Expr(2 * padding - dilation * (kernel - 1) - 1);
+  return floor_div(room, Expr(stride)) + 1;
 }
 
 }  // namespace framejit::graph

@@ -2,6 +2,7 @@
 
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/shape_families.h"
+#include "graph/ops/shape_parts.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
@@ -47,6 +48,38 @@ bool shape_mv(ShapeCall& call) {
   if (matrix.size() != 2 || vector.size() != 1) return false;
   return decide(expr_eq(matrix[1], vector[0])) &&
          call.fresh_contiguous(0, {matrix[0]});
+}
+
+// (self, matrix, vector)
+bool shape_addmv(ShapeCall& call) {
+  std::vector<Expr> matrix = call.tensor(1).sizes;
+  std::vector<Expr> vector = call.tensor(2).sizes;
+  if (matrix.size() != 2 || vector.size() != 1) return false;
+  std::vector<Expr> result;
+  return decide(expr_eq(matrix[1], vector[0])) &&
+         broadcast({matrix[0]}, call.tensor(0).sizes, &result) &&
+         result.size() == 1 && result[0] == matrix[0] &&
+         call.fresh_contiguous(0, result);
+}
+
+// (self, vector, vector)
+bool shape_addr(ShapeCall& call) {
+  std::vector<Expr> a = call.tensor(1).sizes, b = call.tensor(2).sizes;
+  if (a.size() != 1 || b.size() != 1) return false;
+  std::vector<Expr> sizes = {a[0], b[0]}, result;
+  return broadcast(sizes, call.tensor(0).sizes, &result) && result == sizes &&
+         fresh_nested(call, 0, result);
+}
+
+// (self, batch, batch)
+bool shape_addbmm(ShapeCall& call) {
+  std::vector<Expr> a = call.tensor(1).sizes, b = call.tensor(2).sizes;
+  if (a.size() != 3 || b.size() != 3 || !decide(expr_eq(a[0], b[0])) ||
+      !decide(expr_eq(a[2], b[1])))
+    return false;
+  std::vector<Expr> sizes = {a[1], b[2]}, result;
+  return broadcast(sizes, call.tensor(0).sizes, &result) && result == sizes &&
+         call.fresh_contiguous(0, result);
 }
 
 bool shape_dot(ShapeCall& call) {

@@ -2,22 +2,11 @@
 
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/shape_families.h"
+#include "graph/ops/shape_parts.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
 namespace {
-
-// A list with one item stands for all spatial dims.
-int64_t item(const std::vector<int64_t>& list, size_t i, int64_t otherwise) {
-  if (list.empty()) return otherwise;
-  return list.size() == 1 ? list[0] : list.at(i);
-}
-
-Expr window_count(const Expr& size, int64_t kernel, int64_t stride,
-                  int64_t padding, int64_t dilation) {
-  Expr room = size + Expr(2 * padding - dilation * (kernel - 1) - 1);
-  return floor_div(room, Expr(stride)) + 1;
-}
 
 // Results for the gradients asked for: undefined ones are absent in `metas`.
 bool gradients_like(ShapeCall& call, const std::vector<bool>& mask,
@@ -63,21 +52,36 @@ bool shape_layer_norm_backward(ShapeCall& call) {
       {call.tensor(1).sizes, sizes_or_empty(call, 5), sizes_or_empty(call, 6)});
 }
 
-// Covers the whole family: result 0 is like the input, the statistics belong
-// to the channels, which must be static.
+// Covers the whole family: result 0 is like the input; the others are
+// statistics, one for each channel, or empty.
 bool shape_batch_norm(ShapeCall& call) {
   std::vector<Expr> sizes = call.tensor(0).sizes;
-  if (sizes.size() < 2 || !sizes[1].is_const()) return false;
+  if (sizes.size() < 2) return false;
+  const Expr channels = sizes[1];
   if (!call.fresh(0, sizes)) return false;
   for (size_t i = 1; i < call.metas.size(); ++i) {
-    std::vector<Expr> statistics;
-    for (int64_t size : call.metas[i].sizes()) {
-      if (size != 0 && size != sizes[1].constant()) return false;
-      statistics.emplace_back(size);
-    }
-    if (!call.fresh_contiguous(i, statistics)) return false;
+    const at::Tensor& meta = call.metas[i];
+    if (meta.dim() != 1) return false;
+    Expr count = meta.size(0) == 0 ? Expr(0) : channels;
+    if (!call.fresh_contiguous(i, {count})) return false;
   }
   return true;
+}
+
+// The mask of the gradients is argument 9 in each of these.
+constexpr size_t kNormMask = 9;
+
+bool shape_batch_norm_backward(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(1).sizes;
+  if (sizes.size() < 2) return false;
+  return gradients_like(call, to_mask(call.arguments[kNormMask]),
+                        {sizes, {sizes[1]}, {sizes[1]}});
+}
+
+bool shape_group_norm_backward(ShapeCall& call) {
+  std::vector<Expr> channels = {call.integer(6)};
+  return gradients_like(call, to_mask(call.arguments[kNormMask]),
+                        {call.tensor(1).sizes, channels, channels});
 }
 
 bool shape_group_norm(ShapeCall& call) {
@@ -87,21 +91,28 @@ bool shape_group_norm(ShapeCall& call) {
          call.fresh(2, {sizes[0], groups});
 }
 
+// (input, weight, bias, stride, padding, dilation, transposed, output_padding,
+// groups)
 bool shape_convolution(ShapeCall& call) {
   std::vector<Expr> input = call.tensor(0).sizes;
   std::vector<Expr> weight = call.tensor(1).sizes;
-  if (call.boolean(6) || input.size() != weight.size() || input.size() < 3) {
-    return false;
-  }
+  if (input.size() != weight.size() || input.size() < 3) return false;
+  bool transposed = call.boolean(6);
   std::vector<int64_t> stride = call.constants(3), padding = call.constants(4),
-                       dilation = call.constants(5);
+                       dilation = call.constants(5), more = call.constants(7);
   Expr groups = call.integer(8);
-  if (!decide(expr_eq(input[1], weight[1] * groups))) return false;
-  std::vector<Expr> sizes = {input[0], weight[0]};
+  Expr taken = transposed ? weight[0] : weight[1] * groups;
+  if (!decide(expr_eq(input[1], taken))) return false;
+  std::vector<Expr> sizes = {input[0],
+                             transposed ? weight[1] * groups : weight[0]};
   for (size_t i = 2; i < input.size(); ++i) {
-    Expr count =
-        window_count(input[i], specialise(weight[i]), item(stride, i - 2, 1),
-                     item(padding, i - 2, 0), item(dilation, i - 2, 1));
+    int64_t kernel = specialise(weight[i]), step = list_item(stride, i - 2, 1),
+            pad = list_item(padding, i - 2, 0),
+            spread = list_item(dilation, i - 2, 1);
+    Expr count = transposed ? (input[i] - 1) * Expr(step) +
+                                  Expr(spread * (kernel - 1) - 2 * pad +
+                                       list_item(more, i - 2, 0) + 1)
+                            : window_count(input[i], kernel, step, pad, spread);
     if (!decide(expr_lt(0, count))) return false;
     sizes.push_back(count);
   }
@@ -119,7 +130,7 @@ bool shape_convolution_backward(ShapeCall& call) {
 bool shape_pool(ShapeCall& call) {
   std::vector<Expr> sizes = call.tensor(0).sizes;
   bool has_dilation = call.facts.name.starts_with("aten::max_pool");
-  if (call.boolean(has_dilation ? 5 : 4)) return false;  // ceil_mode
+  bool ceil = call.boolean(has_dilation ? 5 : 4);
   std::vector<int64_t> kernel = call.constants(1), stride = call.constants(2),
                        padding = call.constants(3), dilation;
   if (has_dilation) dilation = call.constants(4);
@@ -127,11 +138,20 @@ bool shape_pool(ShapeCall& call) {
   if (sizes.size() < spatial + 1) return false;
   size_t first = sizes.size() - spatial;
   for (size_t i = 0; i < spatial; ++i) {
-    int64_t window = item(kernel, i, 1);
-    sizes[first + i] =
-        window_count(sizes[first + i], window, item(stride, i, window),
-                     item(padding, i, 0), item(dilation, i, 1));
-    if (!decide(expr_lt(0, sizes[first + i]))) return false;
+    const Expr size = sizes[first + i];
+    int64_t window = list_item(kernel, i, 1),
+            step = list_item(stride, i, window), pad = list_item(padding, i, 0),
+            spread = list_item(dilation, i, 1);
+    if (step < 1) return false;
+    Expr count = window_count(ceil ? size + Expr(step - 1) : size, window, step,
+                              pad, spread);
+    if (ceil && step > 1) {
+      // The last window starts in the input or the padding before it.
+      Expr starts = floor_div(size + Expr(pad - 1), Expr(step)) + 1;
+      count = Expr::make(ExprOp::kMin, {count, starts});
+    }
+    if (!decide(expr_lt(0, count))) return false;
+    sizes[first + i] = count;
   }
   for (size_t i = 0; i < call.metas.size(); ++i) {
     if (!call.fresh(i, sizes)) return false;
@@ -143,7 +163,10 @@ bool shape_adaptive_pool(ShapeCall& call) {
   std::vector<Expr> sizes = call.tensor(0).sizes, wanted = call.integers(1);
   if (sizes.size() <= wanted.size()) return false;
   std::copy(wanted.begin(), wanted.end(), sizes.end() - wanted.size());
-  return call.fresh(0, sizes);
+  for (size_t i = 0; i < call.metas.size(); ++i) {
+    if (!call.fresh(i, sizes)) return false;
+  }
+  return true;
 }
 
 bool shape_embedding(ShapeCall& call) {
@@ -158,6 +181,71 @@ bool shape_embedding_backward(ShapeCall& call) {
   std::vector<Expr> gradient = call.tensor(0).sizes;
   if (gradient.empty()) return false;
   return call.fresh_contiguous(0, {call.integer(2), gradient.back()});
+}
+
+// (weight, indices, offsets, ...) -> the bags and three tables. Which of them
+// are filled follows from the mode; a size is one of those known here.
+bool shape_embedding_bag(ShapeCall& call) {
+  std::vector<Expr> weight = call.tensor(0).sizes;
+  std::vector<Expr> indices = call.tensor(1).sizes;
+  std::vector<Expr> offsets = call.tensor(2).sizes;
+  if (weight.size() != 2 || indices.size() != 1 || offsets.size() != 1)
+    return false;
+  Expr bags = offsets[0];
+  if (call.boolean(7)) bags = bags - 1;
+  auto known_size = [&](int64_t size) -> std::optional<Expr> {
+    if (size == 0) return Expr(0);
+    std::optional<Expr> found;
+    for (const Expr& each : {bags, offsets[0], indices[0]}) {
+      if (hint_of(each) != size || (found && *found == each)) continue;
+      // Two that are equal now: whichever is meant, it stays so.
+      if (found && !decide(expr_eq(*found, each))) return std::nullopt;
+      if (!found) found = each;
+    }
+    return found;
+  };
+  if (!call.fresh_contiguous(0, {bags, weight[1]})) return false;
+  for (size_t i = 1; i < call.metas.size(); ++i) {
+    std::vector<Expr> sizes = {bags, weight[1]};
+    if (call.metas[i].dim() == 1) {
+      std::optional<Expr> known = known_size(call.metas[i].size(0));
+      if (!known) return false;
+      sizes = {*known};
+    }
+    if (!call.fresh_contiguous(i, sizes)) return false;
+  }
+  return true;
+}
+
+// (gradient, indices, offset2bag, bag_size, maximum_indices, num_weights, ...)
+bool shape_embedding_bag_backward(ShapeCall& call) {
+  std::vector<Expr> gradient = call.tensor(0).sizes;
+  return gradient.size() == 2 &&
+         call.fresh_contiguous(0, {call.integer(5), gradient[1]});
+}
+
+// (self, dim): one half gates the other.
+bool shape_glu(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  if (sizes.empty()) return false;
+  Expr& size = sizes[wrap_dim(call.constant_or(1, -1), sizes.size())];
+  if (!decide(expr_eq(mod(size, 2), 0))) return false;
+  size = floor_div(size, 2);
+  return call.fresh(0, sizes);
+}
+
+// (self, target, weight, reduction, ignore_index), a class for each place
+bool shape_nll_loss2d(ShapeCall& call) {
+  std::vector<Expr> target = call.tensor(1).sizes;
+  if (call.constant(3) != 0) target.clear();
+  return call.fresh_contiguous(0, target) && call.fresh_contiguous(1, {});
+}
+
+// (self, target, p, margin, weight, reduction): a loss for each row
+bool shape_margin_loss(ShapeCall& call) {
+  std::vector<Expr> self = call.tensor(0).sizes, sizes;
+  if (self.size() == 2 && call.constant(5) == 0) sizes = {self[0]};
+  return call.fresh_contiguous(0, sizes);
 }
 
 // (self, target, weight, reduction, ignore_index)
@@ -286,6 +374,10 @@ bool shape_sizes_second(ShapeCall& call) {
   return call.fresh_contiguous(0, call.integers(1));
 }
 
+bool shape_sizes_third(ShapeCall& call) {
+  return call.fresh_contiguous(0, call.integers(2));
+}
+
 bool shape_repeat(ShapeCall& call) {
   std::vector<Expr> self = call.tensor(0).sizes, counts = call.integers(1);
   if (counts.size() < self.size()) return false;
@@ -296,15 +388,41 @@ bool shape_repeat(ShapeCall& call) {
   return call.fresh_contiguous(0, counts);
 }
 
-bool shape_pad(ShapeCall& call) {
-  std::vector<Expr> sizes = call.tensor(0).sizes, pad = call.integers(1);
-  if (pad.size() > 2 * sizes.size()) return false;
-  for (size_t i = 0; i + 1 < pad.size(); i += 2) {
-    Expr& size = sizes[sizes.size() - 1 - i / 2];
-    size = size + pad[i] + pad[i + 1];
-    if (decide(expr_lt(size, 0))) return false;
+// (self, offset, dim1, dim2): the last dim becomes a diagonal.
+bool shape_diag_embed(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  if (sizes.empty()) return false;
+  Expr size = sizes.back() + Expr(std::abs(call.constant_or(1, 0)));
+  size_t rank = sizes.size() + 1;
+  size_t a = wrap_dim(call.constant_or(2, -2), rank);
+  size_t b = wrap_dim(call.constant_or(3, -1), rank);
+  if (a == b) return false;
+  sizes.pop_back();
+  sizes.insert(sizes.begin() + std::min(a, b), size);
+  sizes.insert(sizes.begin() + std::max(a, b), size);
+  return call.fresh_contiguous(0, sizes);
+}
+
+bool shape_block_diag(ShapeCall& call) {
+  Expr rows(0), columns(0);
+  for (const SymbolicShape& block : call.tensors(0)) {
+    size_t rank = block.sizes.size();
+    if (rank > 2) return false;
+    rows = rows + (rank == 2 ? block.sizes[0] : Expr(1));
+    columns = columns + (rank > 0 ? block.sizes.back() : Expr(1));
   }
-  return call.fresh(0, sizes);
+  return call.fresh_contiguous(0, {rows, columns});
+}
+
+// (self, k, dims)
+bool shape_rot90(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  std::vector<int64_t> dims = call.constants(2);
+  if (dims.size() != 2) return false;
+  size_t a = wrap_dim(dims[0], sizes.size());
+  size_t b = wrap_dim(dims[1], sizes.size());
+  if (call.constant(1) % 2 != 0) std::swap(sizes[a], sizes[b]);
+  return fresh_nested(call, 0, sizes);
 }
 
 }  // namespace framejit::graph

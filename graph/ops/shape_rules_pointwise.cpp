@@ -4,18 +4,11 @@
 
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/shape_families.h"
+#include "graph/ops/shape_parts.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
 namespace {
-
-int argument_index(const ShapeCall& call, const char* name) {
-  const auto& arguments = call.facts.op.schema().arguments();
-  for (size_t i = 0; i < arguments.size(); ++i) {
-    if (arguments[i].name() == name) return static_cast<int>(i);
-  }
-  return -1;
-}
 
 bool all_fresh(ShapeCall& call, const std::vector<Expr>& sizes) {
   for (size_t i = 0; i < call.metas.size(); ++i) {
@@ -82,37 +75,6 @@ bool shape_reduction(ShapeCall& call) {
 
 bool shape_scalar(ShapeCall& call) { return all_fresh(call, {}); }
 
-bool shape_factory(ShapeCall& call) {
-  int index = argument_index(call, "size");
-  if (index < 0) return false;
-  std::vector<Expr> sizes = call.integers(index);
-  int layout = argument_index(call, "memory_format");
-  if (layout >= 0 && call.has(layout)) return false;
-  for (size_t i = 0; i < call.metas.size(); ++i) {
-    if (!call.fresh_contiguous(i, sizes)) return false;
-  }
-  return true;
-}
-
-bool shape_arange(ShapeCall& call) {
-  auto is_integer = [&](int i) {
-    return call.arguments[i].isInt() || call.arguments[i].isSymInt();
-  };
-  int start = argument_index(call, "start");
-  int end = argument_index(call, "end");
-  int step = argument_index(call, "step");
-  if (end < 0 || !is_integer(end)) return false;
-  if (start >= 0 && !is_integer(start)) return false;
-  if (step >= 0 && call.has(step) &&
-      (!is_integer(step) || call.constant(step) != 1)) {
-    return false;
-  }
-  Expr length = call.integer(end);
-  if (start >= 0) length = length - call.integer(start);
-  if (decide(expr_lt(length, 0))) return false;
-  return call.fresh_contiguous(0, {length});
-}
-
 bool shape_topk(ShapeCall& call) {
   std::vector<Expr> sizes = call.tensor(0).sizes;
   if (sizes.empty()) return false;
@@ -121,6 +83,14 @@ bool shape_topk(ShapeCall& call) {
   if (!decide(expr_le(count, sizes[dim]))) return false;
   sizes[dim] = count;
   return all_fresh(call, sizes);
+}
+
+// (self, count)
+bool shape_multinomial(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  if (sizes.empty()) return false;
+  sizes.back() = call.integer(1);
+  return call.fresh_contiguous(0, sizes);
 }
 
 }  // namespace framejit::graph

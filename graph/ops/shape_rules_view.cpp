@@ -5,6 +5,7 @@
 
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/shape_families.h"
+#include "graph/ops/shape_parts.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
@@ -276,5 +277,110 @@ bool shape_as_strided(ShapeCall& call) {
   call.view(0, {call.integers(1), call.integers(2), offset});
   return true;
 }
+
+// (self, dim, size, step): the windows become the last dim.
+bool shape_unfold(ShapeCall& call) {
+  SymbolicShape shape = call.tensor(0);
+  if (shape.sizes.empty()) return false;
+  size_t dim = wrap_dim(call.constant(1), shape.sizes.size());
+  Expr size = call.integer(2), step = call.integer(3);
+  Expr room = shape.sizes[dim] - size;
+  if (decide(expr_lt(room, 0)) || !decide(expr_lt(0, step))) return false;
+  shape.sizes.push_back(size);
+  shape.strides.push_back(shape.strides[dim]);
+  shape.sizes[dim] = (step.is_const(1) ? room : floor_div(room, step)) + 1;
+  shape.strides[dim] = shape.strides[dim] * step;
+  return all_views(call, shape);
+}
+
+bool shape_view_as_real(ShapeCall& call) {
+  SymbolicShape shape = call.tensor(0);
+  for (Expr& stride : shape.strides) stride = stride * Expr(2);
+  shape.storage_offset = shape.storage_offset * Expr(2);
+  shape.sizes.emplace_back(2);
+  shape.strides.emplace_back(1);
+  return all_views(call, shape);
+}
+
+bool shape_view_as_complex(ShapeCall& call) {
+  SymbolicShape shape = call.tensor(0);
+  if (shape.sizes.empty()) return false;
+  // Pairs lie together, at even places.
+  if (!decide(expr_eq(shape.sizes.back(), 2)) ||
+      !decide(expr_eq(shape.strides.back(), 1)))
+    return false;
+  drop_dim(&shape, shape.sizes.size() - 1);
+  for (Expr& stride : shape.strides) {
+    if (!decide(expr_eq(mod(stride, 2), 0))) return false;
+    stride = floor_div(stride, 2);
+  }
+  if (!decide(expr_eq(mod(shape.storage_offset, 2), 0))) return false;
+  shape.storage_offset = floor_div(shape.storage_offset, 2);
+  return all_views(call, shape);
+}
+
+// The functional form of copy_(): the result lies as argument 0 does in its
+// memory, or alone in its own.
+bool shape_copy(ShapeCall& call) {
+  SymbolicShape self = call.tensor(0);
+  std::vector<Expr> sizes;
+  if (!broadcast(self.sizes, call.tensor(1).sizes, &sizes) ||
+      sizes.size() != self.sizes.size())
+    return false;
+  const at::Tensor& meta = call.metas.at(0);
+  bool strided = true;
+  for (size_t i = 0; i < self.strides.size(); ++i)
+    strided &= hint_of(self.strides[i]) == meta.stride(i);
+  if (!strided) return call.fresh(0, self.sizes);
+  if (hint_of(self.storage_offset) != meta.storage_offset())
+    self.storage_offset = Expr(0);
+  return all_views(call, self);
+}
+
+// (self, dim, start, length)
+bool shape_narrow_copy(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  if (sizes.empty()) return false;
+  sizes[wrap_dim(call.constant(1), sizes.size())] = call.integer(3);
+  return call.fresh(0, sizes);
+}
+
+namespace {
+
+bool copied(ShapeCall& call, ShapeRuleFunction view) {
+  if (!view(call)) return false;
+  for (size_t i = 0; i < call.metas.size(); ++i) {
+    std::vector<Expr> sizes = call.shapes[i].sizes;
+    if (call.metas[i].is_contiguous() ? !call.fresh_contiguous(i, sizes)
+                                      : !fresh_nested(call, i, sizes))
+      return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool shape_as_strided_copy(ShapeCall& call) {
+  return copied(call, shape_as_strided);
+}
+bool shape_diagonal_copy(ShapeCall& call) {
+  return copied(call, shape_diagonal);
+}
+bool shape_expand_copy(ShapeCall& call) { return copied(call, shape_expand); }
+bool shape_permute_copy(ShapeCall& call) { return copied(call, shape_permute); }
+bool shape_split_with_sizes_copy(ShapeCall& call) {
+  return copied(call, shape_split_with_sizes);
+}
+bool shape_squeeze_copy(ShapeCall& call) { return copied(call, shape_squeeze); }
+bool shape_t_copy(ShapeCall& call) { return copied(call, shape_t); }
+bool shape_transpose_copy(ShapeCall& call) {
+  return copied(call, shape_transpose);
+}
+bool shape_unbind_copy(ShapeCall& call) { return copied(call, shape_unbind); }
+bool shape_unfold_copy(ShapeCall& call) { return copied(call, shape_unfold); }
+bool shape_unsqueeze_copy(ShapeCall& call) {
+  return copied(call, shape_unsqueeze);
+}
+bool shape_view_copy(ShapeCall& call) { return copied(call, shape_view); }
 
 }  // namespace framejit::graph

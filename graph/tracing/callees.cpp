@@ -185,14 +185,36 @@ CalleeRow find_builtin(PyCFunctionObject* function) {
   return {CalleeClass::kUnknown};
 }
 
+// Is the id of the function in this set of Dynamo's?
+bool is_in_dynamo_set(PyFunctionObject* function, const char* set) {
+  PyObject* rules = PyDict_GetItemString(PyImport_GetModuleDict(),
+                                         "torch._dynamo.trace_rules");
+  Ref object = Ref::steal(rules ? PyObject_GetAttrString(rules, set) : nullptr);
+  Ref ids = Ref::steal(
+      object ? PyObject_GetAttrString(object.get(), "function_ids") : nullptr);
+  Ref id = Ref::steal(PyLong_FromVoidPtr(function));
+  const bool found = ids && id && PyAnySet_Check(ids.get()) &&
+                     PySet_Contains(ids.get(), id.get()) == 1;
+  PyErr_Clear();
+  return found;
+}
+
+// framejit.allow_in_graph, torch.compiler.allow_in_graph: one node, whatever is
+// in it. Not what torch marks in the same set and runs in a way of its own, nor
+// functions of torch itself, which the table knows better.
+bool is_one_node(PyFunctionObject* function, bool of_torch) {
+  PyObject* marks = function->func_dict;
+  if (marks && PyDict_GetItemString(marks, "_framejit_allow_in_graph"))
+    return true;
+  return !of_torch && is_in_dynamo_set(function, "_allowed_callable_ids") &&
+         !is_in_dynamo_set(function, "_nonstrict_trace_callable_ids") &&
+         !is_in_dynamo_set(function, "_leaf_function_ids");
+}
+
 CalleeRow find_python_function(PyObject* function) {
   auto* raw = reinterpret_cast<PyFunctionObject*>(function);
-  // framejit.allow_in_graph: one node, whatever is in it.
-  if (raw->func_dict &&
-      PyDict_GetItemString(raw->func_dict, "_framejit_allow_in_graph")) {
-    return {CalleeClass::kLeaf};
-  }
   std::string module = text_of(raw->func_module);
+  if (is_one_node(raw, is_torch(module))) return {CalleeClass::kLeaf};
   if (!is_torch(module)) return {CalleeClass::kNotForeign};
   std::string qualified = text_of(raw->func_qualname);
   std::string home = home_of(raw);

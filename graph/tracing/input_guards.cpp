@@ -86,20 +86,31 @@ std::optional<Expr> symbol_of_equal_size(const GuardSet& guards, int64_t size) {
 
 }  // namespace
 
+std::string unusual_tensor(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  c10::DispatchKeySet keys =
+      impl->key_set() - c10::DispatchKeySet({c10::DispatchKey::Conjugate,
+                                             c10::DispatchKey::Negative});
+  if (keys.raw_repr() & ~ordinary_keys())
+    return "a tensor with dispatch keys " + c10::toString(impl->key_set());
+  if (impl->layout() != c10::kStrided || !impl->has_storage())
+    return "a tensor that is not strided";
+  if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
+  if (tensor._fw_grad(/*level=*/0).defined())
+    return "a tensor with a forward-mode gradient";
+  return "";
+}
+
 std::string unsupported_input(PyObject* tensor) {
   std::string reason = unsupported_class(Py_TYPE(tensor));
   if (!reason.empty()) return reason;
   const at::Tensor& value = unpack_tensor(tensor);
-  const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
-  if (impl->key_set().raw_repr() & ~ordinary_keys())
-    return "a tensor with dispatch keys " + c10::toString(impl->key_set());
+  if (value.is_conj() || value.is_neg())
+    return "a tensor with dispatch keys " + c10::toString(value.key_set());
+  reason = unusual_tensor(value);
+  if (!reason.empty()) return reason;
   if (!value.device().is_cpu() && !value.device().is_cuda())
     return "a tensor on " + value.device().str();
-  if (impl->layout() != c10::kStrided || !impl->has_storage())
-    return "a tensor that is not strided";
-  if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
-  if (value._fw_grad(/*level=*/0).defined())
-    return "a tensor with a forward-mode gradient";
   return "";
 }
 

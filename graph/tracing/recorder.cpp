@@ -82,15 +82,23 @@ PyObject* Recorder::stand_in_of(PyObject* real) const {
   return found == stand_ins_.end() ? nullptr : found->second;
 }
 
+TensorMeta Recorder::meta_of(const at::Tensor& tensor) {
+  TensorMeta meta;
+  SymbolicShape shape = shape_of(tensor);
+  meta.dtype = tensor.scalar_type();
+  meta.sizes = std::move(shape.sizes);
+  meta.strides = std::move(shape.strides);
+  meta.storage_offset = std::move(shape.storage_offset);
+  meta.device = tensor.device();
+  meta.requires_grad = tensor.requires_grad();
+  meta.is_conj = tensor.is_conj();
+  meta.is_neg = tensor.is_neg();
+  return meta;
+}
+
 void Recorder::fill_meta(Value* value, const at::Tensor& tensor) {
   value->kind = Value::Kind::kTensor;
-  SymbolicShape shape = shape_of(tensor);
-  value->meta.dtype = tensor.scalar_type();
-  value->meta.sizes = std::move(shape.sizes);
-  value->meta.strides = std::move(shape.strides);
-  value->meta.storage_offset = std::move(shape.storage_offset);
-  value->meta.device = tensor.device();
-  value->meta.requires_grad = tensor.requires_grad();
+  value->meta = meta_of(tensor);
 }
 
 void Recorder::add_input(Ref stand_in, Ref real, const Source* source,
@@ -131,24 +139,16 @@ void Recorder::record(const c10::OperatorHandle& op,
                  "a gradient function or a torch.func transform writes to a "
                  "tensor it did not make",
                  span_});
-    for (const Storages& own : repeated_) {
-      if (own.contains(companion_storage(tensor))) continue;
-      set_break({BreakReason::kUnknownOperation,
-                 "the function of a checkpoint, which the backward runs again, "
-                 "writes to a tensor it did not make",
-                 span_});
-    }
     auto found = input_storages_.find(companion_storage(tensor));
     if (found != input_storages_.end()) mutated_.insert(found->second);
   };
-  if (!blocks_.empty() || !repeated_.empty()) {
+  if (!blocks_.empty()) {
     const auto& returns = op.schema().returns();
     for (size_t i = 0; i < returns.size() && i < results.size(); ++i) {
       if (returns[i].alias_info()) continue;
       if (!results[i].isTensor() || !results[i].toTensor().defined()) continue;
       const void* storage = companion_storage(results[i].toTensor());
-      if (!blocks_.empty()) blocks_.back().own_storages.insert(storage);
-      for (Storages& own : repeated_) own.insert(storage);
+      blocks_.back().own_storages.insert(storage);
     }
   }
   // These write the running statistics, which their schemas do not say.
@@ -674,9 +674,45 @@ Result<std::unique_ptr<TorchGraph>> Recorder::finish(
     result_->input_objects.push_back(guards()->gather(sources.at(input)));
     if (mutated_.count(input)) result_->mutated_inputs.push_back(i);
   }
+  promise_outputs(outputs);
   add_symbol_inputs();
   result_->symbol_hints = guards()->hints();
   return std::move(result_);
+}
+
+void Recorder::promise_outputs(const std::vector<PyObject*>& outputs) {
+  const std::vector<Value*>& inputs = result_->graph->inputs;
+  auto number_of = [&](const Value* input) {
+    auto found = std::find(inputs.begin(), inputs.end(), input);
+    return found == inputs.end() ? -1
+                                 : static_cast<int>(found - inputs.begin());
+  };
+  std::unordered_map<PyObject*, int> seen;
+  std::unordered_map<const void*, int> groups;
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    PromisedOutput promised;
+    const int number = static_cast<int>(i);
+    if (is_tensor_object(outputs[i])) {
+      const at::Tensor& tensor = unpack_tensor(outputs[i]);
+      promised.is_tensor = true;
+      promised.meta = meta_of(tensor);
+      promised.is_parameter =
+          reinterpret_cast<PyObject*>(Py_TYPE(outputs[i])) == ParameterClass;
+      promised.is_leaf = tensor.is_leaf();
+      promised.is_inference = tensor.is_inference();
+      const Entry& entry = entries_.at(outputs[i]);
+      if (entry.source) promised.input = number_of(entry.value);
+      if (int first = seen.emplace(outputs[i], number).first->second;
+          first != number)
+        promised.same_as = first;
+      const void* storage = companion_storage(tensor);
+      auto memory = input_storages_.find(storage);
+      if (memory != input_storages_.end())
+        promised.memory_of = number_of(memory->second);
+      promised.group = groups.emplace(storage, number).first->second;
+    }
+    result_->promised.push_back(std::move(promised));
+  }
 }
 
 }  // namespace framejit::graph

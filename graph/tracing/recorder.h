@@ -111,10 +111,6 @@ class Recorder final : public TraceSession {
                                        BlockKind kind = BlockKind::kBackward);
   Result<Block> end_block(const std::vector<PyObject*>& outputs);
   bool in_block() const { return !blocks_.empty(); }
-  // Code that the backward runs again, as a checkpoint's: until the end of it,
-  // a write to a tensor it did not make is a break.
-  void begin_repeated() { repeated_.emplace_back(); }
-  void end_repeated() { repeated_.pop_back(); }
   // Within a torch.func transform?
   bool in_transform() const;
   // What tensor.requires_grad is within one: tensors that were made there know
@@ -160,10 +156,12 @@ class Recorder final : public TraceSession {
                                           const char* method);
   Status add_outputs(Node* node, PyObject* result);
   Status add_output(Node* node, PyObject* item);
-  void fill_meta(Value* value, const at::Tensor& tensor);
+  static TensorMeta meta_of(const at::Tensor& tensor);
+  static void fill_meta(Value* value, const at::Tensor& tensor);
   Break raised_as_break(PyObject* callable);
 
   void drop_unused_inputs();
+  void promise_outputs(const std::vector<PyObject*>& outputs);
   void add_symbol_inputs();
   Status guard_storage();
 
@@ -184,7 +182,6 @@ class Recorder final : public TraceSession {
   bool inference_mode_;                 // when the capture began
   std::vector<OpenBlock> blocks_;
   int last_block_ = 0;
-  std::vector<Storages> repeated_;  // what was made since each beginning
   std::unordered_map<PyObject*, Entry> entries_;
   std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
   std::vector<Ref> kept_;

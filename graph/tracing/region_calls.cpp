@@ -37,8 +37,6 @@ PyObject* outside(PyObject*, PyObject*) {
   X(leaves)                \
   X(gradient)              \
   X(handle)                \
-  X(begin_repeated)        \
-  X(end_repeated)          \
   X(same)                  \
   X(argument_count)        \
   X(switch_autograd)       \
@@ -293,16 +291,6 @@ Result<Ref> gradient(Recorder& recorder, const Objects& args) {
 Result<Ref> handle(Recorder&, const Objects&) {
   static char place;
   return from_api(PyCapsule_New(&place, "framejit.handle", nullptr));
-}
-
-// Between the two, the program's code may only write to tensors it made there.
-Result<Ref> begin_repeated(Recorder& recorder, const Objects&) {
-  recorder.begin_repeated();
-  return Ref::borrow(Py_None);
-}
-Result<Ref> end_repeated(Recorder& recorder, const Objects&) {
-  recorder.end_repeated();
-  return Ref::borrow(Py_None);
 }
 
 // argument_count(function): its positional parameters.

@@ -6,6 +6,7 @@
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/native_stack.h"
 #include "graph/tensors/python_tensor.h"
+#include "graph/tensors/sym_objects.h"
 #include "graph/tensors/tensor_check.h"
 #include "graph/tracing/ambient_state.h"
 #include "graph/tracing/callees.h"
@@ -47,13 +48,29 @@ bool is_symbolic_cell(const std::vector<PyObject*>& args) {
 
 // torch.ctc_loss(log_probs, targets, input_lengths, target_lengths, ...)
 constexpr size_t kCtcArguments = 4;
+// torch._C._nn.upsample_nearest1d(input, output_size, scale_factors)
+constexpr size_t kFewestArguments = 3;
 
 // The mean divides by a tensor that is made of the lengths.
 bool reads_lengths(const std::vector<PyObject*>& args) {
+  if (args.size() < kCtcArguments) return false;
   if (is_tensor_object(args[2]) && is_tensor_object(args[3])) return true;
   PyObject* reduction = args.size() > 5 ? args[5] : nullptr;
   return !reduction ||
          (PyLong_CheckExact(reduction) && PyLong_AsLong(reduction) == 1);
+}
+
+// A function of torch, or of a module in it: "_C._nn.upsample_linear1d".
+Ref find_callable(PyObject* torch, PyObject* path) {
+  Ref dot = Ref::steal(PyUnicode_FromString("."));
+  Ref names = Ref::steal(dot ? PyUnicode_Split(path, dot.get(), -1) : nullptr);
+  Ref found = Ref::borrow(torch);
+  for (Py_ssize_t i = 0; names && found && i < PyList_GET_SIZE(names.get());
+       ++i) {
+    found = Ref::steal(
+        PyObject_GetAttr(found.get(), PyList_GET_ITEM(names.get(), i)));
+  }
+  return names ? found : Ref();
 }
 
 const char* callable_name(PyObject* function) {
@@ -75,9 +92,10 @@ const std::unordered_map<PyObject*, Substitute>& substitutes() {
       PyObject *name, *function;
       while (rows && torch &&
              PyDict_Next(rows.get(), &position, &name, &function)) {
-        PyObject* callable = PyObject_GetAttr(torch.get(), name);
+        Ref callable = find_callable(torch.get(), name);
         if (callable)
-          made->emplace(callable, Substitute{Py_NewRef(function), exact});
+          made->emplace(callable.release(),
+                        Substitute{Py_NewRef(function), exact});
       }
     }
     PyErr_Clear();
@@ -91,11 +109,14 @@ const std::unordered_map<PyObject*, Substitute>& substitutes() {
 Substitute find_substitute(PyObject* callable,
                            const std::vector<PyObject*>& args,
                            PyObject* kwnames) {
-  if (!PyCFunction_Check(callable) || args.size() < kCtcArguments ||
-      (kwnames && PyTuple_GET_SIZE(kwnames)) || !is_tensor_object(args[0]))
-    return {};
+  if (!PyCFunction_Check(callable) || args.empty()) return {};
   auto found = substitutes().find(callable);
   if (found == substitutes().end()) return {};
+  // torch.randperm(n, ...)
+  if (is_symbolic_object(args[0])) return found->second;
+  if (args.size() < kFewestArguments ||
+      (kwnames && PyTuple_GET_SIZE(kwnames)) || !is_tensor_object(args[0]))
+    return {};
   if (found->second.exact)
     return is_symbolic_cell(args) ? found->second : Substitute{};
   // Autocast would choose another type for the results.

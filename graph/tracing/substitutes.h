@@ -1,7 +1,7 @@
 // Calls that ATen cannot run on stand-ins: its composite code unrolls over a
-// size (torch.lstm), takes a size for a number (torch.gru_cell) or looks into
-// memory (torch.ctc_loss). Such a call is one node; its results are found by a
-// function of framejit/_substitutes.py.
+// size (torch.lstm), takes a size for a number (torch.gru_cell, upsampling) or
+// looks into memory (torch.ctc_loss). Such a call is one node; its results are
+// found by a function of framejit/_substitutes.py.
 #pragma once
 
 #include <vector>

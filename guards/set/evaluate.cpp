@@ -447,14 +447,22 @@ bool holds(const GuardSet& set, const Guard& guard, SourceValues& sources,
   return at.value && is_true(at);
 }
 
-bool evaluate(const GuardSet& set, PyObject* const* args, PyObject* function,
-              PyObject** objects, int64_t* symbols, size_t* failed) {
-  ErrorGuard keep_error;
-  CollectorPause pause;
+namespace {
+
+// Whether an object goes with what holds it depends on who else does: nobody
+// here may.
+bool counts_holders(const Guard& guard) {
+  return guard.kind == GuardKind::kLetsGoQuietly;
+}
+
+bool evaluate_sharing(const GuardSet& set, PyObject* const* args,
+                      PyObject* function, PyObject** objects, int64_t* symbols,
+                      size_t* failed) {
   SourceValues sources(set, args, function);
   SymbolValues values = read_symbols(set, sources);
   const std::vector<Guard>& guards = set.guards();
   for (size_t i = 0; i < guards.size(); ++i) {
+    if (counts_holders(guards[i])) continue;
     if (holds(set, guards[i], sources, values)) continue;
     if (failed) *failed = i;
     return false;
@@ -470,6 +478,25 @@ bool evaluate(const GuardSet& set, PyObject* const* args, PyObject* function,
     // The caller gets borrowed references: something else must own it.
     if (!objects[i] || (is_temporary(source) && Py_REFCNT(objects[i]) == 1))
       return false;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool evaluate(const GuardSet& set, PyObject* const* args, PyObject* function,
+              PyObject** objects, int64_t* symbols, size_t* failed) {
+  ErrorGuard keep_error;
+  CollectorPause pause;
+  if (!evaluate_sharing(set, args, function, objects, symbols, failed))
+    return false;
+  const std::vector<Guard>& guards = set.guards();
+  for (size_t i = 0; i < guards.size(); ++i) {
+    if (!counts_holders(guards[i])) continue;
+    Ref value = evaluate_source(guards[i].source, args, function);
+    if (value && holds_for(guards[i], value.get())) continue;
+    if (failed) *failed = i;
+    return false;
   }
   return true;
 }

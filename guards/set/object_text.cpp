@@ -1,5 +1,7 @@
 #include "guards/set/object_text.h"
 
+#include "frame_hook/interjections.h"
+#include "frame_hook/native_stack.h"
 #include "frame_hook/python_text.h"
 #include "guards/set/guard_set.h"
 
@@ -48,11 +50,11 @@ std::string object_text(PyObject* object) {
   if (PyType_Check(object)) {
     text = type_name(reinterpret_cast<PyTypeObject*>(object));
   } else if (PyTuple_CheckExact(object)) {
-    text = tuple_text(object);
+    text = native_stack_low() ? "(...)" : tuple_text(object);
   } else if (is_plain_constant(object)) {
     Ref repr = Ref::steal(PyObject_Repr(object));
     text = string_text(repr.get());
-    PyErr_Clear();
+    drop_error();
   } else if (PyFunction_Check(object)) {
     text =
         "function " +

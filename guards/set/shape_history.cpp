@@ -34,6 +34,41 @@ bool has_changed(const std::optional<Number>& expected,
          expected->value != actual->value;
 }
 
+// Tuples of constants nest as deep as programs write them.
+constexpr int kMaxTupleDepth = 8;
+
+// Every number in a constant: itself, or the items of a tuple, by source text.
+template <class F>
+void visit_numbers(PyObject* object, const std::string& text, F&& f,
+                   int depth = 0) {
+  if (auto number = number_value(object)) return f(text, *number);
+  if (!object || !PyTuple_CheckExact(object) || depth == kMaxTupleDepth) return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+    visit_numbers(PyTuple_GET_ITEM(object, i),
+                  text + "[" + std::to_string(i) + "]", f, depth + 1);
+  }
+}
+
+// The same of two values found at one place, where both have a number.
+template <class F>
+void visit_numbers(PyObject* expected, PyObject* actual,
+                   const std::string& text, F&& f, int depth = 0) {
+  if (auto number = number_value(expected))
+    return f(text, number, number_value(actual));
+  if (!expected || !actual || !PyTuple_CheckExact(expected) ||
+      !PyTuple_CheckExact(actual) || depth == kMaxTupleDepth ||
+      PyTuple_GET_SIZE(expected) != PyTuple_GET_SIZE(actual))
+    return;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(expected); ++i) {
+    visit_numbers(PyTuple_GET_ITEM(expected, i), PyTuple_GET_ITEM(actual, i),
+                  text + "[" + std::to_string(i) + "]", f, depth + 1);
+  }
+}
+
+bool holds_numbers(PyObject* constant) {
+  return number_value(constant) || PyTuple_CheckExact(constant);
+}
+
 }  // namespace
 
 bool ShapeHistory::mark_dim(const std::string& text, size_t dim) {
@@ -79,11 +114,13 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
       }
     } else if (guard.kind == GuardKind::kEquals ||
                guard.kind == GuardKind::kFloatIs) {
-      auto expected = number_value(guard.object.get());
-      auto actual =
-          expected ? number_value(sources.get(guard.source)) : std::nullopt;
-      if (has_changed(expected, actual))
-        changed |= mark_number(source_text(guard.source, code));
+      PyObject* expected = guard.object.get();
+      if (!holds_numbers(expected)) continue;
+      visit_numbers(expected, sources.get(guard.source),
+                    source_text(guard.source, code),
+                    [&](const std::string& text, auto was, auto is) {
+                      if (has_changed(was, is)) changed |= mark_number(text);
+                    });
     }
   }
   return changed;
@@ -110,14 +147,16 @@ bool ShapeHistory::observe(const GuardSet& set, PyObject* const* args,
       entry->second = std::move(sizes);
     } else if (guard.kind == GuardKind::kEquals ||
                guard.kind == GuardKind::kFloatIs) {
-      auto number = number_value(guard.object.get());
-      if (!number) continue;
-      std::string text = source_text(guard.source, code);
-      auto& seen = number->is_float ? seen_floats_ : seen_ints_;
-      auto [entry, is_new] = seen.try_emplace(text, number->value);
-      if (!is_new && entry->second != number->value)
-        changed |= mark_number(text);
-      entry->second = number->value;
+      if (!holds_numbers(guard.object.get())) continue;
+      visit_numbers(guard.object.get(), source_text(guard.source, code),
+                    [&](const std::string& text, Number number) {
+                      auto& seen = number.is_float ? seen_floats_ : seen_ints_;
+                      auto [entry, is_new] =
+                          seen.try_emplace(text, number.value);
+                      if (!is_new && entry->second != number.value)
+                        changed |= mark_number(text);
+                      entry->second = number.value;
+                    });
     }
   }
   return changed;

@@ -1,8 +1,10 @@
 // Paths in the user's words.
 #include <algorithm>
 #include <string_view>
+#include <utility>
 
 #include "frame_hook/follower.h"
+#include "frame_hook/native_stack.h"
 #include "frame_hook/program_code.h"
 #include "guards/set/object_text.h"
 #include "guards/set/source_text.h"
@@ -96,16 +98,25 @@ bool is_key(const Source* source, const char* name) {
          PyUnicode_CompareWithASCIIString(source->key.get(), name) == 0;
 }
 
+// The texts of the base, and of the base's base. (A path is as long as the
+// program's objects are deep: no recursion.)
+struct Beneath {
+  PyObject* code;
+  std::string base;
+  std::string owner;
+};
+
 // Modules keep submodules, parameters and buffers in dicts of their own: write
 // self.layers[0].weight, as the user does.
-bool module_item(const Source* source, PyObject* code, std::string* out) {
+bool module_item(const Source* source, const Beneath& beneath,
+                 std::string* out) {
   const Source* dict = source->base;
   if (!dict->base || !source->key || !PyUnicode_Check(source->key.get()) ||
       !(is_key(dict, "_modules") || is_key(dict, "_parameters") ||
         is_key(dict, "_buffers")))
     return false;
   std::string name = string_text(source->key.get());
-  std::string owner = source_text(dict->base, code);
+  const std::string& owner = beneath.owner;
   bool number = !name.empty() &&
                 name.find_first_not_of("0123456789") == std::string::npos;
   *out = number ? owner + "[" + name + "]" : owner + "." + name;
@@ -126,10 +137,6 @@ std::string fact_text(const Source* source) {
 }
 
 // ---- by kind (source_kinds.def)
-std::string base_text(const Source* source, PyObject* code) {
-  return source_text(source->base, code);
-}
-
 std::string index_text(const Source* source) {
   return "[" + std::to_string(source->index) + "]";
 }
@@ -138,7 +145,8 @@ bool is_of_function(const Source* source) {
   return source->base->kind == SourceKind::kFunction;
 }
 
-std::string argument_text(const Source* source, PyObject* code) {
+std::string argument_text(const Source* source, const Beneath& beneath) {
+  PyObject* code = beneath.code;
   if (code && PyCode_Check(code) && passes_arguments_on(code)) {
     if (source->index == kPositional) return "positional arguments";
     if (source->index == kKeywords) return "keyword arguments";
@@ -149,141 +157,140 @@ std::string argument_text(const Source* source, PyObject* code) {
   return slot_name(code, source->index);
 }
 
-std::string function_text(const Source*, PyObject*) { return "function"; }
+std::string function_text(const Source*, const Beneath&) { return "function"; }
 
-std::string constant_text(const Source* source, PyObject*) {
+std::string constant_text(const Source* source, const Beneath&) {
   return object_text(source->key.get());
 }
 
-std::string globals_text(const Source* source, PyObject* code) {
+std::string globals_text(const Source* source, const Beneath& beneath) {
   if (is_of_function(source)) return "globals";
-  return base_text(source, code) + ".__globals__";
+  return beneath.base + ".__globals__";
 }
 
-std::string builtins_text(const Source* source, PyObject* code) {
+std::string builtins_text(const Source* source, const Beneath& beneath) {
   if (is_of_function(source)) return "builtins";
-  return base_text(source, code) + ".__builtins__";
+  return beneath.base + ".__builtins__";
 }
 
-std::string cell_text(const Source* source, PyObject* code) {
-  if (is_of_function(source)) return "cell " + free_name(code, source->index);
-  return base_text(source, code) + ".__closure__" + index_text(source);
+std::string cell_text(const Source* source, const Beneath& beneath) {
+  if (is_of_function(source))
+    return "cell " + free_name(beneath.code, source->index);
+  return beneath.base + ".__closure__" + index_text(source);
 }
 
-std::string cell_contents_text(const Source* source, PyObject* code) {
+std::string cell_contents_text(const Source* source, const Beneath& beneath) {
   // A closure variable reads as its name.
   if (source->base->kind == SourceKind::kClosureCell &&
       is_of_function(source->base))
-    return free_name(code, source->base->index);
-  return base_text(source, code) + ".cell_contents";
+    return free_name(beneath.code, source->base->index);
+  return beneath.base + ".cell_contents";
 }
 
-std::string default_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".__defaults__" + index_text(source);
+std::string default_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".__defaults__" + index_text(source);
 }
 
-std::string keyword_default_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".__kwdefaults__[" +
-         object_text(source->key.get()) + "]";
-}
-
-std::string code_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".__code__";
-}
-
-std::string instance_dict_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".__dict__";
-}
-
-std::string attribute_text(const Source* source, PyObject* code) {
-  if (std::string fact = fact_text(source); !fact.empty()) return fact;
-  std::string name = string_text(source->key.get());
-  // To the user it is the same module.
-  if (name == kFollowerSlots[2]) return base_text(source, code);
-  return base_text(source, code) + "." + name;
-}
-
-std::string type_text(const Source* source, PyObject* code) {
-  return "type(" + base_text(source, code) + ")";
-}
-
-std::string dict_item_text(const Source* source, PyObject* code) {
-  std::string text = passed_text(source, code);
-  if (!text.empty() || module_item(source, code, &text)) return text;
-  if (source->base->kind == SourceKind::kGlobals &&
-      is_of_function(source->base) && PyUnicode_Check(source->key.get()))
-    return "global " + string_text(source->key.get());
-  return base_text(source, code) + "[" + object_text(source->key.get()) + "]";
-}
-
-std::string dict_key_text(const Source* source, PyObject* code) {
-  return "list(" + base_text(source, code) + ")" + index_text(source);
-}
-
-std::string item_text(const Source* source, PyObject* code) {
-  if (std::string text = passed_text(source, code); !text.empty()) return text;
-  return base_text(source, code) + index_text(source);
-}
-
-std::string method_self_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".__self__";
-}
-
-std::string method_function_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".__func__";
-}
-
-std::string called_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + "()";
-}
-
-std::string part_text(const Source* source, PyObject* code,
-                      const char* const (&names)[3]) {
-  bool known = source->index >= 0 && source->index < 3;
-  return base_text(source, code) + names[known ? source->index : 0];
-}
-
-std::string partial_part_text(const Source* source, PyObject* code) {
-  return part_text(source, code, {".func", ".args", ".keywords"});
-}
-
-std::string property_part_text(const Source* source, PyObject* code) {
-  return part_text(source, code, {".fget", ".fset", ".fdel"});
-}
-
-std::string context_value_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".get()";
-}
-
-std::string iterator_part_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + "[part " + std::to_string(source->index) +
+std::string keyword_default_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".__kwdefaults__[" + object_text(source->key.get()) +
          "]";
 }
 
-std::string next_text(const Source* source, PyObject* code) {
-  return "next(" + base_text(source, code) + ")";
+std::string code_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".__code__";
 }
 
-std::string gradient_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".grad";
+std::string instance_dict_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".__dict__";
 }
 
-std::string size_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".size(" + std::to_string(source->index) +
-         ")";
+std::string attribute_text(const Source* source, const Beneath& beneath) {
+  if (std::string fact = fact_text(source); !fact.empty()) return fact;
+  std::string name = string_text(source->key.get());
+  // To the user it is the same module.
+  if (name == kFollowerSlots[2]) return beneath.base;
+  return beneath.base + "." + name;
 }
 
-std::string stride_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".stride(" + std::to_string(source->index) +
-         ")";
+std::string type_text(const Source* source, const Beneath& beneath) {
+  return "type(" + beneath.base + ")";
 }
 
-std::string offset_text(const Source* source, PyObject* code) {
-  return base_text(source, code) + ".storage_offset()";
+std::string dict_item_text(const Source* source, const Beneath& beneath) {
+  std::string text = passed_text(source, beneath.code);
+  if (!text.empty() || module_item(source, beneath, &text)) return text;
+  if (source->base->kind == SourceKind::kGlobals &&
+      is_of_function(source->base) && PyUnicode_Check(source->key.get()))
+    return "global " + string_text(source->key.get());
+  return beneath.base + "[" + object_text(source->key.get()) + "]";
 }
 
-std::string number_text(const Source* source, PyObject* code) {
-  return base_text(source, code);
+std::string dict_key_text(const Source* source, const Beneath& beneath) {
+  return "list(" + beneath.base + ")" + index_text(source);
+}
+
+std::string item_text(const Source* source, const Beneath& beneath) {
+  std::string text = passed_text(source, beneath.code);
+  if (!text.empty()) return text;
+  return beneath.base + index_text(source);
+}
+
+std::string method_self_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".__self__";
+}
+
+std::string method_function_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".__func__";
+}
+
+std::string called_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + "()";
+}
+
+std::string part_text(const Source* source, const Beneath& beneath,
+                      const char* const (&names)[3]) {
+  bool known = source->index >= 0 && source->index < 3;
+  return beneath.base + names[known ? source->index : 0];
+}
+
+std::string partial_part_text(const Source* source, const Beneath& beneath) {
+  return part_text(source, beneath, {".func", ".args", ".keywords"});
+}
+
+std::string property_part_text(const Source* source, const Beneath& beneath) {
+  return part_text(source, beneath, {".fget", ".fset", ".fdel"});
+}
+
+std::string context_value_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".get()";
+}
+
+std::string iterator_part_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + "[part " + std::to_string(source->index) + "]";
+}
+
+std::string next_text(const Source* source, const Beneath& beneath) {
+  return "next(" + beneath.base + ")";
+}
+
+std::string gradient_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".grad";
+}
+
+std::string size_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".size(" + std::to_string(source->index) + ")";
+}
+
+std::string stride_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".stride(" + std::to_string(source->index) + ")";
+}
+
+std::string offset_text(const Source* source, const Beneath& beneath) {
+  return beneath.base + ".storage_offset()";
+}
+
+std::string number_text(const Source* source, const Beneath& beneath) {
+  return beneath.base;
 }
 
 }  // namespace
@@ -316,7 +323,8 @@ Argument argument_of(const Source* source, PyObject* code) {
 }
 
 std::string source_text(const Source* source, PyObject* code) {
-  static constexpr std::string (*kTexts[])(const Source*, PyObject*) = {
+  using TextOf = std::string (*)(const Source*, const Beneath&);
+  static constexpr TextOf kTexts[] = {
 #define FJ_ROOT(name, read, load, text) text,
 #define FJ_STEP(name, read, load, text) text,
 #define FJ_NUMBER(name, read, load, text) text,
@@ -326,7 +334,17 @@ std::string source_text(const Source* source, PyObject* code) {
 #undef FJ_NUMBER
   };
   ErrorGuard keep_error;
-  return kTexts[size_t(source->kind)](source, code);
+  std::vector<const Source*> steps;
+  for (const Source* at = source; at; at = at->base) {
+    if (steps.size() == kMaxPathDepth) break;
+    steps.push_back(at);
+  }
+  Beneath beneath{code, steps.back()->base ? "..." : "", "..."};
+  for (size_t i = steps.size(); i-- > 0;) {
+    std::string text = kTexts[size_t(steps[i]->kind)](steps[i], beneath);
+    beneath.owner = std::exchange(beneath.base, std::move(text));
+  }
+  return std::move(beneath.base);
 }
 
 }  // namespace framejit

@@ -1,12 +1,15 @@
 #include "tests/bytecode/bytecode_module.h"
 
+#include <climits>
 #include <fstream>
+#include <set>
 #include <sstream>
 
 #include "bytecode/code/assembler.h"
 #include "bytecode/code/code_extra.h"
 #include "bytecode/code/decoder.h"
 #include "bytecode/code/opcode_table.h"
+#include "bytecode/residual/left_loops.h"
 #include "bytecode/residual/residual.h"
 #include "bytecode/residual/residual_cache.h"
 #include "frame_hook/dispatch.h"
@@ -126,6 +129,27 @@ PyObject* py_points(PyObject*, PyObject* code) {
   return list.release();
 }
 
+// loops(code) -> [offset]: where a jump comes back to and a loop begins.
+PyObject* py_loops(PyObject*, PyObject* code) {
+  Assembly body;
+  if (!disassemble(reinterpret_cast<PyCodeObject*>(code), body))
+    return PyList_New(0);
+  std::set<int> headers;
+  for (size_t i = 0; i < body.instructions.size(); ++i) {
+    int label = body.instructions[i].target;
+    int target = label < 0 ? INT_MAX : body.labels[label];
+    if (target > int(i)) continue;
+    int offset = 2 * body.instructions[target].at;
+    if (loop_around(code, offset, {offset}) == offset) headers.insert(offset);
+  }
+  Ref list = Ref::steal(PyList_New(0));
+  for (int offset : headers) {
+    Ref item = Ref::steal(PyLong_FromLong(offset));
+    if (!item || PyList_Append(list.get(), item.get()) < 0) return nullptr;
+  }
+  return list.release();
+}
+
 // prefix(code, offset, marker, sentinel) -> (code, stack kinds, units)
 PyObject* py_prefix(PyObject*, PyObject* args) {
   PyObject *code, *marker, *sentinel;
@@ -145,13 +169,13 @@ PyObject* py_prefix(PyObject*, PyObject* args) {
                        list_of(prefix.value().original_units));
 }
 
-// residual(code, offset, [bound...], [(kind, lasti)...]) ->
+// residual(code, offset, [bound...], [(kind, lasti)...], whole loop=False) ->
 //   (code, [(from, index)...], [resume code...])
 PyObject* py_residual(PyObject*, PyObject* args) {
   PyObject *code, *bound, *stack;
-  int offset;
-  if (!PyArg_ParseTuple(args, "OiO!O!", &code, &offset, &PyList_Type, &bound,
-                        &PyList_Type, &stack))
+  int offset, is_loop = 0;
+  if (!PyArg_ParseTuple(args, "OiO!O!|p", &code, &offset, &PyList_Type, &bound,
+                        &PyList_Type, &stack, &is_loop))
     return nullptr;
   FrameState state;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(bound); ++i)
@@ -162,7 +186,8 @@ PyObject* py_residual(PyObject*, PyObject* args) {
       return nullptr;
     state.stack.push_back({static_cast<StackItemKind>(kind), lasti});
   }
-  auto residual = make_residual(code, offset, state);
+  auto residual = make_residual(code, offset, state,
+                                is_loop ? Extent::kLoop : Extent::kInstruction);
   if (!residual.ok()) return raise_failure(residual);
   Ref from = Ref::steal(PyList_New(0)), resumes = Ref::steal(PyList_New(0));
   for (ResidualArg arg : residual.value().args) {
@@ -229,6 +254,7 @@ PyMethodDef kMethods[] = {
     {"reassemble", py_reassemble, METH_O, nullptr},
     {"analyze", py_analyze, METH_O, nullptr},
     {"points", py_points, METH_O, nullptr},
+    {"loops", py_loops, METH_O, nullptr},
     {"prefix", py_prefix, METH_VARARGS, nullptr},
     {"residual", py_residual, METH_VARARGS, nullptr},
     {"stack_kinds", py_stack_kinds, METH_VARARGS, nullptr},

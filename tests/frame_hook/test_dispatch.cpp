@@ -132,6 +132,43 @@ TEST_F(Dispatch, RecompileLimit) {
   EXPECT_EQ(logged, 1);
 }
 
+TEST_F(Dispatch, OptionsMayHaveALimitOfTheirOwn) {
+  Namespace ns("def f(x): return x");
+  compile_in(ns, "f");
+  static const void* asked;
+  asked = nullptr;
+  set_recompile_limit({[](const void* options) {
+                         asked = options;
+                         return RecompileLimit{2, true};
+                       },
+                       [](const CompileRequest&, size_t limit) {
+                         PyErr_Format(PyExc_KeyError, "at %zu", limit);
+                       }});
+  EXPECT_EQ(ns.repr("[f(i) for i in range(2)]"), "[0, 1]");
+  EXPECT_EQ(ns.repr("f(3)"), "KeyError: 'at 2'");
+  EXPECT_EQ(ns.repr("f(3)"), "KeyError: 'at 2'");
+  EXPECT_EQ(asked, &options_);
+  set_recompile_limit({nullptr, nullptr});
+  EXPECT_EQ(ns.repr("f(3)"), "3");
+  EXPECT_EQ(compiler_.calls, 3);
+}
+
+TEST_F(Dispatch, TheStricterStanceIsInForce) {
+  Namespace ns("def f(x): return x");
+  compile_in(ns, "f");
+  set_other_stance(Stance::kForceEager);
+  EXPECT_EQ(ns.repr("f(1)"), "1");
+  set_stance(Stance::kEagerOnRecompile);
+  EXPECT_EQ(ns.repr("f(1)"), "1");
+  EXPECT_EQ(current_stance(), Stance::kEagerOnRecompile);
+  set_other_stance(Stance::kDefault);
+  EXPECT_EQ(ns.repr("f(1)"), "1");
+  EXPECT_EQ(compiler_.calls, 0);
+  set_stance(Stance::kDefault);
+  EXPECT_EQ(ns.repr("f(1)"), "1");
+  EXPECT_EQ(compiler_.calls, 1);
+}
+
 TEST_F(Dispatch, SlowMatchIsNotAMiss) {
   Namespace ns("def f(x): return x");
   compile_in(ns, "f");

@@ -3,6 +3,7 @@
 
 #include <signal.h>
 
+#include "frame_hook/event_log.h"
 #include "tests/frame_hook/support.h"
 
 namespace framejit::testing {
@@ -186,6 +187,137 @@ TEST_F(InterjectionsTest, AnExceptionOfAHandlerIsKnownByItsTraceback) {
   EXPECT_TRUE(raised_by_handler(ns_.eval("wrapped()").get()));
   EXPECT_TRUE(raised_by_handler(ns_.eval("KeyboardInterrupt()").get()));
   EXPECT_FALSE(raised_by_handler(ns_.eval("other()").get()));
+}
+
+// What was raised, and is raised in the code that runs next.
+void raise_late(Namespace& ns) {
+  Ref late = ns.get("Late");
+  PyErr_SetString(late.get(), "late");
+  ASSERT_TRUE(raise_in_next_code());
+}
+
+// Runs code that nobody sees the errors of; returns whether it raised.
+bool run_swallowed(Namespace& ns, const char* source) {
+  Ref done =
+      Ref::steal(PyRun_String(source, Py_file_input, ns.dict(), ns.dict()));
+  PyErr_Clear();
+  return !done;
+}
+
+TEST_F(InterjectionsTest, CodeOfOursThatComesFirstDoesNotSwallowIt) {
+  raise_late(ns_);
+  {
+    Interjections interjections;
+    EXPECT_TRUE(run_swallowed(ns_, "log.append('ours')"));
+    EXPECT_TRUE(interrupted());
+    EXPECT_FALSE(run_swallowed(ns_, "log.append('ours')"));
+  }
+  EXPECT_FALSE(interrupted());
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_EQ(ns_.repr("log"), "['ours']");
+  EXPECT_EQ(ns_.repr("f(1)"), "1");
+}
+
+TEST_F(InterjectionsTest, NothingIsCompiledWhileOneWaits) {
+  raise_late(ns_);
+  EXPECT_TRUE(interruption_waits());
+  Ref function = ns_.get("f"), argument = Ref::steal(PyLong_FromLong(1));
+  Ref result = Ref::steal(PyObject_CallOneArg(function.get(), argument.get()));
+  EXPECT_FALSE(result);
+  PyErr_Clear();
+  EXPECT_FALSE(interruption_waits());
+  EXPECT_EQ(compiler_.calls, 0);
+}
+
+TEST_F(InterjectionsTest, AFinalizerIsPassedOver) {
+  ns_.run(
+      "class Final:\n"
+      "  def __del__(self):\n"
+      "    for i in range(100): pass\n"
+      "    log.append('gone')\n");
+  Ref object = ns_.eval("Final()");
+  raise_late(ns_);
+  object.reset();
+  EXPECT_TRUE(interruption_waits());
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_EQ(ns_.repr("log"), "['gone']");
+}
+
+TEST_F(InterjectionsTest, AnExitIsPassedOver) {
+  ns_.run(
+      "class Opened:\n"
+      "  def __exit__(self, *error):\n"
+      "    for i in range(100): pass\n"
+      "    log.append('closed')\n");
+  Ref close = ns_.eval("Opened().__exit__");
+  raise_late(ns_);
+  EXPECT_TRUE(Ref::steal(PyObject_CallNoArgs(close.get())));
+  EXPECT_TRUE(interruption_waits());
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_EQ(ns_.repr("log"), "['closed']");
+}
+
+TEST_F(InterjectionsTest, WithinAScopeItIsThatOnes) {
+  compiler_.on_compile = [&](const CompileRequest&) {
+    {
+      Interjections inner;
+      raise(SIGUSR1);
+      look_for_signals();
+      EXPECT_EQ(inner.end(), Interjections::End::kInterrupted);
+    }
+    EXPECT_TRUE(interrupted());
+    EXPECT_FALSE(interruption_waits());
+    return CompileOutcome{};
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+}
+
+TEST_F(InterjectionsTest, AnImportIsNotCutOff) {
+  ns_.run(
+      "import sys, importlib.util\n"
+      "class Finder:\n"
+      "  def find_spec(self, name, path, target=None):\n"
+      "    if name == 'interrupted_module':\n"
+      "      return importlib.util.spec_from_loader(name, self)\n"
+      "  def create_module(self, spec): return None\n"
+      "  def exec_module(self, module):\n"
+      "    signal.raise_signal(signal.SIGUSR1)\n"
+      "    for i in range(100): pass\n"
+      "    module.whole = True\n"
+      "sys.meta_path.append(Finder())\n");
+  compiler_.on_compile = [&](const CompileRequest&) {
+    EXPECT_FALSE(run_swallowed(ns_, "import interrupted_module"));
+    EXPECT_TRUE(interrupted());
+    return CompileOutcome{};
+  };
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+  EXPECT_TRUE(ns_.truth("sys.modules['interrupted_module'].whole"));
+  EXPECT_EQ(ns_.repr("log"), "['handled']");
+  ns_.run("sys.meta_path.pop()\ndel sys.modules['interrupted_module']");
+}
+
+TEST_F(InterjectionsTest, ErrorsThatMeanNothingAreDroppedButAHandlersIsNot) {
+  ns_.run("class Text:\n  def __str__(self): raise ValueError\n");
+  Ref text = ns_.eval("Text()");
+  EXPECT_FALSE(Ref::steal(PyObject_Str(text.get())));
+  drop_error();
+  EXPECT_FALSE(interruption_waits());
+  raise(SIGUSR1);
+  EXPECT_FALSE(Ref::steal(PyObject_Str(text.get())));  // looks for signals
+  drop_error();
+  EXPECT_FALSE(PyErr_Occurred());
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
+}
+
+TEST_F(InterjectionsTest, ALogDoesNotSwallowIt) {
+  set_event_sink([&](const Event&) {
+    raise(SIGUSR1);
+    EXPECT_TRUE(run_swallowed(ns_, "for i in range(100): pass"));
+  });
+  log_event(Channel::k_fallbacks, "text", Severity::kWarning);
+  set_event_sink({});
+  EXPECT_TRUE(interruption_waits());
+  EXPECT_EQ(ns_.repr("f(1)"), "Late: late");
 }
 
 TEST_F(InterjectionsTest, AnExecutorEndedByAHandlerRunsTheOriginal) {

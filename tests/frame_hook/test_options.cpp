@@ -14,18 +14,24 @@ TEST_F(OptionsTest, EnvironmentIsReadAndValuesAreSettable) {
   setenv("FRAMEJIT", "0", 1);
   setenv("FRAMEJIT_LOG", "guards,graphs", 1);
   setenv("FRAMEJIT_VERIFY", "perhaps", 1);  // malformed: the default stays
+  setenv("FRAMEJIT_ISA", "", 1);            // as if it were not set
   EXPECT_EQ(options().recompile_limit, 8);  // read once
   reload_options();
   EXPECT_EQ(options().recompile_limit, 3);
   EXPECT_EQ(options().activation, "0");
   EXPECT_EQ(options().log, "guards,graphs");
   EXPECT_FALSE(options().verify);
+  EXPECT_EQ(options().isa, "auto");
+  ASSERT_EQ(refused_environment().size(), 1u);
+  EXPECT_STREQ(refused_environment()[0].row->environment, "FRAMEJIT_VERIFY");
+  EXPECT_EQ(refused_environment()[0].value, "perhaps");
   for (const OptionRow& row : option_rows()) unsetenv(row.environment);
   std::string error;
   EXPECT_TRUE(set_option("recompile_limit", "20", &error));
   EXPECT_EQ(option_text("recompile_limit"), "20");
   EXPECT_FALSE(set_option("recompile_limit", "many", &error));
-  EXPECT_EQ(error, "recompile_limit: expected int, got 'many'");
+  EXPECT_EQ(error,
+            "recompile_limit: expected a whole number, 1 or more, got 'many'");
   EXPECT_FALSE(set_option("nonsense", "1", &error));
   EXPECT_EQ(error, "no option named 'nonsense'");
 }
@@ -37,6 +43,77 @@ TEST_F(OptionsTest, EveryRowHasItsColumns) {
     EXPECT_FALSE(std::string(row.help).empty());
     EXPECT_TRUE(set_option(row.keyword, option_text(row.keyword), nullptr));
   }
+}
+
+// Of each kind of row; every row is of one of them.
+TEST_F(OptionsTest, ValuesAreCheckedByTheirRow) {
+  const struct {
+    const char *keyword, *value, *kept;  // kept: null if it is refused
+  } cases[] = {
+      {"isa", "aten", "aten"},
+      {"isa", " Reference ", "reference"},
+      {"isa", "avx9", nullptr},
+      {"isa", "auto|aten", nullptr},
+      {"activation", "on", "1"},
+      {"activation", "False", "0"},
+      {"activation", "yes", nullptr},
+      {"strict", "true", "1"},
+      {"strict", "2", nullptr},
+      {"recompile_limit", " 5 ", "5"},
+      {"recompile_limit", "0", nullptr},
+      {"recompile_limit", "-1", nullptr},
+      {"recompile_limit", "5x", nullptr},
+      {"recompile_limit", "5.0", nullptr},
+      {"recompile_limit", "99999999999", nullptr},
+      {"log", "guards, Kernels,", "guards,kernels"},
+      {"log", "guards,foo", nullptr},
+      {"disable_pass", "dead_code", "dead_code"},
+      {"disable_pass", "dce", nullptr},
+      {"only", "a b|c", "a b|c"},
+  };
+  for (const auto& row : cases) {
+    std::string before = option_text(row.keyword), error;
+    EXPECT_EQ(set_option(row.keyword, row.value, &error), row.kept != nullptr)
+        << row.keyword << " " << row.value;
+    EXPECT_EQ(option_text(row.keyword), row.kept ? row.kept : before);
+    EXPECT_EQ(error.empty(), row.kept != nullptr);
+    EXPECT_TRUE(set_option(row.keyword, "", &error));  // the default
+  }
+  for (const OptionRow& row : option_rows())
+    EXPECT_EQ(option_text(row.keyword), row.default_text) << row.keyword;
+}
+
+TEST_F(OptionsTest, AcceptedValuesInWords) {
+  EXPECT_EQ(accepted_text("a|b|c"), "a, b or c");
+  EXPECT_EQ(accepted_text("a,b"), "any of a, b, comma-separated");
+  EXPECT_EQ(accepted_text("3.."), "a whole number, 3 or more");
+  EXPECT_EQ(accepted_text("<a folder>"), "a folder");
+  EXPECT_EQ(accepted_words("a,b"), (std::vector<std::string>{"a", "b"}));
+  EXPECT_TRUE(accepted_words("<a,b|c>").empty());
+}
+
+TEST_F(OptionsTest, TheRowOfLogNamesEveryChannel) {
+  for (const OptionRow& row : option_rows()) {
+    if (std::string_view(row.keyword) != "log") continue;
+    std::vector<std::string> channels;
+    for (int i = 0; i < static_cast<int>(Channel::kCount); ++i)
+      channels.push_back(channel_name(Channel(i)));
+    channels.push_back("all");
+    EXPECT_EQ(accepted_words(row.accepted), channels);
+  }
+}
+
+TEST_F(OptionsTest, CallsHaveRowsOfTheirOwn) {
+  CallOptions own;
+  std::string error;
+  EXPECT_TRUE(set_call_option(&own, "recompile_limit", "3", &error));
+  EXPECT_EQ(own.recompile_limit, 3);
+  EXPECT_FALSE(own.max_instructions);
+  EXPECT_FALSE(set_call_option(&own, "recompile_limit", "", &error));
+  EXPECT_FALSE(set_call_option(&own, "isa", "aten", &error));
+  EXPECT_EQ(error, "no option of compile() named 'isa'");
+  for (const OptionRow& row : option_rows())
+    EXPECT_EQ(set_call_option(&own, row.keyword, "1", nullptr), row.for_calls);
 }
 
 TEST_F(OptionsTest, ListContains) {

@@ -360,6 +360,8 @@ NAMES = tuple(d.name for d in DIMENSIONS)
 
 # What other threads must not share with the caller's: random numbers and modes.
 _SHARED = re.compile(r"rand|dropout|NET|warn|determin|default_dtype")
+# An argument that draws them when the program asks for its next item.
+_DRAWS_LATE = re.compile(r"\(torch\.rand\w*\([^()]*\) for ")
 
 
 def plan(
@@ -376,6 +378,8 @@ def plan(
 
 def allowed(settings: dict[str, Any], source: str) -> dict[str, Any]:
     """The settings that this program can have."""
-    if "threads" in settings and _SHARED.search(source.partition("def f(")[2]):
+    arguments, _, body = source.partition("def f(")
+    shared = _SHARED.search(body) or _DRAWS_LATE.search(arguments)
+    if "threads" in settings and shared:
         return {k: v for k, v in settings.items() if k != "threads"}
     return settings

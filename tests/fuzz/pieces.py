@@ -44,6 +44,18 @@ LOG.append(list(%k%))
 -> r:R
 """,
     """
+%o% = Box($I0$, $S0$)
+%d% = vars(%o%)
+%l% = [%d%, %o%] if $B1$ else [%o%.__dict__, %o%]
+if True:
+    <block>
+%d%['n'] = $I1$
+%o%.new = %d%
+%v% = %l%[1].n
+%w% = %l%[0]['new'] is %d%
+-> v:I w:B
+""",
+    """
 %b% = [$obj0$.items is $LM0$, $I0$ is $I0$, NET.weight is $M0$, OBJ is $obj0$]
 LOG.append(%b%)
 %u% = NET.weight

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -66,6 +67,23 @@ def test_a_dimension_can_be_switched_off():
         assert alone != sources, dimension.name
 
 
+def test_nothing_says_when_the_collector_came():
+    wanted = ("collection", "finalizers", "exceptions", "deep")
+    sources = [generate(s, wanted=wanted).source for s in range(200)]
+    speaks = re.compile("Final|watched|weakref")
+    assert any(speaks.search(source) for source in sources)
+    collected = [source for source in sources if "'gc'" in source]
+    assert collected and not any(speaks.search(source) for source in collected)
+
+
+def test_random_numbers_are_drawn_by_one_thread():
+    wanted = ("threads", "iterators")
+    sources = [generate(s, wanted=wanted).source for s in range(400)]
+    lazy = [source for source in sources if "(torch.randn(n, n) for" in source]
+    assert lazy and not any("'threads'" in source for source in lazy)
+    assert any("'threads'" in source for source in sources)
+
+
 def test_most_programs_are_one_graph():
     counted = captured = 0
     for seed in range(10_000, 10_100):
@@ -111,6 +129,50 @@ def f(x, n):
         LOG.append(id(LOG))
     return y, z
 """
+
+
+# In eager the error holds the frame, and so itself and `late`.
+FRAMES = """
+def f(x, n):
+    try:
+        raise ValueError(n)
+    except ValueError as caught:
+        error = caught
+    late = Final(1)
+    z = x.cos()
+    return z
+"""
+
+
+def test_what_only_frames_of_a_traceback_hold_may_go_at_once():
+    source = WRONG.partition("def f(")[0] + FRAMES
+    code = compile(source, "<fuzz>", "exec")
+    plain, compiled = runner.load(code), runner.load(code)
+    with runner._no_collector():
+        fn = framejit.compile(compiled["f"], backend="eager")
+        for names, call in ((plain, plain["f"]), (compiled, fn)):
+            call(*names["make_args"](0))
+        assert compiled["LOG"] == [("final", 1)] and not plain["LOG"]
+        assert runner._frees_what_speaks(plain)
+        assert not runner._frees_what_speaks(plain)
+    runner.run(source)
+    with pytest.raises(runner.Mismatch, match="LOG"):
+        runner.run(source.replace("z = ", "z = LOG.append(id(LOG)) or "))
+
+
+LATE = """
+def f(x, n):
+    kept = Final(1)
+    y = x + 1
+    KEPT.append(kept) if framejit.is_compiling() else KEPT.clear()
+    return y
+"""
+
+
+def test_a_finalizer_that_runs_late_is_a_difference():
+    late = WRONG.partition("def f(")[0] + "KEPT = []\n" + LATE
+    with pytest.raises(runner.Mismatch, match="LOG"):
+        runner.run(late)
 
 
 def test_a_difference_is_found_and_shrunk():

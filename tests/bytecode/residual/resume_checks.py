@@ -34,6 +34,11 @@ def points(code):
     return [o for o, name, why in fj.points(code) if why is None and o in reached]
 
 
+def loops(code):
+    reached = points(code)
+    return [o for o in fj.loops(code) if o in reached]
+
+
 def is_token(result, mark):
     return type(result) is tuple and result and result[0] is mark
 
@@ -62,9 +67,11 @@ class Stopped:
             else:
                 self.stack.append((STACK_VALUE, 0))
 
-    def residual(self):
+    def residual(self, loop=False):
         bound = [v is not UNSET for v in self.slots]
-        code, sources, resumes = fj.residual(self.code, self.offset, bound, self.stack)
+        code, sources, resumes = fj.residual(
+            self.code, self.offset, bound, self.stack, loop
+        )
         args = [
             self.slots[i]
             if f == FROM_SLOT
@@ -97,13 +104,14 @@ def stop(function, args, offset):
     return result
 
 
-def run_in_pieces(function, args, offset, choose):
-    """choose(code) gives the offset of the next break, or None."""
+def run_in_pieces(function, args, offset, choose, loop=False):
+    """choose(code) gives the offset of the next break, or None; with `loop` it is
+    that of a loop to be run whole."""
     while True:
         stopped = stop(function, args, offset)
         if not isinstance(stopped, Stopped):
             return stopped
-        code, args, resumes = stopped.residual()
+        code, args, resumes = stopped.residual(loop)
         assert fj.kind(code) == "residual"
         result = fj.function(code, GLOBALS)(*args)
         if not is_token(result, fj.marker):
@@ -170,15 +178,18 @@ def outcome(function, args, runner):
     return result, [plain(x) for x in corpus.LOG], sys.exc_info()
 
 
-def compare(choose_for, every=1):
+def compare(choose_for, every=1, loop=False):
     runs = 0
+    places = loops if loop else points
     for function, argument_sets in corpus.CASES:
         for args in argument_sets:
             want = outcome(function, args, lambda a: function(*a))
-            for offset in points(function.__code__)[::every]:
+            for offset in places(function.__code__)[::every]:
                 choose = choose_for(offset)
                 got = outcome(
-                    function, args, lambda a: run_in_pieces(function, a, offset, choose)
+                    function,
+                    args,
+                    lambda a: run_in_pieces(function, a, offset, choose, loop),
                 )
                 runs += 1
                 if got != want:
@@ -186,11 +197,51 @@ def compare(choose_for, every=1):
                         f"{function.__name__}{args} at {offset}\n"
                         f"want {want}\ngot  {got}\n" + fj.dump(function.__code__)
                     )
-    return None if runs > 100 else f"only {runs} runs"
+    return None if runs > 100 or loop and runs > 30 else f"only {runs} runs"
 
 
 def one_break():
     return compare(lambda offset: lambda code: None)
+
+
+def loops_run_whole():
+    return compare(lambda offset: lambda code: None, loop=True)
+
+
+def chains_of_loops():
+    """The next loop in each resume function, too."""
+
+    def choose_for(offset):
+        return lambda code: next(iter(loops(code)), None)
+
+    return compare(choose_for, loop=True)
+
+
+def variables_of_a_loop():
+    """Bound or not behind it, as it went."""
+
+    def f(n, v):
+        for i in range(n):
+            if v:
+                found = i
+            other = i
+            if i == 3:
+                del other
+                break
+        try:
+            return i, found, other
+        except UnboundLocalError as e:
+            return str(e), sorted(locals())
+
+    for n in 0, 2, 9:
+        for v in False, True:
+            [offset] = loops(f.__code__)
+            want = f(n, v)
+            seen = []
+            got = run_in_pieces(f, (n, v), offset, lambda c: seen.append(c), loop=True)
+            if got != want or len(seen) != 1:
+                return n, v, want, got, len(seen)
+    return None
 
 
 def chains_of_breaks():

@@ -12,6 +12,9 @@ namespace {
   }
 
 FJ_RESUME_TEST(OneBreakAtEveryInstruction, "one_break")
+FJ_RESUME_TEST(LoopsRunWhole, "loops_run_whole")
+FJ_RESUME_TEST(ChainsOfLoops, "chains_of_loops")
+FJ_RESUME_TEST(VariablesOfALoop, "variables_of_a_loop")
 FJ_RESUME_TEST(ChainsOfBreaks, "chains_of_breaks")
 FJ_RESUME_TEST(SingleSteps, "break_everywhere")
 FJ_RESUME_TEST(LoopComesToTheSameCode, "loop_comes_to_the_same_code")

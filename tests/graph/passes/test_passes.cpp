@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <set>
+
 #include "frame_hook/options.h"
 #include "graph/joint/min_cut.h"
 #include "tests/graph/ir/graph_text_helpers.h"
@@ -131,6 +133,17 @@ TEST(Passes, EveryPassSaysWhyItStandsThere) {
     EXPECT_NE(std::string(row.name), "");
     EXPECT_NE(std::string(row.reason), "");
   }
+}
+
+TEST(Passes, TheOptionNamesThemAll) {
+  std::set<std::string> passes, named;
+  for (const PassRow& row : pass_list()) passes.insert(row.name);
+  for (const OptionRow& row : option_rows()) {
+    if (std::string_view(row.keyword) != "disable_pass") continue;
+    for (const std::string& word : accepted_words(row.accepted))
+      named.insert(word);
+  }
+  EXPECT_EQ(named, passes);
 }
 
 // ---- text

@@ -1,8 +1,6 @@
 """Whatever is too deep for the native stack breaks or raises what eager raises."""
 
-import os
 import pathlib
-import subprocess
 import sys
 import threading
 
@@ -10,20 +8,14 @@ import pytest
 import torch
 
 import framejit
+from child_process import run_python
 
 HERE = pathlib.Path(__file__).resolve().parent
-ROOT = HERE.parents[2]
 
 
 def run_program(*arguments: str, timeout: int = 120) -> None:
-    environment = dict(os.environ, PYTHONPATH=str(ROOT))
-    environment.pop("FRAMEJIT_STRICT", None)
-    done = subprocess.run(
-        [sys.executable, *arguments],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=timeout,
+    done = run_python(
+        *arguments, timeout=timeout, environment={"FRAMEJIT_STRICT": None}
     )
     assert done.returncode == 0, (
         f"{done.returncode}: {done.stdout[-400:]} {done.stderr[-400:]}"
@@ -236,3 +228,27 @@ def test_a_long_chain_of_operators(backend):
     result = framejit.compile(f, backend=backend)(x)
     torch.testing.assert_close(result, f(x))
     result.sum().backward()
+
+
+@pytest.mark.parametrize("stack", [1024, 2048])
+def test_paths_into_deep_objects_are_no_recursion(stack):
+    """Each int of them is a path, which is a text where ints have changed."""
+    framejit.reset()
+
+    def f(x, nested):
+        try:
+            return x * len(str(nested))
+        except RecursionError:
+            return x + 1
+
+    compiled = framejit.compile(f, backend="eager")
+    x = torch.ones(2)
+
+    def body():
+        for last in (1, 2, 3):
+            nested = [last]
+            for i in range(3000):
+                nested = [i + last, nested]
+            assert torch.equal(compiled(x, nested), f(x, nested))
+
+    on_thread(stack, body)

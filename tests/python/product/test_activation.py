@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import pathlib
-import subprocess
 import sys
 import threading
 import unittest
@@ -20,6 +19,7 @@ import torch
 from torch import nn
 
 import framejit
+from child_process import run_python
 from framejit import _C, _script
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -348,9 +348,10 @@ def sleep_and_wake():
 
 
 def in_a_process_of_its_own(name):
-    subprocess.run(
-        [sys.executable, "-c", f"import test_activation; test_activation.{name}()"],
-        env={**os.environ, "PYTHONPATH": f"{ROOT}:{pathlib.Path(__file__).parent}"},
+    run_python(
+        "-c",
+        f"import test_activation; test_activation.{name}()",
+        path=[pathlib.Path(__file__).parent],
         check=True,
     )
 
@@ -495,19 +496,7 @@ def program(tmp_path):
 
 
 def run(*args, cwd, path=(), stdin=None, **environment):
-    return subprocess.run(
-        [sys.executable, *args],
-        input=stdin,
-        cwd=cwd,
-        env={
-            **os.environ,
-            "PYTHONPATH": os.pathsep.join([str(ROOT), *map(str, path)]),
-            **environment,
-        },
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    return run_python(*args, input=stdin, cwd=cwd, path=path, environment=environment)
 
 
 def test_environment_variable(program):

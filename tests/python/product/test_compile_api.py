@@ -5,8 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import pickle
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -14,6 +12,7 @@ import torch
 from torch import nn
 
 import framejit
+from child_process import run_python
 
 
 def add(a, b=2, /, c=3, *rest, d=4, **extra):
@@ -320,20 +319,12 @@ def test_explain_and_inspect():
     assert entry.compile_ms > 0
 
 
-def run_python(source, **environment):
-    import os
-
-    return subprocess.run(
-        [sys.executable, "-c", source],
-        env={**os.environ, "FRAMEJIT_STRICT": "0", **environment},
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
+def run_source(source, **environment):
+    return run_python("-c", source, environment={"FRAMEJIT_STRICT": "0", **environment})
 
 
 def test_off_switch():
-    done = run_python(
+    done = run_source(
         "import framejit\ndef f(): pass\nassert framejit.compile(f) is f", FRAMEJIT="0"
     )
     assert done.returncode == 0, done.stderr
@@ -349,7 +340,7 @@ def f(x):
     return x.cos()
 f(torch.ones(3)); f(torch.ones(4))
 """
-    done = run_python(
+    done = run_source(
         source, FRAMEJIT_LOG="guards,recompiles,graph_breaks,graphs,bytecode,kernels"
     )
     assert done.returncode == 0, done.stderr

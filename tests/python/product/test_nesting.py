@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import types
 from pathlib import Path
 
@@ -13,22 +10,21 @@ import torch
 from nesting_cases import TOOLS
 
 import framejit
+from child_process import run_python
 from framejit import _C
 
 HERE = Path(__file__).resolve().parent
-ROOT = str(HERE.parents[2])
 # Minutes each: half of the grid would be theirs.
 SLOW = {"inductor", "compile_dynamic"}
 
 
 @pytest.mark.parametrize("tool", [name for name in TOOLS if name not in SLOW])
 def test_every_nest_gives_what_the_tool_gives(tool):
-    done = subprocess.run(
-        [sys.executable, str(HERE / "nesting_cases.py"), tool],
-        capture_output=True,
-        text=True,
+    done = run_python(
+        HERE / "nesting_cases.py",
+        tool,
         timeout=1200,
-        env={**os.environ, "PYTHONPATH": ROOT, "NESTING_SHARE": "23"},
+        environment={"NESTING_SHARE": "23"},
     )
     last = done.stdout.strip().splitlines()[-1:] or [done.stderr[-2000:]]
     assert last[0].endswith(" 0 failures"), done.stdout[-4000:]

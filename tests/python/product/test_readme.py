@@ -5,33 +5,26 @@ from __future__ import annotations
 import contextlib
 import io
 import linecache
-import os
 import pathlib
 import re
-import subprocess
-import sys
 
 import framejit
+from child_process import run_python
+from framejit._arguments import ROWS
 
 ROOT = pathlib.Path(__file__).parents[3]
 README = (ROOT / "README.md").read_text()
 
-OPTION = re.compile(
-    r'FJ_OPTION\(\s*\w+,\s*\w+,\s*"(\w+)",\s*"\w+",\s*("[^"]*"|\w+),\s*((?:"[^"]*"\s*)+)\)'
-)
-
 
 def option_table() -> str:
     """The table of the README, made from options.def."""
-    text = (ROOT / "frame_hook" / "options.def").read_text()
-    found = OPTION.findall(text)
-    assert len(found) == text.count("\nFJ_OPTION("), "a row this cannot read"
     rows = []
-    for variable, default, help_text in found:
-        default = {"true": "1", "false": "0"}.get(default, default.strip('"'))
-        default = f"`{default}`" if default else ""
-        words = "".join(re.findall(r'"([^"]*)"', help_text))
-        rows.append(f"| `{variable}` | {default} | {words} |\n")
+    for row in ROWS:
+        accepted = row.accepted
+        for word in row.words:
+            accepted = re.sub(rf"\b{word}\b", f"`{word}`", accepted)
+        default = f"`{row.default}`" if row.default else ""
+        rows.append(f"| `{row.variable}` | {default} | {accepted} | {row.help} |\n")
     return "".join(rows)
 
 
@@ -70,8 +63,4 @@ def test_api_is_named():
 
 def test_framejit_0():
     program = "import framejit\ndef f(x): return x\nassert framejit.compile(f) is f\n"
-    subprocess.run(
-        [sys.executable, "-c", program],
-        check=True,
-        env={**os.environ, "FRAMEJIT": "0", "PYTHONPATH": str(ROOT)},
-    )
+    run_python("-c", program, check=True, environment={"FRAMEJIT": "0"})

@@ -30,6 +30,7 @@ LIES = {
         lambda x: torch.empty(x.shape, dtype=x.dtype),
     ),
     "sizes": (lambda x: x[:1] * 2, lambda x: torch.empty_like(x)),
+    "negative": (lambda x: torch._neg_view(x * -2), lambda x: torch.empty_like(x)),
     "rank": (lambda x: x.sum(), lambda x: torch.empty_like(x)),
 }
 

@@ -525,6 +525,29 @@ def f(k):
     out.append(p.n)
     return out, sorted(vars(p))
 
+# ==== an object and its dict side by side
+# args: (fake.tensor([1], [1.]), 3)
+class A:
+    pass
+
+def f(x, n):
+    held = a = A()
+    held = vars(a)
+    a.n = n
+    held["x"] = x * 2.0
+    a.own = held
+    b = A()
+    b.__dict__ = held
+    b.n += 1
+    def g():
+        return g.n
+    of_g = g.__dict__
+    g.n = 4
+    of_g["n"] += n
+    out = [a.n, held["n"], a.x, a.own is held, vars(b) is held, g(), sorted(of_g)]
+    del held["n"]
+    return out, hasattr(a, "n"), hasattr(b, "n")
+
 # ==== objects with slots and inheritance
 # args: (2,)
 class S:
