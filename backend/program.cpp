@@ -7,7 +7,6 @@
 
 #include "backend/fused_kernel.h"
 #include "backend/schedule.h"
-#include "backend/warnings.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
 #include "graph/tensors/python_tensor.h"
@@ -125,7 +124,6 @@ class Program::Builder {
     Instruction instruction;
     instruction.op = node.aten;
     instruction.suspects.add(*node.aten);
-    instruction.place = graph::warning_place(node.span);
     // In a backward nobody writes to it.
     instruction.may_return_argument = graph::is_custom(node) &&
                                       graph::aliased_arguments(node).empty() &&
@@ -274,7 +272,6 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
   }
   c10::SmallVector<at::Storage, 4> given;
   if (instruction.may_return_argument) collect_storages(stack, &given);
-  WarningBuffer::at(&instruction.place);
   instruction.op->callBoxed(stack);
   if (instruction.may_return_argument) {
     c10::SmallVector<at::Storage, 4> returned;

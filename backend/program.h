@@ -22,7 +22,6 @@
 #include "backend/aten_args.h"
 #include "backend/promise.h"
 #include "graph/ir/ir.h"
-#include "graph/tensors/warning_place.h"
 
 namespace framejit::backend {
 
@@ -81,7 +80,6 @@ class Program {
     std::vector<Promise> promises;  // per result
     std::vector<bool> used;         // per result
     Suspects suspects;              // the operator
-    graph::WarningPlace place;      // its line in the program
     // May return an argument although its schema does not say so.
     bool may_return_argument = false;
     std::unique_ptr<FusedKernel> kernel;

@@ -1,17 +1,12 @@
 // What torch's operators warn of while a graph runs without the GIL.
 //
-// Kept, with the line of the program that the operator comes from, and given to
-// Python's warnings when the graph has succeeded. Where that cannot be (a
-// filter makes an error of one, or nobody knows the module of the line) the
-// graph fails and the original code runs, which then warns itself.
+// Kept, and given to Python's warnings when the graph has succeeded: a graph
+// that fails runs again as the original code, which then warns itself.
 #pragma once
 
 #include <c10/util/Exception.h>
 
-#include <utility>
 #include <vector>
-
-#include "graph/tensors/warning_place.h"
 
 namespace framejit::backend {
 
@@ -24,21 +19,15 @@ class WarningBuffer final : public c10::WarningHandler {
   WarningBuffer(const WarningBuffer&) = delete;
   WarningBuffer& operator=(const WarningBuffer&) = delete;
 
-  // What runs next on this thread; must live as long as the buffer.
-  static void at(const graph::WarningPlace* place) { now = place; }
-
   void process(const c10::Warning& warning) override {
-    warnings_.emplace_back(warning, now);
+    warnings_.push_back(warning);
   }
-  // With the GIL. Throws where a warning cannot be said, also with a Python
-  // error set.
+  // With the GIL. Throws where a filter makes an error of a warning.
   void give_out();
 
  private:
-  static inline constinit thread_local const graph::WarningPlace* now = nullptr;
-
   c10::WarningHandler* before_;
-  std::vector<std::pair<c10::Warning, const graph::WarningPlace*>> warnings_;
+  std::vector<c10::Warning> warnings_;
 };
 
 }  // namespace framejit::backend

@@ -12,7 +12,6 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
-#include "frame_hook/graph_failure.h"
 #include "frame_hook/hook_off.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
@@ -27,7 +26,6 @@ size_t detail::graph_runs = 0;
 struct detail::GraphFailure {
   Ref code;
   std::string text;
-  std::shared_ptr<void> kept;  // graph_failure.h
 };
 
 namespace {
@@ -102,13 +100,10 @@ bool is_interruption() {
 // The call in hand, until CallEnd takes it, at once. The GIL guards it.
 detail::BegunCall begun_call;
 
-std::shared_ptr<void> kept_for_original;
-
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
 DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   *result = nullptr;
-  std::shared_ptr<void> kept = std::exchange(kept_for_original, nullptr);
   if (is_interruption()) {
     return raise_in_next_code() ? DispatchOutcome::kRunOriginal
                                 : DispatchOutcome::kResult;
@@ -116,9 +111,9 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
     return DispatchOutcome::kResult;
   }
-  begun_call.failure = std::make_shared<detail::GraphFailure>(
-      detail::GraphFailure{Ref::borrow(function_code(function)),
-                           take_error_text(), std::move(kept)});
+  begun_call.failure =
+      std::make_shared<detail::GraphFailure>(detail::GraphFailure{
+          Ref::borrow(function_code(function)), take_error_text()});
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -589,10 +584,6 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
 }
 
 }  // namespace
-
-void keep_until_original_ends(std::shared_ptr<void> state) {
-  kept_for_original = std::move(state);
-}
 
 DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
                          PyObject* const* slots, PyObject** result) try {

@@ -29,7 +29,6 @@
 #include "graph/tensors/sym_node.h"
 #include "graph/tensors/sym_objects.h"
 #include "graph/tensors/tensor_check.h"
-#include "graph/tensors/warning_place.h"
 #include "graph/tracing/ambient_state.h"
 #include "graph/tracing/float_args.h"
 #include "graph/tracing/gradient_link.h"
@@ -245,7 +244,6 @@ class Replay {
     tracer_.set_hides_floats(uses_floats(node));
     Substitute substitute =
         find_substitute(node.callable.get(), args, names.get());
-    const WarningsKept unsaid;  // the captured call has warned, or will
     Ref result = Ref::steal(PyObject_Vectorcall(
         substitute.function ? substitute.function : node.callable.get(),
         args.data(), node.args.size(), names.get()));

@@ -15,7 +15,6 @@
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_objects.h"
 #include "graph/tensors/tensor_check.h"
-#include "graph/tensors/warning_place.h"
 #include "graph/tracing/ambient_state.h"
 #include "graph/tracing/float_args.h"
 #include "graph/tracing/out_arguments.h"
@@ -211,87 +210,15 @@ Result<Ref> without_symbols(PyObject* object, bool* changed) {
 
 }  // namespace
 
-namespace {
-
-// By its name: what else writes, writes to what it made itself, or (the
-// statistics of a norm) leaves the stand-in as it is when done twice.
-bool writes_to_arguments(PyObject* callable, PyObject* kwnames) {
-  for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); ++i) {
-    if (text_of(PyTuple_GET_ITEM(kwnames, i)) == "out") return true;
-  }
-  std::string name = text_attribute(callable, "__name__");
-  if (name.starts_with("__i") || name.find("setitem") != std::string::npos)
-    return true;
-  return name.ends_with("_") && !name.ends_with("__");
-}
-
-std::string warning_text(PyObject* message) {
-  Ref warning = Ref::steal(PyObject_GetAttrString(message, "message"));
-  Ref text = warning ? Ref::steal(PyObject_Str(warning.get())) : Ref();
-  PyErr_Clear();
-  return text_of(text.get());
-}
-
-// A warnings.WarningMessage of a call that the program makes at `span`.
-void say_here(PyObject* message, const Span& span) {
-  ErrorGuard keep_error;
-  Ref category = Ref::steal(PyObject_GetAttrString(message, "category"));
-  Ref warning = Ref::steal(PyObject_GetAttrString(message, "message"));
-  Ref file = Ref::steal(PyObject_GetAttrString(message, "filename"));
-  Ref line = Ref::steal(PyObject_GetAttrString(message, "lineno"));
-  if (!category || !warning || !file || !line) return PyErr_Clear();
-  Ref frame = Ref::steal(
-      reinterpret_cast<PyObject*>(PyThreadState_GetFrame(PyThreadState_Get())));
-  auto* caller = reinterpret_cast<PyFrameObject*>(frame.get());
-  WarningPlace place{file, int(PyLong_AsLong(line.get()))};
-  Ref code =
-      caller ? Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(caller)))
-             : Ref();
-  // C code took the frame that runs us for the program's.
-  if (!code ||
-      (reinterpret_cast<PyCodeObject*>(code.get())->co_filename == file.get() &&
-       PyFrame_GetLineNumber(caller) == place.line)) {
-    place = warning_place(span);
-  }
-  if (warn_at(place, category.get(), warning.get()) || PyErr_Occurred()) {
-    PyErr_Clear();
-    return;
-  }
-  Ref text = Ref::steal(PyObject_Str(warning.get()));
-  if (text) PyErr_WarnEx(category.get(), text_of(text.get()).c_str(), 1);
-  PyErr_Clear();
-}
-
-}  // namespace
-
 Result<Ref> Recorder::call_natively(PyObject* callable,
                                     const std::vector<PyObject*>& args,
                                     PyObject* kwnames) {
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   Ref result;
-  auto run = [&](bool once) {
-    std::optional<WarningsKept> kept;
-    if (depth_ == 0) kept.emplace(once);
+  {
     CallScope scope(*this);
     result = Ref::steal(PyObject_Vectorcall(callable, args.data(),
                                             args.size() - keywords, kwnames));
-    return kept ? kept->take() : std::vector<Ref>();
-  };
-  std::vector<Ref> warnings = run(/*once=*/false);
-  if (!warnings.empty() && result && !has_break()) {
-    // Said at every call, it belongs to CPython. What torch says once a process
-    // is said now, if it was not before.
-    bool repeatable =
-        !always_ && !(writes_ && writes_to_arguments(callable, kwnames));
-    std::vector<Ref> once;
-    if (repeatable) once = run(/*once=*/true);
-    bool leaves = !once.empty() && result &&
-                  (warnings_may_raise() || !run(/*once=*/true).empty());
-    if (!repeatable || leaves) {
-      return Break{BreakReason::kSideEffectCallee,
-                   "a warning: " + warning_text(warnings[0].get()), span_};
-    }
-    for (const Ref& message : once) say_here(message.get(), span_);
   }
   if (has_break()) {
     PyErr_Clear();
