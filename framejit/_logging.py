@@ -13,6 +13,7 @@ from framejit import _C
 from framejit._arguments import row_of, unknown
 
 _root = logging.getLogger("framejit")
+_level_before: int | None = None  # None: we did not set it
 
 
 def _forward(channel: str, text: str, warning: bool) -> None:
@@ -39,8 +40,14 @@ def set_channels(channels: str) -> None:
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
         _root.addHandler(handler)
-    if channels:
+    global _level_before
+    if channels and _level_before is None:
+        _level_before = _root.level
         _root.setLevel(logging.INFO)
+    elif not channels and _level_before is not None:
+        if _root.level == logging.INFO:
+            _root.setLevel(_level_before)
+        _level_before = None
 
 
 def start() -> None:

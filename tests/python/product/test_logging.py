@@ -290,6 +290,21 @@ def test_guards_with_hit_counts():
     assert "1 hits" in report and "guard: x: Tensor" in report
 
 
+def test_level_of_the_loggers_is_the_users_again():
+    logger = logging.getLogger("framejit")
+    before = logger.level
+    framejit.set_logs("guards")
+    assert logger.isEnabledFor(logging.INFO)
+    framejit.set_logs("recompiles")
+    framejit.set_logs("")
+    assert logger.level == before
+    framejit.set_logs("guards")
+    logger.setLevel(logging.ERROR)
+    framejit.set_logs("")
+    assert logger.level == logging.ERROR
+    logger.setLevel(before)
+
+
 def test_unknown_channel():
     with pytest.raises(ValueError, match="unknown channel"):
         framejit.set_logs("nonsense")
