@@ -534,7 +534,7 @@ def test_command_line(program):
     done = run(*flags, "prog.py", "--backend", "x", cwd=program)
     assert done.returncode == 0, done.stderr
     assert done.stdout == f"['--backend', 'x'] True\n{OUTPUT}['step']\n"
-    assert "framejit: 1 compiles" in done.stderr and "step (" in done.stderr
+    assert "framejit: 1 compiles" in done.stderr and "step  prog.py:9" in done.stderr
 
 
 def test_command_line_shows_errors_as_python_does(program):
