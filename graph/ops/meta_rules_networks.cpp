@@ -153,7 +153,7 @@ bool meta_adaptive_pool_backward(Stack* stack) {
   return finish(stack, {make(x.sizes(), x.scalar_type())});
 }
 
-// reflection_pad2d, replication_pad2d (input, padding)
+// replication_pad2d (input, padding)
 bool meta_pad_images(Stack* stack) {
   at::Tensor x = tensor_at(stack, 0);
   Sizes padding = ints((*stack)[1]), sizes = x.sizes().vec();
@@ -164,6 +164,31 @@ bool meta_pad_images(Stack* stack) {
   if (sizes.end()[-1] < 1 || sizes.end()[-2] < 1) return false;
   return finish(stack,
                 {make(sizes, x.scalar_type(), x.suggest_memory_format())});
+}
+
+// reflection_pad2d (input, padding). Only what the kernel takes: the one of the
+// backward does not look, and would read beyond its memory.
+bool meta_reflect_images(Stack* stack) {
+  at::Tensor x = tensor_at(stack, 0);
+  Sizes padding = ints((*stack)[1]);
+  if (x.dim() < 3 || padding.size() != 4) return false;
+  for (int side = 0; side < 4; ++side) {
+    if (padding[side] >= x.size(side < 2 ? -1 : -2)) return false;
+  }
+  return meta_pad_images(stack);
+}
+
+// (gradient, input, ...): a gradient of the input's sizes, laid out as images.
+bool meta_like_second_image(Stack* stack) {
+  at::Tensor x = tensor_at(stack, 1);
+  return finish(stack, {make(x.sizes().vec(), x.scalar_type(),
+                             x.suggest_memory_format())});
+}
+
+// The same, dense.
+bool meta_like_second_dense(Stack* stack) {
+  at::Tensor x = tensor_at(stack, 1);
+  return finish(stack, {make(x.sizes().vec(), x.scalar_type())});
 }
 
 namespace {
