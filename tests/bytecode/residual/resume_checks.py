@@ -375,14 +375,17 @@ def many_shapes_do_not_leak():
     tracemalloc.start()
     for _ in range(20):
         make()
-    gc.collect()
-    before = tracemalloc.get_traced_memory()[0]
-    for _ in range(200):
-        make()
-    gc.collect()
-    after = tracemalloc.get_traced_memory()[0]
+    grown = []
+    for _ in range(3):
+        gc.collect()
+        before = tracemalloc.get_traced_memory()[0]
+        for _ in range(200):
+            make()
+        gc.collect()
+        grown.append(tracemalloc.get_traced_memory()[0] - before)
     tracemalloc.stop()
-    return None if after - before < 20000 else f"{after - before} bytes"
+    # A table (of interned strings, say) may grow once; what leaks grows each time.
+    return None if min(grown) < 20000 else f"{grown} bytes"
 
 
 def impossible_frames_are_refused():
