@@ -72,10 +72,11 @@ def _run_script(path: str) -> None:
         sys.path[0] = path
         runpy._run_module_as_main("__main__", False)  # type: ignore[attr-defined]
         return
+    path = os.path.abspath(path)  # as python names it, wherever the script goes
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     namespace = _main_module(path, loader)
-    with io.open_code(os.path.abspath(path)) as file:
+    with io.open_code(path) as file:
         source = file.read()
     exec(compile(source, path, "exec", dont_inherit=True), namespace)
 

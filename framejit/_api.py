@@ -287,6 +287,11 @@ def disable(
     if isinstance(fn, torch.nn.Module):
         fn.forward = disable(fn.forward, recursive=recursive, reason=reason)
         return fn
+    if not callable(fn):
+        raise TypeError(
+            "framejit.disable: expected a function or a module, "
+            f"got {type(fn).__name__}"
+        )
 
     @functools.wraps(fn)
     def disabled(*args: Any, **kwargs: Any) -> Any:
@@ -368,6 +373,11 @@ def events() -> list[tuple[str, str]]:
 
 def set_logs(channels: str) -> None:
     """Like ``FRAMEJIT_LOG``: switches on exactly the comma-separated channels."""
+    if not isinstance(channels, str):
+        raise TypeError(
+            "framejit.set_logs: expected channels with commas between them "
+            f"('' for none), got {type(channels).__name__}"
+        )
     _logging.set_channels(channels)
 
 

@@ -14,12 +14,21 @@ import torch
 _Dims = int | Sequence[int]
 
 
-def _mark(
-    x: torch.Tensor, dims: _Dims, kind: str, low: int | None, high: int | None
-) -> None:
+def _dims_of(x: torch.Tensor, dims: _Dims | None) -> Sequence[int]:
     if not isinstance(x, torch.Tensor):
         raise TypeError(f"framejit: expected a tensor, got {type(x).__name__}")
-    for dim in (dims,) if isinstance(dims, int) else dims:
+    if dims is None:
+        return range(x.dim())
+    found = (dims,) if isinstance(dims, int) else dims
+    if isinstance(found, str) or not all(isinstance(dim, int) for dim in found):
+        raise TypeError(f"framejit: expected the number of a dimension, got {dims!r}")
+    return found
+
+
+def _mark(
+    x: torch.Tensor, dims: _Dims | None, kind: str, low: int | None, high: int | None
+) -> None:
+    for dim in _dims_of(x, dims):
         if not -x.dim() <= dim < x.dim():
             raise IndexError(
                 f"framejit: dim {dim} of a tensor with {x.dim()} dimensions"
@@ -62,4 +71,4 @@ def mark_static(x: torch.Tensor, dim: _Dims | None = None) -> None:
 
     Not by ``dynamic=True``, and not after it changed: each size is compiled.
     """
-    _mark(x, range(x.dim()) if dim is None else dim, "static", None, None)
+    _mark(x, dim, "static", None, None)

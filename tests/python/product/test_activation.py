@@ -544,6 +544,17 @@ def test_command_line_shows_errors_as_python_does(program):
     assert done.stderr.endswith('raise ValueError("as asked")\nValueError: as asked\n')
 
 
+def test_command_line_names_the_script_as_python_does(program):
+    (program / "where.py").write_text(
+        "import os, sys\nos.chdir('/')\n"
+        "print(__file__, os.path.exists(__file__), sys.argv, sys.path[0])\n1 / 0\n"
+    )
+    plain = run("where.py", "a", cwd=program)
+    ours = run("-m", "framejit", "where.py", "a", cwd=program)
+    assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
+    assert str(program / "where.py") in plain.stdout and "True" in plain.stdout
+
+
 def test_command_line_takes_a_program_from_standard_input(program):
     source = "import sys\nprint(sys.argv, __name__)\nfrom prog import *\n"
     source += "print(step(Net(), torch.zeros(3)).tolist(), __file__)\n"

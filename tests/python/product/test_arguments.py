@@ -362,3 +362,21 @@ def test_inductor_checks_its_own():
     with pytest.raises(RuntimeError, match="Unrecognized mode"):
         framejit.compile(f, backend="inductor", mode="nonsense")
     framejit.compile(f, backend="inductor", mode="lite")
+
+
+@pytest.mark.parametrize("channels", [None, ["recompiles"], 3])
+def test_channels_are_text(channels):
+    with pytest.raises(TypeError, match="set_logs: expected channels"):
+        framejit.set_logs(channels)
+
+
+def test_marks_are_of_dimensions_of_tensors():
+    with pytest.raises(TypeError, match="the number of a dimension, got 'a'"):
+        framejit.mark_dynamic(torch.ones(2), "a")
+    with pytest.raises(TypeError, match="expected a tensor, got Linear"):
+        framejit.mark_static(torch.nn.Linear(2, 2))
+
+
+def test_what_cannot_be_called_cannot_be_left_alone():
+    with pytest.raises(TypeError, match="expected a function or a module, got int"):
+        framejit.disable(3)
