@@ -424,6 +424,8 @@ Status Planner::fill_attributes(PyObject* object, int step) {
     call(set_instance_dict_function(), {step, content});
     return ok_status();
   }
+  // The content alone would be put in a plain dict.
+  if (!PyDict_CheckExact(own)) return escaping(object);
   // The program holds it by itself and met it first. Plan again, as what it is.
   if (memo_.contains(own) || in_progress_.contains(own)) {
     restart_ = true;

@@ -104,23 +104,54 @@ Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
       std::string(type->tp_name) + "." + name + " is a " + kind_of->tp_name);
 }
 
-Result<Ref> CaptureState::instance_dict(PyObject* object) {
+namespace {
+
+// Neither a function that is known by identity nor a module changes its dict.
+bool is_fixed_place(const Source* source) {
+  return source->kind == SourceKind::kConst ||
+         ((source->kind == SourceKind::kGlobals ||
+           source->kind == SourceKind::kBuiltins) &&
+          source->base->kind == SourceKind::kConst);
+}
+
+}  // namespace
+
+void register_instance_dict(CaptureState& state, PyObject* dict,
+                            PyObject* owner, const Source* source) {
+  SourceArena& sources = state.guards.sources();
+  const Source* place = sources.make(SourceKind::kInstanceDict, source);
+  // The dict of a module is the same for life.
+  bool fixed = PyModule_Check(owner) && source->kind == SourceKind::kConst;
+  auto& owners = state.table<InstanceDicts>().owners;
+  const Source* known = state.source_of(dict);
+  if (!known) {
+    state.register_input(dict, fixed ? sources.constant(dict) : place);
+    if (!PyModule_Check(owner)) owners[dict] = owner;
+    return;
+  }
+  if (known == place || (fixed && is_fixed_place(known))) return;
+  Guard alias{GuardKind::kSameObject, place};
+  if (known->kind == SourceKind::kConst) {
+    alias.kind = GuardKind::kIs;
+    alias.object = Ref::borrow(dict);
+  } else {
+    alias.other = known;
+  }
+  alias.span = state.caller.here();
+  state.guards.add(std::move(alias));
+}
+
+Result<Ref> attribute_dict(CaptureState& state, PyObject* object) {
   if (PyType_Check(object)) return Ref();
   PyTypeObject* type = Py_TYPE(object);
   if (type->tp_dictoffset == 0) return Ref();
-  const Source* source = source_of(object);
+  const Source* source = state.source_of(object);
   if (PyModule_Check(object)) {
     Ref dict = Ref::borrow(PyModule_GetDict(object));
     if (!dict) return Ref();
     // Its class may be assigned.
-    guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
-    // The dict of a module is the same for life.
-    if (source) {
-      register_input(dict.get(), source->kind == SourceKind::kConst
-                                     ? guards.sources().constant(dict.get())
-                                     : guards.sources().make(
-                                           SourceKind::kInstanceDict, source));
-    }
+    state.guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
+    if (source) register_instance_dict(state, dict.get(), object, source);
     return dict;
   }
   Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
@@ -129,23 +160,19 @@ Result<Ref> CaptureState::instance_dict(PyObject* object) {
     return Ref();
   }
   if (!PyDict_CheckExact(dict.get())) {
-    return make_break(BreakReason::kUnsupportedAttribute,
-                      "an instance whose __dict__ is no dict");
+    return state.make_break(BreakReason::kUnsupportedAttribute,
+                            "an instance whose __dict__ is no dict");
   }
-  if (!source) return dict;
-  const Source* dict_source =
-      guards.sources().make(SourceKind::kInstanceDict, source);
-  if (const Source* known = source_of(dict.get())) {
-    if (known != dict_source) {
-      Guard alias{GuardKind::kSameObject, dict_source};
-      alias.other = known;
-      alias.span = caller.here();
-      guards.add(std::move(alias));
-    }
-    return dict;
+  if (source) register_instance_dict(state, dict.get(), object, source);
+  return dict;
+}
+
+Result<Ref> CaptureState::instance_dict(PyObject* object) {
+  FJ_TRY(Ref dict, attribute_dict(*this, object));
+  if (dict && !PyModule_Check(object)) {
+    guard(GuardKind::kTypeIs, source_of(dict.get()),
+          reinterpret_cast<PyObject*>(&PyDict_Type));
   }
-  register_input(dict.get(), dict_source);
-  table<InstanceDicts>().owners[dict.get()] = object;
   return dict;
 }
 
@@ -156,7 +183,7 @@ Result<Ref> generic_attr(CaptureState& state, PyObject* object,
   if (raw && is_data_descriptor(raw.get())) {
     return bind_descriptor(state, raw.get(), object, type, name);
   }
-  FJ_TRY(Ref dict, state.instance_dict(object));
+  FJ_TRY(Ref dict, attribute_dict(state, object));
   if (dict) {
     FJ_TRY(Ref value, state.dict_get(dict.get(), name));
     if (value) return value;
@@ -203,9 +230,8 @@ Result<Ref> subclass_attr(CaptureState& state, PyObject* stand_in,
   PyObject** dict = _PyObject_GetDictPtr(real ? real : stand_in);
   bool has = dict && *dict && PyDict_GET_SIZE(*dict) > 0;
   if (has && real) {
-    state.register_input(
-        *dict, state.guards.sources().make(SourceKind::kInstanceDict,
-                                           state.tracer.source_of(stand_in)));
+    register_instance_dict(state, *dict, real,
+                           state.tracer.source_of(stand_in));
     FJ_TRY(Ref value, state.dict_get(*dict, name));
     if (value) return value;
   } else if (has) {
@@ -251,8 +277,7 @@ Result<Ref> tensor_attr(CaptureState& state, PyObject* stand_in,
     if (!written && (!dict || !*dict || PyDict_GET_SIZE(*dict) == 0)) {
       if (dict) state.guard(GuardKind::kNoTensorAttrs, source);
     } else {
-      state.register_input(*dict, state.guards.sources().make(
-                                      SourceKind::kInstanceDict, source));
+      register_instance_dict(state, *dict, real, source);
       FJ_TRY(Ref value, state.dict_get(*dict, name));
       if (value) return value;
     }

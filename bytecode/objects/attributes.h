@@ -19,6 +19,13 @@ struct InstanceDicts {
   std::unordered_map<PyObject*, PyObject*> owners;
 };
 
+// Says where `dict`, that of the input `owner` at `source`, is found again.
+void register_instance_dict(CaptureState& state, PyObject* dict,
+                            PyObject* owner, const Source* source);
+// The dict that the attributes are in, empty: none. Attribute reads and writes
+// use it natively whatever its class, so none is guarded; what shows the dict
+// itself to the program asks CaptureState::instance_dict().
+Result<Ref> attribute_dict(CaptureState& state, PyObject* object);
 Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
                             PyObject* object, PyTypeObject* type,
                             PyObject* name);

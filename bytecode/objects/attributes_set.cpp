@@ -73,12 +73,31 @@ Status set_member(CaptureState& state, PyObject* descriptor, PyObject* object,
   return ok_status();
 }
 
+// Whatever the name by which it was found.
+bool sets_own_dict(PyObject* descriptor) {
+  auto* getset = reinterpret_cast<PyGetSetDescrObject*>(descriptor)->d_getset;
+  return std::strcmp(getset->name, "__dict__") == 0;
+}
+
+// Made in the capture, it would be rebuilt as a plain dict with its content;
+// one that came in is handed on as it is.
+bool is_dict_of_a_class(CaptureState& state, PyObject* value) {
+  return PyDict_Check(value) && !PyDict_CheckExact(value) &&
+         !state.is_input(state.unshadow(value));
+}
+
 Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
                               PyObject* object, PyObject* name,
                               PyObject* value) {
   PyTypeObject* kind = Py_TYPE(descriptor);
   if (kind->tp_descr_set == PyProperty_Type.tp_descr_set) {
     return set_property(state, descriptor, object, name, value);
+  }
+  if (kind == &PyGetSetDescr_Type && value && sets_own_dict(descriptor) &&
+      is_dict_of_a_class(state, value)) {
+    return state.make_break(
+        BreakReason::kUnsupportedWrite,
+        std::string("a ") + Py_TYPE(value)->tp_name + " as __dict__");
   }
   if (kind == &PyMemberDescr_Type) {
     return set_member(state, descriptor, object, name, value);
@@ -120,7 +139,7 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
   if (raw && Py_TYPE(raw.get())->tp_descr_set) {
     return set_through_descriptor(state, raw.get(), object, name, value);
   }
-  FJ_TRY(Ref dict, state.instance_dict(object));
+  FJ_TRY(Ref dict, attribute_dict(state, object));
   if (!dict) {
     if (!state.is_input(object)) return native_set(state, object, name, value);
     if (!value || (!raw && is_heap_type(type))) {
@@ -183,9 +202,7 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
   const Source* source = state.tracer.source_of(stand_in);
   Ref dict = Ref::steal(PyObject_GenericGetDict(real, nullptr));
   if (!dict) return Status::raised();
-  state.register_input(dict.get(), state.guards.sources().make(
-                                       SourceKind::kInstanceDict, source));
-  state.table<InstanceDicts>().owners[dict.get()] = real;
+  register_instance_dict(state, dict.get(), real, source);
   if (value) return state.dict_set(dict.get(), name, value);
   FJ_TRY(Ref found, state.dict_get(dict.get(), name));
   if (!found) return missing(state, stand_in, name);

@@ -430,6 +430,10 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
       return make_break(BreakReason::kTensorSubclass, type->tp_name);
   }
   if (const Source* known = known_source(*this, value)) {
+    if (known->kind == SourceKind::kInstanceDict) {
+      // Attribute reads, which found it first, guard no class of it.
+      guard(GuardKind::kTypeIs, known, reinterpret_cast<PyObject*>(type));
+    }
     if (known != source) {
       if (follower_source(known)) {
         return make_break(BreakReason::kUnguardableInput,

@@ -4,6 +4,7 @@ to one place: behind a break, in the result, and in what the program holds."""
 from __future__ import annotations
 
 import collections
+import functools
 import types
 from collections.abc import Callable
 from typing import Any
@@ -218,9 +219,9 @@ def picture(value: Any, seen: dict[int, int]) -> Any:
     number = seen.setdefault(id(value), len(seen))
     if known:
         return number
-    held = dict(value) if isinstance(value, dict) else {}
+    held = dict.items(value) if isinstance(value, dict) else ()
     found = [number, type(value).__name__]
-    found += [[k, picture(v, seen)] for k, v in held.items()]
+    found += [[k, picture(v, seen)] for k, v in held]
     return found + ([picture(vars(value), seen)] if hasattr(value, "__dict__") else [])
 
 
@@ -251,3 +252,384 @@ def test_it_costs_no_break():
         entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
         breaks = [b.detail for e in entries for b in e.breaks]
         assert entries and all("opaque" in detail for detail in breaks)
+
+
+# ---- a `__dict__` of a class of its own
+class Sub(dict[str, Any]):
+    pass
+
+
+class Hundred(dict[str, Any]):
+    def __getitem__(self, key: str) -> Any:
+        return 100
+
+    def __contains__(self, key: object) -> bool:
+        return True
+
+    def get(self, key: str, default: Any = None) -> Any:
+        return 50
+
+    def keys(self) -> Any:
+        return ["fake"]
+
+
+class Missing(dict[str, Any]):
+    def __missing__(self, key: str) -> Any:
+        return 7
+
+
+class Counted(dict[str, Any]):
+    def __setitem__(self, key: str, value: Any) -> None:
+        dict.__setitem__(self, key, ["set", value])
+
+
+class Pairs(dict[str, Any]):
+    def __iter__(self) -> Any:
+        return iter(["x", "y"])
+
+
+def counter(**items: Any) -> Any:
+    return collections.Counter(items)
+
+
+def default(**items: Any) -> Any:
+    return collections.defaultdict(int, items)
+
+
+KINDS: list[Callable[..., Any]] = [
+    dict,
+    Sub,
+    Hundred,
+    Missing,
+    Counted,
+    Pairs,
+    collections.OrderedDict,
+    default,
+    counter,
+]
+OF_A_CLASS = KINDS[1:]
+
+
+class Plain:
+    pass
+
+
+class Cached(Plain):
+    @functools.cached_property
+    def twice(self) -> Any:
+        return self.a * 2  # type: ignore[attr-defined]
+
+
+class Strict:
+    __slots__ = ("__dict__",)
+
+
+def holding(kind: Callable[..., Any], cls: type = Cached) -> Any:
+    made = cls()
+    made.__dict__ = kind(a=2)
+    return made
+
+
+def reads_plainly(x, o):
+    return x * o.a, hasattr(o, "zz"), getattr(o, "b", 3)
+
+
+def reads_an_item(x, o):
+    return x * vars(o)["a"]
+
+
+def reads_after_an_attribute(x, o):
+    y = o.a
+    return x * y * o.__dict__["a"]
+
+
+def asks_in(x, o):
+    return x + ("zz" in o.__dict__)
+
+
+def gets(x, o):
+    return x * o.__dict__.get("a")
+
+
+def a_missing_item(x, o):
+    try:
+        return x * o.__dict__["b"]
+    except KeyError:
+        return x - 1
+
+
+def lists_keys(x, o):
+    return x, list(o.__dict__.keys()), list(o.__dict__), dir(o)[-3:]
+
+
+def asks_the_type(x, o):
+    return x, type(vars(o)).__name__, isinstance(o.__dict__, Sub)
+
+
+def sets_an_item(x, o):
+    o.__dict__["b"] = 4
+    return x, o
+
+
+def sets_an_attribute(x, o):
+    o.b = 4
+    return x + o.b, o
+
+
+def moves_it(x, o):
+    other = Plain()
+    other.__dict__ = o.__dict__
+    other.b = 5
+    return x, o, other
+
+
+def caches(x, o):
+    return x * o.twice, o
+
+
+def state_of_it(x, o):
+    return x, o.__getstate__()
+
+
+def reads_behind_a_break(x, o):
+    d = o.__dict__
+    opaque()
+    d["c"] = 1
+    return x * d["a"], o, vars(o) is d
+
+
+READERS = [
+    reads_plainly,
+    reads_an_item,
+    reads_after_an_attribute,
+    asks_in,
+    gets,
+    a_missing_item,
+    lists_keys,
+    asks_the_type,
+    sets_an_item,
+    sets_an_attribute,
+    moves_it,
+    caches,
+    state_of_it,
+    reads_behind_a_break,
+]
+
+
+@pytest.mark.parametrize("backend", ["eager", "native"])
+@pytest.mark.parametrize("kind", OF_A_CLASS, ids=lambda k: k.__name__)
+@pytest.mark.parametrize("program", READERS, ids=lambda p: p.__name__)
+def test_a_plain_dict_and_one_of_a_class_share_no_entry(program, kind, backend):
+    for order in ([dict, kind, dict], [kind, dict, kind]):
+        compiled = framejit.compile(program, backend=backend)
+        for turn, each in enumerate(order):
+            x = torch.full((2,), float(turn + 1))
+            got = picture(compiled(x, holding(each)), {})
+            assert got == picture(program(x, holding(each)), {}), (order, turn)
+    assert framejit.counters()["failures"] == 0
+
+
+@pytest.mark.parametrize("kind", OF_A_CLASS, ids=lambda k: k.__name__)
+def test_a_dict_that_came_in_twice_is_asked_for_its_class(kind):
+    def by_an_item(x, o, held):
+        y = o.a
+        return x * y * held[0]["a"]
+
+    compiled = framejit.compile(by_an_item, backend="native")
+    for each in (dict, kind, dict):
+        o, x = holding(each), torch.ones(2)
+        want = by_an_item(x, o, [vars(o)])
+        assert compiled(x, o, [vars(o)]).tolist() == want.tolist()
+
+
+@pytest.mark.parametrize("kind", [dict, Hundred, Missing], ids=lambda k: k.__name__)
+def test_one_object_whose_dict_is_exchanged(kind):
+    o, first, second = Plain(), {"a": 2}, kind(a=3)
+    compiled = framejit.compile(reads_an_item, backend="native")
+    for held in (first, first, second, first, second):
+        o.__dict__ = held
+        x = torch.ones(2)
+        assert compiled(x, o).tolist() == reads_an_item(x, o).tolist()
+
+
+def test_a_dict_that_an_argument_and_a_tensor_or_a_module_have():
+    def of_a_tensor(x, d, t):
+        return x * d["a"] * t.a
+
+    def made(a: int, held: int) -> Any:
+        t = torch.ones(2)
+        t.a = a  # type: ignore[attr-defined]
+        return ({"a": held}, t) if held else (vars(t), t)
+
+    compiled = framejit.compile(of_a_tensor, backend="native")
+    for a, held in ((2, 0), (3, 2), (2, 3), (2, 0)):
+        x = torch.ones(2)
+        want = of_a_tensor(x, *made(a, held))
+        assert compiled(x, *made(a, held)).tolist() == want.tolist()
+
+    module = types.ModuleType("held")
+    module.a = 2  # type: ignore[attr-defined]
+
+    def of_a_module(x, d):
+        return x * d["a"] * module.a
+
+    compiled = framejit.compile(of_a_module, backend="native")
+    for held in (vars(module), {"a": 2}, vars(module)):
+        module.a = 2  # type: ignore[attr-defined]
+        assert compiled(torch.ones(2), held).tolist() == [4.0, 4.0]
+        module.a = 3  # type: ignore[attr-defined]
+        want = of_a_module(torch.ones(2), held)
+        assert compiled(torch.ones(2), held).tolist() == want.tolist()
+
+
+def fresh_instance() -> Any:
+    return Plain()
+
+
+def fresh_slotted() -> Any:
+    return Strict()
+
+
+def fresh_function() -> Any:
+    def made() -> None:
+        pass
+
+    return made
+
+
+def fresh_exception() -> Any:
+    return Failure(1)
+
+
+def by_assignment(o: Any, d: Any) -> None:
+    o.__dict__ = d
+
+
+def by_setattr(o: Any, d: Any) -> None:
+    setattr(o, "__dict__", d)  # noqa: B010
+
+
+def by_objects_setattr(o: Any, d: Any) -> None:
+    object.__setattr__(o, "__dict__", d)
+
+
+def by_the_setter(o: Any, d: Any) -> None:
+    for cls in type(o).__mro__:
+        if "__dict__" in cls.__dict__:
+            cls.__dict__["__dict__"].__set__(o, d)
+            return
+
+
+SETTERS = [by_assignment, by_setattr, by_objects_setattr, by_the_setter]
+
+
+def returned(x, make, kind, put):
+    o = make()
+    put(o, kind(a=x))
+    return o
+
+
+def both_come_out(x, make, kind, put):
+    o, d = make(), kind(a=x)
+    put(o, d)
+    d["k"] = 1
+    return o, d, vars(o) is d
+
+
+def kept_behind_a_break(x, make, kind, put):
+    o, d = make(), kind(a=x)
+    put(o, d)
+    opaque()
+    o.b = 2
+    o.__dict__["c"] = 3
+    return type(o.__dict__).__name__, o, d, o.__dict__ is d
+
+
+def read_at_once(x, make, kind, put):
+    o = make()
+    put(o, kind(a=2))
+    o.b = 2
+    return x * o.__dict__["a"], type(vars(o)).__name__, o
+
+
+def has_attributes_of_its_own(x, make, kind, put):
+    o, d = make(), kind(a=x)
+    if kind is Sub:
+        d.q = x + 1
+    put(o, d)
+    return o, d
+
+
+def put_and_dropped(x, make, kind, put):
+    o = make()
+    put(o, kind(a=x))
+    return x * 2
+
+
+FRESH = [
+    returned,
+    both_come_out,
+    kept_behind_a_break,
+    read_at_once,
+    has_attributes_of_its_own,
+    put_and_dropped,
+]
+MADE = [fresh_instance, fresh_slotted, fresh_function, fresh_exception]
+
+
+@pytest.mark.parametrize("program", FRESH, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("put", SETTERS, ids=lambda p: p.__name__)
+def test_a_dict_of_a_class_stays_of_its_class(program, put):
+    for make in MADE:
+        for kind in KINDS:
+            compiled = framejit.compile(program, backend="eager")
+            for turn in range(2):
+                x = torch.full((2,), float(turn))
+                got = picture(compiled(x, make, kind, put), {})
+                want = picture(program(x, make, kind, put), {})
+                assert got == want, (make, kind, turn)
+    assert framejit.counters()["failures"] == 0
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=lambda k: k.__name__)
+def test_a_dict_that_came_in_is_put_in(kind):
+    def puts_it(x, make, d):
+        o = make()
+        o.__dict__ = d
+        o.b = x
+        opaque()
+        o.c = x + 1
+        return o, d, vars(o) is d
+
+    for make in [*MADE, Plain]:
+        compiled = framejit.compile(puts_it, backend="eager")
+        for turn in range(2):
+            x = torch.full((2,), float(turn))
+            got = picture(compiled(x, make, kind(a=1)), {})
+            assert got == picture(puts_it(x, make, kind(a=1)), {}), (make, turn)
+
+
+class Open(dict[str, Any]):
+    def __init__(self, **items: Any) -> None:
+        super().__init__(**items)
+        self.__dict__ = self
+
+
+def test_a_dict_that_is_its_own_dict():
+    def made(x):
+        c = Open(a=x)
+        c.b = x + 1
+        opaque()
+        c.z = 1
+        return c.a + c["b"], c["z"], type(c).__name__, c.__dict__ is c
+
+    def given(x, c):
+        c.b = x + 1
+        c["d"] = x * 2
+        return c.a + c["b"] + c.d, type(c).__name__, c.__dict__ is c, list(c)
+
+    for turn in range(2):
+        x = torch.full((2,), float(turn))
+        assert picture(framejit.compile(made)(x), {}) == picture(made(x), {})
+        got = framejit.compile(given)(x, Open(a=turn))
+        assert picture(got, {}) == picture(given(x, Open(a=turn)), {})
