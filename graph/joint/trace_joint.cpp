@@ -250,11 +250,41 @@ class Replay {
     if (!result) return call_failure(node);
     // Foreign code may have swallowed the exception that carried it.
     if (tracer_.has_break()) return failure("");
+    count_writes_to_list(node, args);
     for (size_t at : unsaved_arguments(node.callable.get())) {
       const at::Tensor& tensor = unpack_tensor(args.at(at));
       late_.emplace_back(tensor, tensor._version());
     }
     return bind_results(node, std::move(result));
+  }
+
+  // Eager's kernels for lists count a write to each tensor, beneath autograd;
+  // functionalization calls none of them.
+  static void count_writes_to_list(const Node& node,
+                                   const std::vector<PyObject*>& args) {
+    Ref name =
+        Ref::steal(PyObject_GetAttrString(node.callable.get(), "__name__"));
+    const char* text = name && PyUnicode_Check(name.get())
+                           ? PyUnicode_AsUTF8(name.get())
+                           : nullptr;
+    if (!text) {
+      PyErr_Clear();
+      return;
+    }
+    std::string_view form(text);
+    form = form.substr(0, form.find('.'));  // of an overload
+    if (!form.starts_with("_foreach_") || !form.ends_with('_')) return;
+    size_t self = 0;
+    for (size_t i = 0; node.args.empty() && i < node.kwargs.size(); ++i)
+      if (node.kwargs[i].first == "self") self = i;
+    if (self >= args.size()) return;
+    PyObject* list = args[self];
+    if (!PyList_Check(list) && !PyTuple_Check(list)) return;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(list); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(list, i);
+      if (is_tensor_object(item))
+        unpack_tensor(item).unsafeGetTensorImpl()->bump_version();
+    }
   }
 
   // What torch.autograd.grad in the graph frees.

@@ -124,6 +124,7 @@ class Operation {
     Stack results = wrap_results(concrete);
     sync_written_arguments();
     session_.record(facts_.op, arguments_of(facts_, *stack_), results);
+    count_writes_to_lists();
     stack_->resize(stack_->size() - facts_.num_arguments);
     for (c10::IValue& result : results) stack_->push_back(std::move(result));
   }
@@ -310,6 +311,19 @@ class Operation {
           specialise_arguments(arguments);
           trace->sync_with_companion();
         }
+      });
+    }
+  }
+
+  // Autograd counts writes above this point, those of eager's kernel for lists
+  // beneath: it calls an operator in place for each. (An inference tensor
+  // refuses to be counted, behind the write as in eager.)
+  void count_writes_to_lists() {
+    if (!facts_.name.starts_with("aten::_foreach_")) return;
+    auto arguments = arguments_of(facts_, *stack_);
+    for (int i : facts_.written_arguments) {
+      visit_tensors(arguments[i], [](const at::Tensor& tensor) {
+        if (as_trace(tensor)) tensor.unsafeGetTensorImpl()->bump_version();
       });
     }
   }

@@ -33,6 +33,21 @@ std::vector<Expr> to_exprs(c10::SymIntArrayRef values) {
   return result;
 }
 
+// A view is an inference tensor where its base is one, whatever the mode is
+// now. The companion is that view; the constructor of a tensor asks the mode
+// only.
+c10::DispatchKeySet in_mode_of(const at::Tensor& companion,
+                               c10::DispatchKeySet keys) {
+  if (companion.is_inference())
+    return keys - c10::autograd_dispatch_keyset_with_ADInplaceOrView;
+  return keys |
+         c10::getAutogradRelatedKeySetFromBackend(keys.highestBackendKey());
+}
+
+bool counts_writes(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->version_counter().enabled();
+}
+
 void set_included(bool functionalize) {
   auto state = c10::impl::tls_local_dispatch_key_set();
   state.included_ = state.included_.add(c10::DispatchKey::Fake);
@@ -66,10 +81,11 @@ TraceTensorImpl::TraceTensorImpl(at::Tensor meta, c10::Device device,
       session_(session),
       value_id_(value_id) {
   set_storage_access_should_throw();
-  if (is_inference() && !meta_.is_inference()) {
-    // A view of a normal tensor stays normal inside inference mode.
-    key_set_ = key_set_ | c10::getAutogradRelatedKeySetFromBackend(
-                              key_set_.highestBackendKey());
+  key_set_ = in_mode_of(meta_, key_set_);
+  // The counter is what refuses a write outside of inference mode: `detach()`
+  // gives an inference tensor one of its own, a view has none.
+  if (is_inference() && !counts_writes(meta_)) {
+    set_version_counter(c10::VariableVersion());
   }
   sync_with_companion();
   if (meta_.is_conj()) _set_conj(true);
@@ -181,6 +197,7 @@ void TraceTensorImpl::shallow_copy_from(
   TORCH_CHECK(other->dtype() == dtype() && other->device() == device(),
               "the data of a trace tensor keeps its type and device");
   meta_ = other->meta_;
+  key_set_ = in_mode_of(meta_, key_set_);
   value_id_ = other->value_id_;
   if (other->has_symbolic_sizes_strides()) {
     set_shape(other->shape());

@@ -49,6 +49,12 @@ bool is_elementwise(const c10::OperatorHandle& op) {
          name.starts_with("aten::_fused_");
 }
 
+// The form of an operator on lists that takes those it writes to.
+bool is_out(const c10::OperatorHandle& op) {
+  return op.schema().name().starts_with("aten::_foreach_") &&
+         op.schema().overload_name().ends_with("out");
+}
+
 bool is_elementwise_pair(const c10::OperatorHandle& op, const Operand& a,
                          const Operand& b) {
   return is_elementwise(op) && a.position == b.position &&
@@ -93,7 +99,7 @@ std::string WriteRules::check(const c10::OperatorHandle& op,
     const auto* alias = schema.arguments()[i].alias_info();
     if (!alias || !alias->isWrite()) continue;
     // Made of one write for each, which counts in their versions.
-    if (arguments[i].isTensorList() && !is_elementwise(op))
+    if (arguments[i].isTensorList() && (!is_elementwise(op) || is_out(op)))
       why = "a list of tensors is written to";
     visit_tensors(arguments[i], [&](const at::Tensor& written) {
       if (why.empty()) why = check_view(written);
