@@ -129,7 +129,6 @@ class Program::Builder {
                                       graph::aliased_arguments(node).empty() &&
                                       !program_.repair_strides_;
     FJ_TRY(instruction.args, make_aten_args(schema, node.args, registers_));
-    instruction.result_is_list = node.outputs_are_list;
     for (const auto& output : node.outputs) {
       instruction.results.push_back(add_register(output.get()));
       instruction.promises.push_back(promise(*output));
@@ -282,22 +281,26 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
                     "framejit: ", instruction.op->schema().name(),
                     " returns an argument, which its schema does not say");
   }
-  size_t count = instruction.results.size();
-  if (!instruction.result_is_list) {
-    TORCH_INTERNAL_ASSERT(stack.size() >= count, "too few results");
-    for (size_t i = 0; i < count; ++i) {
-      check_result(instruction, i, &stack[i], symbols);
-      registers[instruction.results[i]] = std::move(stack[i]);
+  size_t next = 0;
+  auto take = [&](c10::IValue result) {
+    if (next < instruction.results.size()) {
+      check_result(instruction, next, &result, symbols);
+      registers[instruction.results[next]] = std::move(result);
     }
-    return;
+    ++next;
+  };
+  for (c10::IValue& result : stack) {
+    if (!result.isTensorList()) {
+      take(std::move(result));
+      continue;
+    }
+    for (const c10::IValue& item : result.toListRef()) take(item);
   }
-  const auto& items = stack.at(0).toListRef();
-  TORCH_INTERNAL_ASSERT(items.size() == count, "another number of results");
-  for (size_t i = 0; i < count; ++i) {
-    c10::IValue item = items[i];
-    check_result(instruction, i, &item, symbols);
-    registers[instruction.results[i]] = std::move(item);
-  }
+  // The length of a list is no part of the schema.
+  if (next != instruction.results.size())
+    instruction.suspects.fail(std::to_string(next) + " results, not the " +
+                              std::to_string(instruction.results.size()) +
+                              " of the trace");
 }
 
 void Program::check_result(const Instruction& instruction, size_t index,

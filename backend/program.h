@@ -75,7 +75,6 @@ class Program {
   struct Instruction {
     std::optional<c10::OperatorHandle> op;
     std::vector<AtenArg> args;
-    bool result_is_list = false;
     std::vector<int> results;       // registers; -1: dropped
     std::vector<Promise> promises;  // per result
     std::vector<bool> used;         // per result

@@ -256,9 +256,7 @@ bool TorchExecutor::execute(const Instruction& instruction,
     size_t next = 0;
     if (!unpack_results(result.get(), instruction.results, &next, registers) ||
         next != instruction.results.size()) {
-      PyErr_SetString(PyExc_RuntimeError,
-                      "a captured call returned another number of values");
-      return false;
+      instruction.suspects.fail("another number of values");
     }
   } else if (!instruction.results.empty()) {
     (*registers)[instruction.results[0]] = std::move(result);

@@ -6,6 +6,7 @@
 #include <exception>
 #include <new>
 #include <optional>
+#include <unordered_map>
 #include <utility>
 
 #include "frame_hook/break_reason.h"
@@ -26,6 +27,7 @@ size_t detail::graph_runs = 0;
 struct detail::GraphFailure {
   Ref code;
   std::string text;
+  std::weak_ptr<bool> entry;  // its `completed`
 };
 
 namespace {
@@ -100,9 +102,55 @@ bool is_interruption() {
 // The call in hand, until CallEnd takes it, at once. The GIL guards it.
 detail::BegunCall begun_call;
 
+// Graphs that failed in vain: the original code, which ran instead, did not
+// raise. One that goes on so is not run at every call, but ever more rarely: it
+// may have failed for the data it was given. The GIL guards it.
+class FailingGraphs {
+ public:
+  // Whether this call is to run it.
+  bool may_run(const CacheEntry* entry) {
+    if (records_.empty()) [[likely]]
+      return true;
+    auto found = records_.find(entry->completed.get());
+    if (found == records_.end() || found->second.failures < kPatience)
+      return true;
+    uint64_t calls = ++found->second.calls;
+    return (calls & (calls - 1)) == 0 && calls >= kFewestCalls;
+  }
+  void failed(const std::weak_ptr<bool>& entry) {
+    std::erase_if(records_,
+                  [](const auto& row) { return row.second.entry.expired(); });
+    std::shared_ptr<bool> alive = entry.lock();
+    if (!alive) return;
+    Record& record = records_[alive.get()];
+    record.entry = entry;
+    ++record.failures;
+  }
+  void worked(const CacheEntry* entry) {
+    if (!records_.empty()) [[unlikely]]
+      records_.erase(entry->completed.get());
+  }
+
+ private:
+  static constexpr uint32_t kPatience = 3;
+  static constexpr uint64_t kFewestCalls = 64;
+  struct Record {
+    std::weak_ptr<bool> entry;  // keeps the address from being used again
+    uint32_t failures = 0;      // since it worked
+    uint64_t calls = 0;         // since then
+  };
+  std::unordered_map<const bool*, Record> records_;
+};
+FailingGraphs& failing_graphs() {
+  static auto* graphs = new FailingGraphs;
+  return *graphs;
+}
+
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
-DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
+DispatchOutcome rejected_by_executor(PyObject* function,
+                                     std::weak_ptr<bool> entry,
+                                     PyObject** result) {
   *result = nullptr;
   if (is_interruption()) {
     return raise_in_next_code() ? DispatchOutcome::kRunOriginal
@@ -111,9 +159,9 @@ DispatchOutcome rejected_by_executor(PyObject* function, PyObject** result) {
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
     return DispatchOutcome::kResult;
   }
-  begun_call.failure =
-      std::make_shared<detail::GraphFailure>(detail::GraphFailure{
-          Ref::borrow(function_code(function)), take_error_text()});
+  begun_call.failure = std::make_shared<detail::GraphFailure>(
+      detail::GraphFailure{Ref::borrow(function_code(function)),
+                           take_error_text(), std::move(entry)});
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -181,6 +229,7 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
 [[gnu::noinline]] DispatchOutcome run_entry_once(
     CacheEntry* entry, PyObject* function, const void* options,
     PyObject** objects, int64_t* symbols, PyObject** result) {
+  if (!failing_graphs().may_run(entry)) return DispatchOutcome::kRunOriginal;
   ActiveEntry active(entry);
   HeldObjects held(objects, entry->num_objects);
   ObjectArray output_array(entry->num_outputs);
@@ -188,12 +237,13 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
   if (entry->executor) {
     switch (run_executor(entry, objects, symbols, outputs)) {
       case RunStatus::kOk:
+        failing_graphs().worked(entry);
         break;
       case RunStatus::kFailedBeforeCommit:
-        return rejected_by_executor(function, result);
+        return rejected_by_executor(function, entry->completed, result);
       case RunStatus::kMistaken:
         forget_mistaken(entry, function, options);
-        return rejected_by_executor(function, result);
+        return rejected_by_executor(function, {}, result);
       case RunStatus::kFailedInCommit:
         *result = nullptr;
         return DispatchOutcome::kResult;
@@ -620,6 +670,7 @@ void CallEnd::tell_failure(bool original_returned) {
   ErrorGuard error;
   std::string graph = "graph of " + describe_code(code);
   if (original_returned) {
+    failing_graphs().failed(failure->entry);
     log_notice(Notice::kOriginalRuns, code,
                graph + " failed, original code runs: " + failure->text);
   } else {

@@ -23,6 +23,7 @@
 #include "graph/joint/joint_tracer.h"
 #include "graph/joint/no_anomaly_mode.h"
 #include "graph/joint/saving_nodes.h"
+#include "graph/ops/op_facts.h"
 #include "graph/ops/shape_rules.h"
 #include "graph/tensors/memory_places.h"
 #include "graph/tensors/python_tensor.h"
@@ -240,6 +241,7 @@ class Replay {
     }
     note_freed(node, args);
     FJ_CHECK_OK(check_attribute_access(node));
+    FJ_CHECK_OK(check_written_lists(node));
     tracer_.set_calls_bernoulli(calls_bernoulli(node));
     tracer_.set_hides_floats(uses_floats(node));
     Substitute substitute =
@@ -285,6 +287,35 @@ class Replay {
       if (is_tensor_object(item))
         unpack_tensor(item).unsafeGetTensorImpl()->bump_version();
     }
+  }
+
+  // torch takes a list without tensors for one that is not in functional form,
+  // and then refuses to write to the others (fused optimizers, whose state has
+  // lists for options that are off).
+  Status check_written_lists(const Node& node) {
+    if (node.operators.size() != 1) return ok_status();
+    const OpFacts& facts = facts_of(node.operators[0]);
+    const c10::FunctionSchema& schema = facts.op.schema();
+    std::string_view name = schema.name();
+    name.remove_prefix(name.find("::") + 2);
+    // Called as it is, so that the arguments are the operator's.
+    if (facts.form != OpFacts::Form::kInPlace ||
+        !node.target_name().ends_with("." + std::string(name))) {
+      return ok_status();
+    }
+    for (int i : facts.written_arguments) {
+      const Arg* arg =
+          static_cast<size_t>(i) < node.args.size() ? &node.args[i] : nullptr;
+      const std::string& argument = schema.arguments()[i].name();
+      for (const auto& [key, value] : node.kwargs)
+        if (key == argument) arg = &value;
+      if (arg && arg->is<Arg::List>() && arg->get<Arg::List>().items.empty())
+        return Break{BackendFailed(),
+                     schema.name() + " writes to lists, of which " + argument +
+                         " is empty: torch has no functional form for it",
+                     node.span};
+    }
+    return ok_status();
   }
 
   // What torch.autograd.grad in the graph frees.
