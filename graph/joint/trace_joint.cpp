@@ -264,16 +264,8 @@ class Replay {
   // functionalization calls none of them.
   static void count_writes_to_list(const Node& node,
                                    const std::vector<PyObject*>& args) {
-    Ref name =
-        Ref::steal(PyObject_GetAttrString(node.callable.get(), "__name__"));
-    const char* text = name && PyUnicode_Check(name.get())
-                           ? PyUnicode_AsUTF8(name.get())
-                           : nullptr;
-    if (!text) {
-      PyErr_Clear();
-      return;
-    }
-    std::string_view form(text);
+    const std::string name = text_attribute(node.callable.get(), "__name__");
+    std::string_view form(name);
     form = form.substr(0, form.find('.'));  // of an overload
     if (!form.starts_with("_foreach_") || !form.ends_with('_')) return;
     size_t self = 0;
