@@ -11,9 +11,14 @@ namespace framejit::backend {
 
 namespace {
 
-const void* grad_fn(const at::Tensor& tensor) {
-  auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  return meta ? meta->grad_fn_.get() : nullptr;
+torch::autograd::DifferentiableViewMeta* view_meta(const at::Tensor& tensor) {
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
+  return meta && meta->has_bw_view() ? meta : nullptr;
+}
+
+// Hooks move from one grad_fn to the next: those are not followed.
+bool has_hooks(const torch::autograd::AutogradMeta& meta) {
+  return !meta.hooks_.empty() || meta.retains_grad_;
 }
 
 bool same_metadata(const at::Tensor& a, const at::Tensor& b) {
@@ -37,19 +42,59 @@ void copy_content(const at::Tensor& tensor, const at::Tensor& content) {
 
 }  // namespace
 
+TensorHistory::TensorHistory(const at::Tensor& tensor) : tensor_(tensor) {
+  if (auto* view = view_meta(tensor)) {
+    // The history of a view is its base's; its own is made again from that
+    // when the versions differ.
+    view_version_ = view->get_attr_version();
+    base_ = std::make_unique<TensorHistory>(view->get_backward_view().base_);
+  }
+  if (auto* meta = torch::autograd::impl::get_autograd_meta(tensor)) {
+    grad_fn_ = meta->grad_fn_;
+    output_nr_ = meta->output_nr_;
+    hooked_ = has_hooks(*meta);
+  }
+}
+
+bool TensorHistory::is_as_before() const {
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor_);
+  return (meta ? meta->grad_fn_.get() : nullptr) == grad_fn_.get() &&
+         (!base_ || base_->is_as_before());
+}
+
+bool TensorHistory::can_restore() const {
+  if (is_as_before()) return true;
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor_);
+  if (hooked_ || (meta && has_hooks(*meta))) return false;
+  // The same view as before: set_data and detach_ change that.
+  auto* view = view_meta(tensor_);
+  if (!base_) return !view;
+  return view &&
+         view->get_backward_view().base_.is_same(base_->tensor_) &&
+         base_->can_restore();
+}
+
+void TensorHistory::restore() const {
+  if (is_as_before()) return;
+  auto* meta = torch::autograd::impl::get_autograd_meta(tensor_);
+  if (!meta) return;
+  if (base_) base_->restore();
+  meta->grad_fn_ = grad_fn_;
+  meta->output_nr_ = output_nr_;
+  if (base_) view_meta(tensor_)->set_attr_version(view_version_);
+}
+
 int64_t InputSnapshot::version_of(const at::Tensor& tensor) {
   return tensor.is_inference() ? 0 : tensor._version();
 }
 
 void InputSnapshot::add_written(const at::Tensor& tensor) {
-  Item item;
-  item.tensor = tensor;
+  Item item{.tensor = tensor, .history = TensorHistory(tensor)};
   item.version = version_of(tensor);
   c10::AutoGradMode no_grad(false);
   item.original = tensor.variable_data();
   item.copy = places_of(item.original).clone();
   item.required_grad = tensor.requires_grad();
-  item.grad_fn = grad_fn(tensor);
   items_.push_back(std::move(item));
 }
 
@@ -62,6 +107,7 @@ bool InputSnapshot::restore() {
     if (!can_restore(item)) return false;
   }
   for (const Item& item : items_) {
+    item.history.restore();
     if (!same_metadata(item.tensor, item.original)) {
       item.tensor.set_data(item.original);
     }
@@ -84,10 +130,7 @@ bool InputSnapshot::changed(const Watched& watched) const {
 }
 
 bool InputSnapshot::can_restore(const Item& item) {
-  return grad_fn(item.tensor) == item.grad_fn &&
-         (item.tensor.requires_grad() == item.required_grad ||
-          item.tensor.is_leaf()) &&
-         !(item.required_grad && item.tensor.is_view());
+  return item.history.can_restore();
 }
 
 }  // namespace framejit::backend

@@ -1,19 +1,40 @@
 // What a run at torch level may change of its inputs, to undo a failed run.
 //
-// Content, sizes, version and requires_grad come back; an autograd history that
-// changed does not. A write nobody announced is noticed by the tensor's
-// version.
+// Content, sizes, version, requires_grad and the autograd history come back; a
+// history with hooks does not. A write nobody announced is noticed by the
+// tensor's version.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/variable.h>
 
+#include <memory>
 #include <vector>
 
 #include "frame_hook/py_ref.h"
 #include "graph/tensors/python_tensor.h"
 
 namespace framejit::backend {
+
+// Where gradients of a tensor go, and of the tensor that it is a view of.
+class TensorHistory {
+ public:
+  explicit TensorHistory(const at::Tensor& tensor);
+  bool can_restore() const;
+  // can_restore() said so.
+  void restore() const;
+
+ private:
+  bool is_as_before() const;
+
+  at::Tensor tensor_;
+  decltype(torch::autograd::AutogradMeta::grad_fn_) grad_fn_;
+  uint32_t output_nr_ = 0;
+  uint32_t view_version_ = 0;
+  bool hooked_ = false;
+  std::unique_ptr<TensorHistory> base_;  // of a view
+};
 
 class InputSnapshot {
  public:
@@ -47,11 +68,11 @@ class InputSnapshot {
  private:
   struct Item {
     at::Tensor tensor;
+    TensorHistory history;
     at::Tensor copy;
     at::Tensor original;  // another tensor of the same memory and sizes
     int64_t version = 0;
     bool required_grad = false;
-    const void* grad_fn = nullptr;
   };
   // By address: a reference to a tensor costs more than all else here.
   struct Watched {

@@ -156,7 +156,9 @@ TEST(TorchExecutor, FailureUndoesInputWrites) {
   EXPECT_TRUE(close(eval("x"), "torch.arange(4.) + 1"));
 }
 
-TEST(TorchExecutor, RewrittenHistoryIsReportedAsCommitted) {
+// x.add_(w); x[index] for each kind of x: x, and what it is a view of, must
+// have the history that they had.
+TEST(TorchExecutor, FailureUndoesTheHistoryOfInputs) {
   auto graph = torch_graph(3);
   Graph& g = *graph->graph;
   method(g, "add_", {g.inputs[0], g.inputs[1]});
@@ -164,12 +166,57 @@ TEST(TorchExecutor, RewrittenHistoryIsReportedAsCommitted) {
   graph->mutated_inputs = {0};
   auto executor = make(graph);
   exec(
-      "x = torch.zeros(4); w = torch.ones(4, requires_grad=True); "
-      "bad = torch.tensor([9])");
-  auto result = run(*executor, {eval("x"), eval("w"), eval("bad")}, 1);
-  EXPECT_EQ(result.status, RunStatus::kFailedInCommit);
-  EXPECT_NE(take_error().find("IndexError"), std::string::npos);
-  EXPECT_EQ(eval("x.requires_grad").get(), Py_True);  // as eager leaves it
+      "w = torch.ones(4, requires_grad=True); bad = torch.tensor([9])\n"
+      "good = torch.tensor([1])\n"
+      "inputs = {\n"
+      "    'leaf': lambda: torch.zeros(4),\n"
+      "    'inner': lambda: w * 2,\n"
+      "    'second result': lambda: (w * torch.ones(2, 4)).unbind()[1] * 1,\n"
+      "    'view': lambda: torch.zeros(2, 4)[1],\n"
+      "    'view of a view': lambda: torch.zeros(2, 2, 4)[1][0],\n"
+      "    'inner view': lambda: (w * torch.ones(2, 4))[1],\n"
+      "    'same size': lambda: (w * 2).view(4),\n"
+      "}\n"
+      "def edge(t):\n"
+      "    return None if t is None else (t.grad_fn, t.output_nr,\n"
+      "        t.requires_grad, t.is_leaf, t._version)\n");
+  for (const char* kind : {"leaf", "inner", "second result", "view",
+                           "view of a view", "inner view", "same size"}) {
+    SCOPED_TRACE(kind);
+    exec(std::string("x = inputs['") + kind +
+         "'](); before = edge(x), edge(x._base); content = x.tolist()");
+    auto result = run(*executor, {eval("x"), eval("w"), eval("bad")}, 1);
+    EXPECT_EQ(result.status, RunStatus::kFailedBeforeCommit);
+    EXPECT_NE(take_error().find("IndexError"), std::string::npos);
+    EXPECT_EQ(eval("(edge(x), edge(x._base)) == before").get(), Py_True);
+    EXPECT_EQ(eval("x.tolist() == content").get(), Py_True);
+    // It is as good as before.
+    result = run(*executor, {eval("x"), eval("w"), eval("good")}, 1);
+    ASSERT_EQ(result.status, RunStatus::kOk) << take_error();
+    exec("w.grad = None; x.sum().backward(); once = w.grad");
+    exec(std::string("y = inputs['") + kind +
+         "'](); y.add_(w); w.grad = None; y.sum().backward()");
+    EXPECT_TRUE(close(eval("once"), "w.grad"));
+  }
+}
+
+TEST(TorchExecutor, HistoryWithHooksIsReportedAsCommitted) {
+  auto graph = torch_graph(3);
+  Graph& g = *graph->graph;
+  method(g, "add_", {g.inputs[0], g.inputs[1]});
+  g.set_outputs({call(g, "operator.getitem", {g.inputs[0], g.inputs[2]})});
+  graph->mutated_inputs = {0};
+  auto executor = make(graph);
+  for (const char* hook : {"x.retain_grad()", "x.register_hook(print)"}) {
+    exec(
+        "w = torch.ones(4, requires_grad=True); bad = torch.tensor([9])\n"
+        "x = w * 2; first = x.grad_fn");
+    exec(hook);
+    auto result = run(*executor, {eval("x"), eval("w"), eval("bad")}, 1);
+    EXPECT_EQ(result.status, RunStatus::kFailedInCommit);
+    EXPECT_NE(take_error().find("IndexError"), std::string::npos);
+    EXPECT_EQ(eval("x.grad_fn is first").get(), Py_False);  // as in eager
+  }
 }
 
 TEST(TorchExecutor, FailureRestoresTheGenerator) {
