@@ -87,7 +87,7 @@ def _aliases(plan: Plan) -> None:
         ]
         views += ["{0}.flip(0)", "{0}.expand(1, *{0}.shape)[0]"]
         found += [f"{b} = {plan.pick(views).format(a)}" for b in plan.of("M") if a != b]
-        rows = ["{0}[0]", "{0}[:, 0]", "{0}.diagonal()", "{0}.detach().view(-1)[:n]"]
+        rows = ["{0}[0]", "{0}[:, 0]", "{0}.diagonal()", "{0}.detach().flatten()[:n]"]
         found += [f"{b} = {plan.pick(rows).format(a)}" for b in plan.of("R")]
         found += [f"{b} = {a}[0, 0]" for b in plan.of("S")]
         held = ["{0}.append({1})", "{0}[:] = [{1}, {1}]", "{0}[:1] = [{1}.detach()]"]
@@ -96,7 +96,7 @@ def _aliases(plan: Plan) -> None:
         for b in plan.of(("obj",)):
             found += [f"{b}.items.append({a})", f"{b}.items[:] = [{a}.t(), {a}]"]
             found += [f"{b}.x = {a}[0, 0]"]
-        found += [f"NET.weight.data = {a}.data[:1, :1].reshape(1)"]
+        found += [f"NET.weight.data = {a}.data[:1, :1].reshape(1).to(NET.weight)"]
         found += [f"NET.last = {a}.detach()", f"{a} = NET.weight.expand(n, n)"]
     for a in plan.of("S"):
         found += [f"{b}.x = {a}" for b in plan.of(("obj",))]
