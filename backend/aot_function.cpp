@@ -111,7 +111,7 @@ class AotExecutor final : public Executor {
   void make_node(const int64_t* symbols, Call& call) const;
   void attach_node(Call& call) const;
   void attach_spent(Call& call) const;
-  bool hooks_see_nodes(PyObject* const* inputs);
+  bool is_node_seen(PyObject* const* inputs);
   RunStatus run_at_torch_level(PyObject* const* inputs, const int64_t* symbols,
                                PyObject** outputs);
   bool wrap_outputs(const Call& call, PyObject* const* inputs,
@@ -138,7 +138,7 @@ class AotExecutor final : public Executor {
   // Runs instead, once most gradients are differentiated themselves, and where
   // hooks see the difference. Never replaced: it may be running.
   std::unique_ptr<Executor> torch_level_;
-  bool told_hooks_ = false;
+  bool told_seen_ = false;
 };
 
 // One run.
@@ -502,11 +502,13 @@ void AotExecutor::commit(Call& call, bool* committing) const {
     count_writes(*call.tensors[input], writes);
 }
 
-// Hooks of inputs see what the one node of the call does otherwise than eager's
-// many: the gradients of all leaves are ready at once, so hooks of two of them
-// run in another order; and it leads to all inputs, whichever output was used,
-// so a hook would be called without a gradient.
-bool AotExecutor::hooks_see_nodes(PyObject* const* inputs) {
+// What is behind the inputs sees what the one node of the call does otherwise
+// than eager's many. The gradients of all leaves are ready at once, so hooks of
+// two of them run in another order. And it leads to all inputs, whichever output
+// was used: a hook would be called without a gradient, and so would the nodes
+// that an input came from, which may have been freed, or be the program's own
+// functions, which get zeros then.
+bool AotExecutor::is_node_seen(PyObject* const* inputs) {
   namespace impl = torch::autograd::impl;
   int hooked = 0, leaves = 0;
   for (int input : backward_->edge_inputs()) {
@@ -517,11 +519,21 @@ bool AotExecutor::hooks_see_nodes(PyObject* const* inputs) {
     ++hooked;
     if (tensor.is_leaf()) ++leaves;
   }
-  if (leaves < 2 && (!hooked || backward_->tangent_of().size() < 2))
-    return false;
-  if (!std::exchange(told_hooks_, true))
-    backward_->log("inputs have hooks; such calls run at torch level");
-  return true;
+  const char* why = nullptr;
+  if (leaves > 1 || (hooked && backward_->tangent_of().size() > 1)) {
+    why = "inputs have hooks; such calls run at torch level";
+  } else {
+    for (int input : backward_->partial_inputs()) {
+      if (graph::unpack_tensor(inputs[input_objects_[input]]).is_leaf())
+        continue;
+      why =
+          "an input that was computed with gradients is in the history of some "
+          "outputs and not of others; such calls run at torch level";
+      break;
+    }
+  }
+  if (why && !std::exchange(told_seen_, true)) backward_->log(why);
+  return why != nullptr;
 }
 
 RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
@@ -542,7 +554,7 @@ RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
 RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                            PyObject** outputs) {
   if (backward_ &&
-      (backward_->prefers_torch_level() || hooks_see_nodes(inputs)))
+      (backward_->prefers_torch_level() || is_node_seen(inputs)))
     return run_at_torch_level(inputs, symbols, outputs);
   Call call;
   bool committing = false;

@@ -1,6 +1,8 @@
 #include "backend/backward_code.h"
 
 #include <algorithm>
+#include <set>
+#include <unordered_set>
 
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
@@ -56,6 +58,22 @@ bool draws_numbers(const Graph& graph) {
   const auto& nodes = graph.block().nodes;
   return std::any_of(nodes.begin(), nodes.end(),
                      [](const auto& node) { return graph::is_random(*node); });
+}
+
+// What is computed from this input of the graph.
+std::unordered_set<const Value*> computed_from(const Graph& graph,
+                                               const Value* input) {
+  std::unordered_set<const Value*> found{input};
+  for (const auto& node : graph.block().nodes) {
+    bool reads = false;
+    auto look = [&](const Value* value) { reads |= found.contains(value); };
+    for (const Arg& arg : node->args) graph::for_each_value(arg, look);
+    for (const auto& [name, arg] : node->kwargs)
+      graph::for_each_value(arg, look);
+    if (!reads) continue;
+    for (const auto& output : node->outputs) found.insert(output.get());
+  }
+  return found;
 }
 
 // Must a gradient be copied, because what is saved or another one may share
@@ -124,6 +142,15 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
     if (tensor_of(backward.outputs[i]))
       code->edge_inputs_.push_back(static_cast<int>(i));
   }
+  std::set<int> partial;
+  for (size_t i = 0; num_tangents > 1 && i < num_tangents; ++i) {
+    auto computed = computed_from(
+        backward, backward.inputs[tensor_inputs[code->num_saved() + i]]);
+    for (int input : code->edge_inputs_)
+      if (!computed.contains(tensor_of(backward.outputs[input])))
+        partial.insert(input);
+  }
+  code->partial_inputs_.assign(partial.begin(), partial.end());
   FJ_TRY(auto complete, code->make_program(backward, tangents));
   complete->readers = graphs.readers;
   code->complete_ = std::move(complete);

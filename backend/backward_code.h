@@ -72,6 +72,8 @@ class BackwardCode {
   const std::vector<int>& tangent_of() const { return tangent_of_; }
   // The graph input of each next edge.
   const std::vector<int>& edge_inputs() const { return edge_inputs_; }
+  // Those of them whose gradient does not depend on every tangent.
+  const std::vector<int>& partial_inputs() const { return partial_inputs_; }
   size_t num_symbols() const { return num_symbols_; }
   size_t num_saved() const { return num_saved_; }
   // The autograd nodes that read each saved value.
@@ -106,7 +108,7 @@ class BackwardCode {
   ProgramOptions options_;
   std::vector<Tangent> tangents_;
   std::vector<int> tangent_of_;
-  std::vector<int> edge_inputs_;
+  std::vector<int> edge_inputs_, partial_inputs_;
   std::vector<bool> read_inputs_;
   graph::ForwardCut cut_;
   std::vector<std::vector<int64_t>> saved_readers_;

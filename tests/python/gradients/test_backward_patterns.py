@@ -128,8 +128,11 @@ def check_patterns(fn: Fn, make: Make, strides: bool = True) -> None:
                 for found in (outputs, again)
             )
             same(expected, actual, f"{backend}, retained, output {i}", strides)
-        # Each pattern has a program of its own.
-        assert [text for _, text in framejit.events() if "gradient of" in text] == []
+        # Each pattern has a program of its own. (What is computed before a break
+        # goes to some outputs only: such graphs run at torch level.)
+        seen = "in the history of some outputs and not of others"
+        events = [text for _, text in framejit.events() if "gradient of" in text]
+        assert [text for text in events if seen not in text] == []
 
 
 def zeros(*shapes: tuple[int, ...]) -> Make:
