@@ -504,10 +504,10 @@ void AotExecutor::commit(Call& call, bool* committing) const {
 
 // What is behind the inputs sees what the one node of the call does otherwise
 // than eager's many. The gradients of all leaves are ready at once, so hooks of
-// two of them run in another order. And it leads to all inputs, whichever output
-// was used: a hook would be called without a gradient, and so would the nodes
-// that an input came from, which may have been freed, or be the program's own
-// functions, which get zeros then.
+// two of them run in another order. And it leads to all inputs, whichever
+// output was used: a hook would be called without a gradient, and so would the
+// nodes that an input came from, which may have been freed, or be the program's
+// own functions, which get zeros then.
 bool AotExecutor::is_node_seen(PyObject* const* inputs) {
   namespace impl = torch::autograd::impl;
   int hooked = 0, leaves = 0;
@@ -553,8 +553,7 @@ RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
 
 RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                            PyObject** outputs) {
-  if (backward_ &&
-      (backward_->prefers_torch_level() || is_node_seen(inputs)))
+  if (backward_ && (backward_->prefers_torch_level() || is_node_seen(inputs)))
     return run_at_torch_level(inputs, symbols, outputs);
   Call call;
   bool committing = false;
