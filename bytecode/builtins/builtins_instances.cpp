@@ -3,6 +3,7 @@
 
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/objects/attributes.h"
+#include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/model_iterators.h"
 #include "bytecode/objects/native_calls.h"
@@ -44,6 +45,43 @@ PyTypeObject* exception_root() {
   return reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
 }
 
+// What __new__ and __init__ of C do with their arguments.
+enum Takes : uint8_t {
+  kUnknown,
+  kIgnored,
+  kStored,
+  kDeep,      // looks into them
+  kElements,  // looks at their elements
+  kIterable   // iterates over them
+};
+constexpr Takes kNewTakes[] = {
+#define FJ_TYPE(name, type, parts, identity, prepare, shadow, iterate, \
+                rebuild, make, fill, new_takes, ...)                   \
+  new_takes,
+#include "bytecode/objects/builtin_types.def"
+};
+constexpr Takes kInitTakes[] = {
+#define FJ_TYPE(name, type, parts, identity, prepare, shadow, iterate, \
+                rebuild, make, fill, new_takes, init_takes, ...)       \
+  init_takes,
+#include "bytecode/objects/builtin_types.def"
+};
+
+Takes new_takes(PyTypeObject* owner) {
+  if (owner->tp_new == exception_root()->tp_new) return kStored;
+  if (PyType_IsSubtype(owner, exception_root())) return kDeep;
+  return kNewTakes[size_t(builtin_type(owner))];
+}
+
+Takes init_takes(PyTypeObject* owner) {
+  if (PyType_IsSubtype(owner, exception_root())) return kStored;
+  BuiltinType row = builtin_type(owner);
+  if (row != BuiltinType::kOther) return kInitTakes[size_t(row)];
+  // A class of C that is derived from a container.
+  bool known = kInitTakes[size_t(builtin_base(owner))] != kUnknown;
+  return known ? kElements : kUnknown;
+}
+
 // `maker` is the C __new__ that the class finds: object's, list's, ... It gets
 // arguments that it does not look into, or that were prepared for it, and makes
 // its own check that the class's layout is its own.
@@ -61,27 +99,24 @@ Result<Ref> native_new(CaptureState& state, PyObject* maker, PyTypeObject* type,
   auto* owner = reinterpret_cast<PyTypeObject*>(self);
   std::vector<PyObject*> values{as_object(type)};
   std::vector<Ref> keep;
-  bool ignores = owner == &PyList_Type || owner == &PyDict_Type ||
-                 owner == &PyODict_Type || owner == &PySet_Type;
-  bool stores =
-      owner == &PyBaseObject_Type || owner->tp_new == exception_root()->tp_new;
-  bool scalar = owner == &PyLong_Type || owner == &PyFloat_Type ||
-                owner == &PyUnicode_Type || owner == &PyBytes_Type ||
-                PyType_IsSubtype(owner, exception_root());
-  if (ignores) {
-    kwnames = nullptr;
-  } else if (stores) {
-    values.insert(values.end(), args.begin(), args.end());
-  } else if (owner == &PyTuple_Type || scalar) {
-    for (PyObject* arg : args) {
-      FJ_TRY(Ref plain, scalar ? prepare(state, arg, Reads::kDeep)
-                               : native_iterable(state, arg));
-      values.push_back(plain.get());
-      keep.push_back(std::move(plain));
-    }
-  } else {
-    return state.make_break(BreakReason::kUnknownCallee,
-                            std::string("C class ") + owner->tp_name);
+  switch (new_takes(owner)) {
+    case kIgnored:
+      kwnames = nullptr;
+      break;
+    case kStored:
+      values.insert(values.end(), args.begin(), args.end());
+      break;
+    case kUnknown:
+      return state.make_break(BreakReason::kUnknownCallee,
+                              std::string("C class ") + owner->tp_name);
+    default:
+      for (PyObject* arg : args) {
+        bool iterates = new_takes(owner) == kIterable;
+        FJ_TRY(Ref plain, iterates ? native_iterable(state, arg)
+                                   : prepare(state, arg, Reads::kDeep));
+        values.push_back(plain.get());
+        keep.push_back(std::move(plain));
+      }
   }
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   return state.after_native(PyObject_Vectorcall(
@@ -98,20 +133,18 @@ Result<Ref> native_init(CaptureState& state, PyObject* object,
   PyTypeObject* base = solid_base(Py_TYPE(object));
   initproc init = base->tp_init;
   if (!init || init == PyBaseObject_Type.tp_init) return none();
-  bool known = PyList_Check(object) || PyDict_Check(object) ||
-               PySet_Check(object) || PyType_IsSubtype(base, exception_root());
-  if (!known) {
+  const Takes takes = init_takes(base);
+  if (takes == kUnknown) {
     return state.make_break(BreakReason::kUnknownCallee,
                             std::string("C __init__ of ") + base->tp_name);
   }
   std::vector<Ref> keep;
   std::vector<PyObject*> values = args;
-  bool exception = PyType_IsSubtype(base, exception_root());
   for (PyObject*& value : values) {
-    if (exception) break;  // only stores them
-    bool iterates = base == &PyList_Type || base == &PySet_Type;
-    FJ_TRY(Ref plain, iterates ? native_iterable(state, value)
-                               : prepare(state, value, Reads::kElements));
+    if (takes == kStored) break;
+    FJ_TRY(Ref plain, takes == kIterable
+                          ? native_iterable(state, value)
+                          : prepare(state, value, Reads::kElements));
     value = plain.get();
     keep.push_back(std::move(plain));
   }
