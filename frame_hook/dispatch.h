@@ -134,7 +134,7 @@ struct CompileOutcome {
 };
 
 // First item of a token tuple. A private object no user code can reach.
-PyObject* token_marker();  // borrowed, immortal (dispatcher.cpp)
+PyObject* token_marker();  // borrowed, immortal (token_loop.cpp)
 
 // Plugged in by framejit/: capture, compile and make the entry. Called with
 // the GIL held, never recursively for the same thread. Throws nothing.

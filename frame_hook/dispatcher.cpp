@@ -6,14 +6,14 @@
 #include <exception>
 #include <new>
 #include <optional>
-#include <unordered_map>
 #include <utility>
 
 #include "frame_hook/break_reason.h"
+#include "frame_hook/call_array.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/event_log.h"
+#include "frame_hook/failing_graphs.h"
 #include "frame_hook/frame_eval.h"
-#include "frame_hook/hook_off.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/notices.h"
@@ -44,29 +44,6 @@ RecompileLimitRules limit_rules = {nullptr, nullptr};
 RecompileLimit recompile_limit(const void* compile_options) {
   if (limit_rules.of) return limit_rules.of(compile_options);
   return {static_cast<size_t>(options().recompile_limit), false};
-}
-
-// Fixed room on the C stack, the heap beyond it. Not initialised.
-template <class T, size_t kInline>
-class CallArray {
- public:
-  explicit CallArray(size_t size) {
-    if (size > kInline) [[unlikely]]
-      heap_ = std::make_unique<T[]>(size);
-  }
-  T* data() { return heap_ ? heap_.get() : inline_; }
-
- private:
-  T inline_[kInline];
-  std::unique_ptr<T[]> heap_;
-};
-using ObjectArray = CallArray<PyObject*, 192>;
-using SymbolArray = CallArray<int64_t, 24>;
-
-// "FJ410 breaks again and again in a loop"
-std::string reason_text(BreakReason reason) {
-  const BreakReasonRow& row = break_reason_row(reason);
-  return std::string(row.id) + " " + row.title;
 }
 
 PyObject* function_code(PyObject* function) {
@@ -101,50 +78,6 @@ bool is_interruption() {
 
 // The call in hand, until CallEnd takes it, at once. The GIL guards it.
 detail::BegunCall begun_call;
-
-// Graphs that failed in vain: the original code, which ran instead, did not
-// raise. One that goes on so is not run at every call, but ever more rarely: it
-// may have failed for the data it was given. The GIL guards it.
-class FailingGraphs {
- public:
-  // Whether this call is to run it.
-  bool may_run(const CacheEntry* entry) {
-    if (records_.empty()) [[likely]]
-      return true;
-    auto found = records_.find(entry->completed.get());
-    if (found == records_.end() || found->second.failures < kPatience)
-      return true;
-    uint64_t calls = ++found->second.calls;
-    return (calls & (calls - 1)) == 0 && calls >= kFewestCalls;
-  }
-  void failed(const std::weak_ptr<bool>& entry) {
-    std::erase_if(records_,
-                  [](const auto& row) { return row.second.entry.expired(); });
-    std::shared_ptr<bool> alive = entry.lock();
-    if (!alive) return;
-    Record& record = records_[alive.get()];
-    record.entry = entry;
-    ++record.failures;
-  }
-  void worked(const CacheEntry* entry) {
-    if (!records_.empty()) [[unlikely]]
-      records_.erase(entry->completed.get());
-  }
-
- private:
-  static constexpr uint32_t kPatience = 3;
-  static constexpr uint64_t kFewestCalls = 64;
-  struct Record {
-    std::weak_ptr<bool> entry;  // keeps the address from being used again
-    uint32_t failures = 0;      // since it worked
-    uint64_t calls = 0;         // since then
-  };
-  std::unordered_map<const bool*, Record> records_;
-};
-FailingGraphs& failing_graphs() {
-  static auto* graphs = new FailingGraphs;
-  return *graphs;
-}
 
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
@@ -556,83 +489,6 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   }
 }
 
-// Takes the arguments out of a token: owned references.
-void take_arguments(PyObject* token, PyObject** args, size_t count) {
-  bool sole_owner = Py_REFCNT(token) == 1;
-  // With its items gone the tuple must be invisible to the collector.
-  if (sole_owner && PyObject_GC_IsTracked(token)) PyObject_GC_UnTrack(token);
-  for (size_t i = 0; i < count; ++i) {
-    PyObject*& item = reinterpret_cast<PyTupleObject*>(token)->ob_item[i + 2];
-    args[i] = sole_owner ? std::exchange(item, nullptr) : Py_NewRef(item);
-  }
-}
-
-// The turns of one call that came to a resume function and ran no graph in it:
-// a loop of such breaks is quicker in CPython.
-class IdleTurns {
- public:
-  // True: once too often.
-  bool add(const CodeCache* cache) {
-    for (auto& [known, count] : counts_) {
-      if (known == cache) return ++count > kLimit;
-    }
-    counts_.emplace_back(cache, 1);
-    return false;
-  }
-
- private:
-  static constexpr int kLimit = 64;
-  std::vector<std::pair<const CodeCache*, int>> counts_;
-};
-
-void leave_to_cpython(CodeCache* cache, PyObject* function) {
-  cache->left_to_cpython = true;
-  log_event(Channel::k_graph_breaks,
-            reason_text(BreakReason::kLoopOfBreaks) +
-                " without tensor work: the rest of " +
-                describe_code(function_code(function)) + " is left to CPython");
-}
-
-DispatchOutcome dispatch_begun(PyObject* function, CodeCache* cache,
-                               PyObject* const* slots, PyObject** result,
-                               std::vector<CallEnd>* ends) {
-  DispatchOutcome outcome = dispatch(function, cache, slots, result);
-  CallEnd end;
-  if (end.is_awaited()) ends->push_back(std::move(end));
-  return outcome;
-}
-
-// One step of the token loop: `args` are owned and given up. ends: what the
-// call has begun.
-PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
-                             const void* options, IdleTurns& idle,
-                             std::vector<CallEnd>* ends) {
-  PyObject* code = function_code(function);
-  PyObject* result = nullptr;
-  if (code_kind(code) == CodeKind::kResume && !must_run_original() &&
-      internals::parameter_slots(reinterpret_cast<PyCodeObject*>(code)) ==
-          static_cast<int>(count)) {
-    CodeCache* cache = code_cache(code, options);
-    size_t runs_before = graph_runs;
-    if (cache && !cache->left_to_cpython &&
-        dispatch_begun(function, cache, args, &result, ends) ==
-            DispatchOutcome::kResult) {
-      if (graph_runs == runs_before && is_token(result) && idle.add(cache)) {
-        leave_to_cpython(cache, function);
-      }
-      ErrorGuard error;
-      for (size_t i = 0; i < count; ++i) Py_CLEAR(args[i]);
-      return result;
-    }
-  }
-  if (runs_without_hook(code)) {
-    HookOff off;
-    return call_owned(function, args, count);
-  }
-  HookExtent extent(options);
-  return call_owned(function, args, count);
-}
-
 }  // namespace
 
 DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
@@ -680,42 +536,10 @@ void CallEnd::tell_failure(bool original_returned) {
   }
 }
 
-PyObject* run_tokens(PyObject* result, const void* options) try {
-  CallEnd first;
-  std::vector<CallEnd> later;
-  IdleTurns idle;
-  while (is_token(result)) {
-    size_t count = PyTuple_GET_SIZE(result) - 2;
-    Ref function = Ref::borrow(PyTuple_GET_ITEM(result, 1));
-    if (!PyFunction_Check(function.get())) {
-      Py_DECREF(result);
-      PyErr_SetString(PyExc_RuntimeError, "FrameJIT: malformed token");
-      return nullptr;
-    }
-    ObjectArray args(count);
-    take_arguments(result, args.data(), count);
-    Py_DECREF(result);
-    result = run_token_function(function.get(), args.data(), count, options,
-                                idle, &later);
-  }
-  first.end(result);
-  for (CallEnd& end : later) end.end(result);
-  return result;
-} catch (const std::bad_alloc&) {
-  Py_XDECREF(result);
-  return PyErr_NoMemory();
-}
-
 bool must_run_original() {
   if (threads_with_attention != 0 && thread_needs_original()) return true;
   PyThreadState* thread = PyThreadState_Get();
   return internals::is_traced(thread) || other_compiler_active(thread);
-}
-
-PyObject* token_marker() {
-  static PyObject* marker =
-      PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-  return marker;
 }
 
 namespace {

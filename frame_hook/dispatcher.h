@@ -3,9 +3,9 @@
 // dispatch() answers one call whose arguments are bound, or says that the
 // caller must run the original code (only the caller knows how: a native call
 // or the frame at hand). A result may be a token; run_tokens() then goes on,
-// residual function by resume function, in a flat loop: nothing nests however
-// many breaks follow. What goes wrong inside FrameJIT ends here: it is logged
-// and the original code runs; in strict mode it raises.
+// residual function by resume function, in a flat loop (token_loop.cpp):
+// nothing nests however many breaks follow. What goes wrong inside FrameJIT
+// ends here: it is logged and the original code runs; in strict mode it raises.
 #pragma once
 
 #include <memory>

@@ -82,7 +82,7 @@ Impl* impl_of(PyObject* tensor);
 // New tensor of the class, contiguous; data 0, or kept by the caller.
 Ref make_tensor(PyTypeObject* type, const std::vector<int64_t>& sizes);
 
-// ---- operations: one row each
+// ---- operations (fake_operations.cpp): one row each
 enum class Shape {
   kBroadcast,
   kReduce,
@@ -109,6 +109,17 @@ const Operation* operation_of(PyObject* callable, PyObject** self);
 bool bind_arguments(const Operation& operation,
                     const std::vector<PyObject*>& args, PyObject* kwnames,
                     std::vector<PyObject*>* bound);
+
+PyObject* call_operation(const Operation& operation, PyObject* self,
+                         PyObject* args, PyObject* keywords);
+bool read_sizes(PyObject* object, std::vector<int64_t>* out);
+PyObject* error(const char* text);  // null, the error is set
+// The functions of the module and the methods of a tensor, one per operation;
+// there is room for a few more methods behind them. Filled once.
+extern PyMethodDef g_functions[];
+extern PyMethodDef g_methods[];
+size_t num_operations();
+void fill_operation_tables();
 
 // ---- overrides (fake_overrides.cpp): a class with __fake_function__(func,
 // types, args, kwargs), or the innermost mode, is asked before an operation.
@@ -146,6 +157,19 @@ struct SymObject {
   PyObject_HEAD Expr* expr;
   PyTypeObject* stands_for;
 };
+inline bool is_sym(PyObject* object) {
+  return object && Py_TYPE(object) == g_sym_int;
+}
+inline const Expr& expr_in(PyObject* sym) {
+  return *reinterpret_cast<SymObject*>(sym)->expr;
+}
+PyTypeObject* make_sym_type();  // fake_symbols.cpp
+
+// A function as the slots of a type want it.
+template <class F>
+void* slot(F* function) {
+  return reinterpret_cast<void*>(function);
+}
 
 PyObject* create_module();  // fake_tensor.cpp
 

@@ -54,6 +54,9 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
 // type.__call__: __new__ and __init__ as CPython runs them.
 Result<Ref> call_type(CaptureState& state, PyTypeObject* type,
                       const std::vector<PyObject*>& args, PyObject* kwnames);
+// type(name, bases, namespace) of a metaclass.
+Result<Ref> make_class(CaptureState& state, PyObject* meta,
+                       const std::vector<PyObject*>& args, PyObject* kwnames);
 // Callables found by their type: partial, lru_cache, itemgetter & co. Empty:
 // not one of them.
 Result<Ref> call_by_type(BuiltinCall& call);
@@ -70,6 +73,9 @@ inline Result<Ref> none() { return Ref::borrow(Py_None); }
 inline Result<Ref> boolean(bool value) {
   return Ref::borrow(value ? Py_True : Py_False);
 }
+
+// Gives the attribute, or an empty Ref when CPython raises AttributeError.
+Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name);
 
 // A method of dict itself on an OrderedDict: it leaves the order behind.
 bool bypasses_order(const BuiltinCall& call);

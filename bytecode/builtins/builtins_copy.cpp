@@ -2,6 +2,7 @@
 // are made of: an object as a recipe, from attributes that are read like any
 // others.
 #include "bytecode/builtins/builtins.h"
+#include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/object_kinds.h"
 #include "guards/known_objects.h"
@@ -17,13 +18,13 @@ bool is_default(PyObject* raw, PyTypeObject* owner) {
 
 // A layout that __newobj__ and a state make again.
 bool can_be_remade(PyTypeObject* base) {
-  static PyTypeObject* const kBases[] = {
-      &PyBaseObject_Type, &PyList_Type,  &PyDict_Type,    &PyTuple_Type,
-      &PyLong_Type,       &PyFloat_Type, &PyUnicode_Type, &PyBytes_Type};
-  for (PyTypeObject* known : kBases) {
-    if (base == known) return true;
-  }
-  return false;
+  static constexpr bool kRemade[] = {
+#define FJ_TYPE(name, type, parts, identity, prepare, shadow, iterate, \
+                rebuild, make, fill, new_takes, init_takes, remade)    \
+  remade,
+#include "bytecode/objects/builtin_types.def"
+  };
+  return kRemade[size_t(builtin_type(base))];
 }
 
 Result<Ref> new_arguments(CaptureState& state, PyObject* self) {

@@ -1,10 +1,13 @@
 #include "bytecode/capture/reconstruct.h"
 
+#include <cstring>
+
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/builtins/cached_results.h"
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/library/library.h"
 #include "bytecode/objects/breaks.h"
+#include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/keys.h"
@@ -51,6 +54,12 @@ bool is_tuple_made_in_c(PyObject* object) {
   return shown && all && PyLong_CheckExact(shown) && PyLong_CheckExact(all) &&
          PyLong_AsLong(shown) == PyTuple_GET_SIZE(object) &&
          PyLong_AsLong(all) == PyTuple_GET_SIZE(object);
+}
+
+// A public type of itertools: the others cannot be taken apart.
+bool is_itertool(PyTypeObject* type) {
+  const char* dot = std::strrchr(type->tp_name, '.');
+  return dot && dot[1] != '_' && is_type_of_module(type, "itertools");
 }
 
 }  // namespace
@@ -203,46 +212,17 @@ Result<int> Planner::rebuild(PyObject* object) {
   if (type != &PyTuple_Type && is_cached_result(state_, object)) {
     return shared_cached_result(state_, BreakReason::kEscapingObject);
   }
-  if (type == &PyList_Type) return list(object);
-  if (type == &PyTuple_Type) return tuple(object);
-  if (type == &PyDict_Type || type == &PyODict_Type) return dict(object);
-  if (PySet_CheckExact(object) || PyFrozenSet_CheckExact(object)) {
-    return set(object);
-  }
-  if (type == &PySlice_Type) {
-    auto* slice = reinterpret_cast<PySliceObject*>(object);
-    FJ_TRY(int start, value(slice->start));
-    FJ_TRY(int stop, value(slice->stop));
-    FJ_TRY(int step, value(slice->step));
-    return call(reinterpret_cast<PyObject*>(type), {start, stop, step});
-  }
-  if (type == &PyFunction_Type) return function(object);
-  if (type == &PyCell_Type) return cell(object);
-  if (type == &PyMethod_Type || PyCFunction_Check(object) ||
-      type == &PySuper_Type) {
-    return bound(object);
-  }
-  if (PyWeakref_CheckRefExact(object)) {
-    Ref referent = Ref::steal(PyObject_CallNoArgs(object));
-    if (!referent) return Result<int>::raised();
-    if (referent.get() == Py_None) return escaping(object);
-    FJ_TRY(int step, value(referent.get()));
-    return call(reinterpret_cast<PyObject*>(type), {step});
-  }
-  if (type == &Py_GenericAliasType) {
-    Ref origin = Ref::steal(PyObject_GetAttrString(object, "__origin__"));
-    Ref args = Ref::steal(PyObject_GetAttrString(object, "__args__"));
-    if (!origin || !args) return Result<int>::raised();
-    kept_.push_back(args);
-    FJ_TRY(int of, value(origin.get()));
-    FJ_TRY(int items, value(args.get()));
-    return call(reinterpret_cast<PyObject*>(type), {of, items});
-  }
-  if (kSimpleNamespace.is_type_of(object)) {
-    int step = define(object, call(reinterpret_cast<PyObject*>(type), {}));
-    FJ_CHECK_OK(fill_attributes(object, step));
-    return step;
-  }
+  static constexpr Result<int> (Planner::* kRules[])(PyObject*) = {
+#define FJ_TYPE(name, type, parts, identity, prepare, shadow, iterate, \
+                rebuild, ...)                                          \
+  &Planner::rebuild,
+#include "bytecode/objects/builtin_types.def"
+  };
+  return (this->*kRules[size_t(builtin_type(type))])(object);
+}
+
+// What has no rule of its own.
+Result<int> Planner::rebuild_other(PyObject* object) {
   if (as_model_iterator(object)) return model_iterator(object);
   if (PyObject* target = trampoline_callable(object)) return value(target);
   if (is_opaque(object)) {
@@ -250,28 +230,13 @@ Result<int> Planner::rebuild(PyObject* object) {
     FJ_TRY(int subject, value(opaque_object(object)));
     return call(library_object("builtins", "id"), {subject});
   }
-  auto proxy = state_.table<Proxies>().dicts.find(object);
-  if (proxy != state_.table<Proxies>().dicts.end()) {
-    FJ_TRY(int dict, value(proxy->second.get()));
-    return call(reinterpret_cast<PyObject*>(&PyDictProxy_Type), {dict});
-  }
-  FJ_TRY(std::optional<int> found, iterator(object));
-  if (found) return *found;
-  PyObject* type_object = reinterpret_cast<PyObject*>(type);
+  // Later versions warn when those of itertools are taken apart, and 3.14
+  // cannot.
+  if (PY_VERSION_HEX < 0x030C0000 && is_itertool(Py_TYPE(object)))
+    return reduced(object);
   if (is_tuple_made_in_c(object)) {
     FJ_TRY(int items, tuple(object));
-    return call(type_object, {items});
-  }
-  if (kDeque.is_type_of(object)) {
-    return deque(object);
-  }
-  if (kDefaultDict.is_type_of(object)) {
-    return dict(object);
-  }
-  if (kPartial.is_type_of(object)) {
-    Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
-    if (!parts) return Result<int>::raised();
-    return reduced(object, parts.get());
+    return call(as_object(Py_TYPE(object)), {items});
   }
   return instance(object);
 }
@@ -295,15 +260,21 @@ Result<int> Planner::list(PyObject* object) {
     return build(Step::Kind::kList, std::move(items));
   }
   int step = define(object, build(Step::Kind::kList, {}));
-  FJ_TRY(std::vector<int> items, items_of(object));
-  PyObject* append = raw_lookup(&PyList_Type, "append");
-  for (int item : items) call(append, {step, item});
+  FJ_CHECK_OK(fill_list(object, step));
   return step;
 }
 
 Result<int> Planner::tuple(PyObject* object) {
   FJ_TRY(std::vector<int> items, items_of(object));
   return build(Step::Kind::kTuple, std::move(items));
+}
+
+Result<int> Planner::slice(PyObject* object) {
+  auto* slice = reinterpret_cast<PySliceObject*>(object);
+  FJ_TRY(int start, value(slice->start));
+  FJ_TRY(int stop, value(slice->stop));
+  FJ_TRY(int step, value(slice->step));
+  return call(as_object(&PySlice_Type), {start, stop, step});
 }
 
 // A container of keys is rebuilt by asking them for their hash.
@@ -406,7 +377,20 @@ Result<int> Planner::deque(PyObject* object) {
               {list, constant(maxlen.get())});
 }
 
-// ---- instances of user classes, functions
+Result<int> Planner::mapping_proxy(PyObject* object) {
+  auto proxy = state_.table<Proxies>().dicts.find(object);
+  if (proxy == state_.table<Proxies>().dicts.end()) return instance(object);
+  FJ_TRY(int dict, value(proxy->second.get()));
+  return call(as_object(&PyDictProxy_Type), {dict});
+}
+
+// ---- instances of user classes
+Result<int> Planner::simple_namespace(PyObject* object) {
+  int step = define(object, call(as_object(Py_TYPE(object)), {}));
+  FJ_CHECK_OK(fill_attributes(object, step));
+  return step;
+}
+
 Status Planner::fill_attributes(PyObject* object, int step) {
   if (Py_TYPE(object)->tp_dictoffset == 0) return ok_status();
   Ref dict = Ref::steal(PyObject_GenericGetDict(object, nullptr));
@@ -554,7 +538,74 @@ Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
   return step;
 }
 
+// ---- how an instance is made, by the type its layout starts with
+
+Result<int> Planner::make_nothing(PyObject* object, PyTypeObject*, int) {
+  return escaping(object);
+}
+
+Result<int> Planner::make_empty(PyObject*, PyTypeObject* base, int type) {
+  return call(object_new(base), {type});
+}
+
+Result<int> Planner::make_tuple(PyObject* object, PyTypeObject* base,
+                                int type) {
+  FJ_TRY(int content, tuple(object));
+  return call(object_new(base), {type, content});
+}
+
+Result<int> Planner::make_frozenset(PyObject* object, PyTypeObject* base,
+                                    int type) {
+  Ref items = Ref::steal(PySequence_List(object));
+  if (!items) return Result<int>::raised();
+  FJ_TRY(std::vector<int> steps, items_of(items.get()));
+  int list = build(Step::Kind::kList, std::move(steps));
+  return call(object_new(base), {type, list});
+}
+
+Result<int> Planner::make_scalar(PyObject* object, PyTypeObject* base,
+                                 int type) {
+  FJ_TRY(Ref plain, plain_scalar(object));
+  return call(object_new(base), {type, constant(plain.get())});
+}
+
+Result<int> Planner::make_exception(PyObject* object, PyTypeObject* base, int) {
+  return exception(object, base);
+}
+
+Status Planner::fill_nothing(PyObject*, int) { return ok_status(); }
+
+Status Planner::fill_list(PyObject* object, int step) {
+  FJ_TRY(std::vector<int> items, items_of(object));
+  PyObject* append = raw_lookup(&PyList_Type, "append");
+  for (int item : items) call(append, {step, item});
+  return ok_status();
+}
+
+Status Planner::fill_set(PyObject* object, int step) {
+  FJ_TRY(std::optional<int> table, set_table(object));
+  if (table) call(take_set_function(), {step, *table});
+  Ref items = Ref::steal(PySequence_List(object));
+  if (!items) return Status::raised();
+  FJ_TRY(std::vector<int> steps, items_of(items.get()));
+  PyObject* add = raw_lookup(&PySet_Type, "add");
+  if (!table) {
+    for (int item : steps) call(add, {step, item});
+  }
+  return ok_status();
+}
+
 Result<int> Planner::instance(PyObject* object) {
+  struct Rule {
+    Result<int> (Planner::*make)(PyObject*, PyTypeObject* base, int type);
+    Status (Planner::*fill)(PyObject*, int step);
+  };
+  static constexpr Rule kRules[] = {
+#define FJ_TYPE(name, type, parts, identity, prepare, shadow, iterate, \
+                rebuild, make, fill, ...)                              \
+  {&Planner::make, &Planner::fill},
+#include "bytecode/objects/builtin_types.def"
+  };
   PyTypeObject* type = Py_TYPE(object);
   PyTypeObject* base = solid_base(type);
   if (state_.table<Unbuildable>().made.contains(object)) {
@@ -563,49 +614,15 @@ Result<int> Planner::instance(PyObject* object) {
   if (raw_lookup(type, "__del__")) {
     return state_.make_break(BreakReason::kFinalizerObject, type->tp_name);
   }
-  int step;
-  FJ_TRY(int type_step, value(reinterpret_cast<PyObject*>(type)));
-  if (base == &PyTuple_Type) {
-    FJ_TRY(std::vector<int> items, items_of(object));
-    int content = build(Step::Kind::kTuple, std::move(items));
-    step = call(object_new(&PyTuple_Type), {type_step, content});
-  } else if (PyExceptionInstance_Check(object)) {
-    FJ_TRY(step, exception(object, base));
-  } else if (base == &PyBaseObject_Type || base == &PyList_Type ||
-             base == &PyDict_Type || base == &PyODict_Type ||
-             base == &PySet_Type) {
-    step = call(object_new(base), {type_step});
-  } else if (base == &PyFrozenSet_Type) {
-    Ref items = Ref::steal(PySequence_List(object));
-    if (!items) return Result<int>::raised();
-    FJ_TRY(std::vector<int> steps, items_of(items.get()));
-    int list = build(Step::Kind::kList, std::move(steps));
-    step = call(object_new(base), {type_step, list});
-  } else if (base == &PyLong_Type || base == &PyFloat_Type ||
-             base == &PyUnicode_Type) {
-    FJ_TRY(Ref plain, plain_scalar(object));
-    step = call(object_new(base), {type_step, constant(plain.get())});
-  } else {
-    return escaping(object);
-  }
+  // Exceptions have layouts of their own and are made alike.
+  BuiltinType row = PyExceptionInstance_Check(object)
+                        ? BuiltinType::kBaseException
+                        : builtin_type(base);
+  const Rule& rule = kRules[size_t(row)];
+  FJ_TRY(int type_step, value(as_object(type)));
+  FJ_TRY(int step, (this->*rule.make)(object, base, type_step));
   define(object, step);
-  if (base == &PyList_Type) {
-    FJ_TRY(std::vector<int> items, items_of(object));
-    PyObject* append = raw_lookup(&PyList_Type, "append");
-    for (int item : items) call(append, {step, item});
-  } else if (base == &PySet_Type) {
-    FJ_TRY(std::optional<int> table, set_table(object));
-    if (table) call(take_set_function(), {step, *table});
-    Ref items = Ref::steal(PySequence_List(object));
-    if (!items) return Result<int>::raised();
-    FJ_TRY(std::vector<int> steps, items_of(items.get()));
-    PyObject* add = raw_lookup(&PySet_Type, "add");
-    if (!table) {
-      for (int item : steps) call(add, {step, item});
-    }
-  } else if (PyDict_Check(object)) {
-    FJ_CHECK_OK(fill_dict(object, step));
-  }
+  FJ_CHECK_OK((this->*rule.fill)(object, step));
   FJ_CHECK_OK(fill_attributes(object, step));
   FJ_CHECK_OK(fill_slots(object, step));
   return step;

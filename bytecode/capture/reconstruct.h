@@ -50,33 +50,60 @@ class Planner {
   int define(PyObject* object, int step);
   Break escaping(PyObject* object);
 
-  // ---- reconstruct.cpp
   Result<int> foreign(PyObject* object, ObjectClass kind);
   Result<std::vector<int>> items_of(PyObject* sequence);
+
+  // ---- by type (builtin_types.def): containers and instances
   Result<int> list(PyObject* object);
   Result<int> tuple(PyObject* object);
+  Result<int> slice(PyObject* object);
   Result<int> dict(PyObject* object);
   Result<int> set(PyObject* object);
   Result<int> deque(PyObject* object);
+  Result<int> mapping_proxy(PyObject* object);
+  Result<int> simple_namespace(PyObject* object);
+  Result<int> rebuild_other(PyObject* object);
   Result<int> instance(PyObject* object);
+#define FJ_MAKE(name) \
+  Result<int> name(PyObject* object, PyTypeObject* base, int type);
+  FJ_MAKE(make_nothing)
+  FJ_MAKE(make_empty)
+  FJ_MAKE(make_tuple)
+  FJ_MAKE(make_frozenset)
+  FJ_MAKE(make_scalar)
+  FJ_MAKE(make_exception)
+#undef FJ_MAKE
+  Status fill_nothing(PyObject* object, int step);
+  Status fill_list(PyObject* object, int step);
+  Status fill_dict(PyObject* object, int step);
+  Status fill_set(PyObject* object, int step);
   Result<int> exception(PyObject* object, PyTypeObject* base);
   // The table of a set whose elements hash alike at every call; empty: they
   // do not.
   Result<std::optional<int>> set_table(PyObject* set);
   Status check_key(PyObject* key);
-  Status fill_dict(PyObject* object, int step);
   Status fill_attributes(PyObject* object, int step);
   Status fill_slots(PyObject* object, int step);
 
-  // ---- reconstruct_parts.cpp
+  // ---- by type: reconstruct_parts.cpp
   Result<int> function(PyObject* object);
   Result<int> cell(PyObject* object);
-  Result<int> bound(PyObject* object);
+  Result<int> method(PyObject* object);
+  Result<int> super(PyObject* object);
+  Result<int> c_method(PyObject* object);
+  Result<int> weakref(PyObject* object);
+  Result<int> generic_alias(PyObject* object);
+  // What says by __reduce__ how it is made: (callable, args[, state]).
+  Result<int> reduced(PyObject* object);
+  Result<int> key_iterator(PyObject* object);
+  Result<int> value_iterator(PyObject* object);
+  Result<int> item_iterator(PyObject* object);
+  Result<int> key_view(PyObject* object);
+  Result<int> value_view(PyObject* object);
+  Result<int> item_view(PyObject* object);
   Result<int> model_iterator(PyObject* object);
-  // Empty optional: not an iterator or view of a known kind.
-  Result<std::optional<int>> iterator(PyObject* object);
-  Result<int> reduced(PyObject* object, PyObject* reduction);
   void set_positions();
+  Result<int> dict_view(PyObject* object, const char* view);
   Result<int> dict_iterator(PyObject* object, const char* view);
   bool is_being_filled(PyObject* dict) const;
 

@@ -1,7 +1,4 @@
-// Rebuild rules of functions, methods and iterators, and the replay of the
-// write log.
-#include <cstring>
-
+// Rebuild rules of functions, methods and iterators.
 #include "bytecode/builtins/context_variables.h"
 #include "bytecode/builtins/effects.h"
 #include "bytecode/capture/reconstruct.h"
@@ -87,26 +84,27 @@ Result<int> Planner::function(PyObject* object) {
   return step;
 }
 
-Result<int> Planner::bound(PyObject* object) {
-  if (PyMethod_Check(object)) {
-    FJ_TRY(int function, value(PyMethod_GET_FUNCTION(object)));
-    FJ_TRY(int self, value(PyMethod_GET_SELF(object)));
-    return call(reinterpret_cast<PyObject*>(&PyMethod_Type), {function, self});
+Result<int> Planner::method(PyObject* object) {
+  FJ_TRY(int function, value(PyMethod_GET_FUNCTION(object)));
+  FJ_TRY(int self, value(PyMethod_GET_SELF(object)));
+  return call(as_object(&PyMethod_Type), {function, self});
+}
+
+Result<int> Planner::super(PyObject* object) {
+  int parts[2];
+  const char* names[2] = {"__thisclass__", "__self__"};
+  for (int i = 0; i < 2; ++i) {
+    PyObject* member = raw_lookup(&PySuper_Type, names[i]);
+    Ref part = Ref::steal(Py_TYPE(member)->tp_descr_get(
+        member, object, as_object(&PySuper_Type)));
+    if (!part) return Result<int>::raised();
+    FJ_TRY(parts[i], value(part.get()));
   }
-  if (Py_IS_TYPE(object, &PySuper_Type)) {
-    int parts[2];
-    const char* names[2] = {"__thisclass__", "__self__"};
-    for (int i = 0; i < 2; ++i) {
-      PyObject* member = raw_lookup(&PySuper_Type, names[i]);
-      Ref part = Ref::steal(Py_TYPE(member)->tp_descr_get(
-          member, object, reinterpret_cast<PyObject*>(&PySuper_Type)));
-      if (!part) return Result<int>::raised();
-      FJ_TRY(parts[i], value(part.get()));
-    }
-    return call(reinterpret_cast<PyObject*>(&PySuper_Type),
-                {parts[0], parts[1]});
-  }
-  // A bound C method: found again on its object, when the type is plain.
+  return call(as_object(&PySuper_Type), {parts[0], parts[1]});
+}
+
+// A bound C method: found again on its object, when the type is plain.
+Result<int> Planner::c_method(PyObject* object) {
   PyObject* self = PyCFunction_GET_SELF(object);
   const char* name =
       reinterpret_cast<PyCFunctionObject*>(object)->m_ml->ml_name;
@@ -124,6 +122,24 @@ Result<int> Planner::bound(PyObject* object) {
   FJ_TRY(int owner, value(self));
   return call(library_object("builtins", "getattr"),
               {owner, constant(text.get())});
+}
+
+Result<int> Planner::weakref(PyObject* object) {
+  Ref referent = Ref::steal(PyObject_CallNoArgs(object));
+  if (!referent) return Result<int>::raised();
+  if (referent.get() == Py_None) return escaping(object);
+  FJ_TRY(int step, value(referent.get()));
+  return call(as_object(Py_TYPE(object)), {step});
+}
+
+Result<int> Planner::generic_alias(PyObject* object) {
+  Ref origin = Ref::steal(PyObject_GetAttrString(object, "__origin__"));
+  Ref args = Ref::steal(PyObject_GetAttrString(object, "__args__"));
+  if (!origin || !args) return Result<int>::raised();
+  kept_.push_back(args);
+  FJ_TRY(int of, value(origin.get()));
+  FJ_TRY(int items, value(args.get()));
+  return call(as_object(Py_TYPE(object)), {of, items});
 }
 
 // ---- iterators
@@ -164,12 +180,14 @@ Result<int> Planner::model_iterator(PyObject* object) {
   return call(reinterpret_cast<PyObject*>(type), std::move(operands));
 }
 
-// (callable, args[, state]) as __reduce__ gives it.
-Result<int> Planner::reduced(PyObject* object, PyObject* reduction) {
+Result<int> Planner::reduced(PyObject* object) {
+  Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+  if (!parts) return Result<int>::raised();
+  PyObject* reduction = parts.get();
   if (!PyTuple_Check(reduction) || PyTuple_GET_SIZE(reduction) < 2) {
     return escaping(object);
   }
-  kept_.push_back(Ref::borrow(reduction));
+  kept_.push_back(parts);
   FJ_TRY(std::vector<int> operands, items_of(PyTuple_GET_ITEM(reduction, 1)));
   int step = call(PyTuple_GET_ITEM(reduction, 0), std::move(operands));
   if (PyTuple_GET_SIZE(reduction) > 2 &&
@@ -253,61 +271,31 @@ Result<int> Planner::dict_iterator(PyObject* object, const char* view) {
   return step;
 }
 
-namespace {
-
-// A public type of itertools: the others cannot be taken apart.
-bool is_itertool(PyTypeObject* type) {
-  const char* dot = std::strrchr(type->tp_name, '.');
-  return dot && dot[1] != '_' && is_type_of_module(type, "itertools");
+Result<int> Planner::key_iterator(PyObject* object) {
+  return dict_iterator(object, nullptr);
+}
+Result<int> Planner::value_iterator(PyObject* object) {
+  return dict_iterator(object, "values");
+}
+Result<int> Planner::item_iterator(PyObject* object) {
+  return dict_iterator(object, "items");
 }
 
-}  // namespace
+Result<int> Planner::dict_view(PyObject* object, const char* view) {
+  PyObject* dict = dict_behind(object);
+  if (!dict || !PyDict_CheckExact(dict)) return escaping(object);
+  FJ_TRY(int subject, value(dict));
+  return call(raw_lookup(&PyDict_Type, view), {subject});
+}
 
-Result<std::optional<int>> Planner::iterator(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  struct DictKind {
-    PyTypeObject* type;
-    const char* view;
-  };
-  static const DictKind kIterators[] = {{&PyDictIterKey_Type, nullptr},
-                                        {&PyDictIterValue_Type, "values"},
-                                        {&PyDictIterItem_Type, "items"}};
-  for (const DictKind& kind : kIterators) {
-    if (type != kind.type) continue;
-    FJ_TRY(int step, dict_iterator(object, kind.view));
-    return std::optional<int>(step);
-  }
-  static const DictKind kViews[] = {{&PyDictKeys_Type, "keys"},
-                                    {&PyDictValues_Type, "values"},
-                                    {&PyDictItems_Type, "items"}};
-  for (const DictKind& kind : kViews) {
-    if (type != kind.type) continue;
-    PyObject* dict = dict_behind(object);
-    if (!dict || !PyDict_CheckExact(dict)) return escaping(object);
-    FJ_TRY(int subject, value(dict));
-    return std::optional<int>(
-        call(raw_lookup(&PyDict_Type, kind.view), {subject}));
-  }
-  static PyTypeObject* const kReducible[] = {
-      &PyListIter_Type,      &PyTupleIter_Type,   &PyRangeIter_Type,
-      &PyLongRangeIter_Type, &PyUnicodeIter_Type, &PyEnum_Type,
-      &PyZip_Type,           &PyListRevIter_Type, &PyReversed_Type};
-  static PyTypeObject* const ascii_iterator = [] {
-    Ref made = Ref::steal(PyObject_GetIter(interned("a")));
-    return Py_TYPE(made.get());
-  }();
-  // Later versions warn when those of itertools are taken apart, and 3.14
-  // cannot.
-  bool is_known = type == ascii_iterator ||
-                  (PY_VERSION_HEX < 0x030C0000 && is_itertool(type));
-  for (PyTypeObject* reducible : kReducible) {
-    if (type != reducible && !is_known) continue;
-    Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
-    if (!parts) return Result<std::optional<int>>::raised();
-    FJ_TRY(int step, reduced(object, parts.get()));
-    return std::optional<int>(step);
-  }
-  return std::optional<int>();
+Result<int> Planner::key_view(PyObject* object) {
+  return dict_view(object, "keys");
+}
+Result<int> Planner::value_view(PyObject* object) {
+  return dict_view(object, "values");
+}
+Result<int> Planner::item_view(PyObject* object) {
+  return dict_view(object, "items");
 }
 
 }  // namespace framejit::bytecode

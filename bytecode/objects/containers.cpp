@@ -7,6 +7,7 @@
 
 #include "bytecode/objects/attributes.h"
 #include "bytecode/objects/breaks.h"
+#include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/identity.h"
 #include "bytecode/objects/keys.h"
@@ -205,6 +206,17 @@ Result<Ref> shadow_set(CaptureState& state, PyObject* set,
   return from_api(copy_set_table(set).release());
 }
 
+using Shadow = Result<Ref> (*)(CaptureState&, PyObject*, const Source*);
+constexpr Shadow no_shadow = nullptr;
+constexpr Shadow kShadows[] = {
+#define FJ_TYPE(name, type, parts, identity, prepare, shadow, ...) shadow,
+#include "bytecode/objects/builtin_types.def"
+};
+
+Shadow shadow_rule(PyObject* object) {
+  return kShadows[size_t(builtin_base(Py_TYPE(object)))];
+}
+
 // ---- how a shadow gets a write made before it (write_kinds.def); -1: raised
 int set_key(PyObject* copy, const Write& write) {
   return PyODict_Check(copy)
@@ -260,26 +272,17 @@ Status repeat_writes(CaptureState& state, PyObject* container, PyObject* copy) {
 
 }  // namespace
 
+bool is_container(PyObject* object) { return shadow_rule(object) != no_shadow; }
+
 Result<Ref> CaptureState::shadow(PyObject* container) {
   FJ_CHECK_OK(room_for(*this, "containers"));
   const Source* source = source_of(container);
   if (!source) return Ref::borrow(container);
   ContainerState& entry = table<Containers>().states[container];
   if (entry.shadow) return entry.shadow;
-  Result<Ref> made = Ref();
-  if (PyDict_Check(container)) {
-    made = shadow_dict(*this, container, source);
-  } else if (PyList_Check(container)) {
-    made = shadow_list(*this, container, source);
-  } else if (PySet_Check(container)) {
-    made = shadow_set(*this, container, source);
-  } else if (is_container(container)) {
-    made = shadow_deque(*this, container, source);
-  } else {
-    return unguardable(*this, container, "whole use");
-  }
-  if (!made.ok()) return made;
-  Ref copy = made.take();
+  Shadow make = shadow_rule(container);
+  if (make == no_shadow) return unguardable(*this, container, "whole use");
+  FJ_TRY(Ref copy, make(*this, container, source));
   if (entry.written) FJ_CHECK_OK(repeat_writes(*this, container, copy.get()));
   entry.overlay.reset();
   entry.shadow = copy;

@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "bytecode/objects/breaks.h"
+#include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
@@ -22,8 +23,10 @@ namespace framejit::bytecode {
 
 namespace {
 
+// ---- an iterator over an object of the program, by type (builtin_types.def)
+
 // The keys only: a fresh dict with the same keys stands for the input.
-Result<Ref> key_iterator(CaptureState& state, PyObject* dict) {
+Result<Ref> iterate_keys(CaptureState& state, PyObject* dict) {
   const Source* source = state.source_of(dict);
   ContainerState& entry = state.table<Containers>().states[dict];
   bool simple = PyDict_CheckExact(dict) && !entry.shadow && !entry.written;
@@ -56,6 +59,25 @@ Result<Ref> key_iterator(CaptureState& state, PyObject* dict) {
   state.table<Origins>().originals[copy.get()] = dict;
   entry.key_iterators.push_back(iterator);
   return iterator;
+}
+
+Result<Ref> iterate_shadow(CaptureState& state, PyObject* container) {
+  FJ_TRY(Ref copy, state.shadow(container));
+  return from_api(PyObject_GetIter(copy.get()));
+}
+
+// (Of types: a metaclass in C, and none is known.)
+Result<Ref> iterate_natively(CaptureState&, PyObject* object) {
+  return from_api(PyObject_GetIter(object));
+}
+
+Result<Ref> iterate_other(CaptureState& state, PyObject* object) {
+  if (!Py_TYPE(object)->tp_iter) return from_api(PyObject_GetIter(object));
+  // Iterators are their own.
+  if (is_readable_iterator(object) || PyGen_CheckExact(object)) {
+    return Ref::borrow(object);
+  }
+  return unguardable(state, object, "iteration");
 }
 
 Result<Ref> tensor_rows(CaptureState& state, PyObject* tensor) {
@@ -109,23 +131,12 @@ Result<Ref> CaptureState::iter(PyObject* object) {
   if (!is_input(object) || PyTuple_Check(object) || is_constant(object)) {
     return after_native(PyObject_GetIter(object));
   }
-  if (PyDict_Check(object)) return key_iterator(*this, object);
-  if (is_container(object)) {
-    FJ_TRY(Ref copy, shadow(object));
-    return from_api(PyObject_GetIter(copy.get()));
-  }
-  if (!Py_TYPE(object)->tp_iter || PyUnicode_Check(object) ||
-      PyBytes_Check(object) || PyFrozenSet_Check(object)) {
-    return from_api(PyObject_GetIter(object));
-  }
-  if (PyType_Check(object)) {  // a metaclass in C: none is known
-    return from_api(PyObject_GetIter(object));
-  }
-  // Iterators are their own.
-  if (is_readable_iterator(object) || PyGen_CheckExact(object)) {
-    return Ref::borrow(object);
-  }
-  return unguardable(*this, object, "iteration");
+  static constexpr Result<Ref> (*kRules[])(CaptureState&, PyObject*) = {
+#define FJ_TYPE(name, type, parts, identity, prepare, shadow, iterate, ...) \
+  iterate,
+#include "bytecode/objects/builtin_types.def"
+  };
+  return kRules[size_t(builtin_base(Py_TYPE(object)))](*this, object);
 }
 
 Result<Ref> CaptureState::next(PyObject* iterator, Ref* stop) {
@@ -196,5 +207,4 @@ Result<Ref> CaptureState::element_list(PyObject* iterable) {
   return list;
 }
 
-// ---- arguments of C code
 }  // namespace framejit::bytecode

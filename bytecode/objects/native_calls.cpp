@@ -8,11 +8,11 @@
 
 #include "bytecode/library/library.h"
 #include "bytecode/objects/breaks.h"
+#include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/private_type.h"
-#include "frame_hook/cpython_internals.h"
 
 namespace framejit::bytecode {
 
@@ -168,10 +168,13 @@ class Preparation {
   Result<Ref> prepare(PyObject* object, Reads reads);
 
  private:
+  Result<Ref> contents(PyObject* object);
+  // ---- by type (builtin_types.def)
   Result<Ref> items(PyObject* object);
   Result<Ref> dict(PyObject* dict);
-  Result<Ref> fresh(PyObject* object);
-  Result<Ref> contents(PyObject* object);
+  Result<Ref> as_it_is(PyObject* object);
+  Result<Ref> scalar(PyObject* object);
+  Result<Ref> other(PyObject* object);
 
   CaptureState& state;
   // An empty one: not ready yet.
@@ -222,40 +225,27 @@ Result<Ref> Preparation::dict(PyObject* dict) {
   return unguardable(state, dict, "the nested contents");
 }
 
-// Fresh objects whose contents C code may look at freely.
-Result<Ref> Preparation::fresh(PyObject* object) {
-  if (PyList_Check(object) || PyTuple_Check(object)) {
-    return items(object);
+Result<Ref> Preparation::as_it_is(PyObject* object) {
+  // Not one of a class that is derived from the type.
+  if (builtin_type(Py_TYPE(object)) == BuiltinType::kOther)
+    return other(object);
+  return Ref::borrow(object);
+}
+
+Result<Ref> Preparation::scalar(PyObject* object) {
+  if (is_enum_member(object)) return other(object);
+  // An int, float or str of a subclass whose text is its own.
+  for (const char* method : {"__str__", "__repr__", "__format__", "__eq__",
+                             "__hash__", "__lt__", "__index__"}) {
+    FJ_TRY(Ref special, state.python_special(object, method));
+    if (special) return unguardable(state, object, "the value");
   }
-  if (PyDict_Check(object)) return dict(object);
-  if (PyAnySet_Check(object) || is_container(object)) {
-    return items(object);
-  }
-  PyTypeObject* const kPlain[] = {&PyRange_Type,
-                                  &PySlice_Type,
-                                  &PyMemoryView_Type,
-                                  &PyByteArray_Type,
-                                  &PyMethodDescr_Type,
-                                  &PyWrapperDescr_Type,
-                                  &PyGetSetDescr_Type,
-                                  &PyMemberDescr_Type,
-                                  internals::method_wrapper_type()};
-  for (PyTypeObject* type : kPlain) {
-    if (Py_IS_TYPE(object, type)) return Ref::borrow(object);
-  }
-  if (is_regular_expression(Py_TYPE(object))) return Ref::borrow(object);
+  return Ref::borrow(object);
+}
+
+Result<Ref> Preparation::other(PyObject* object) {
   // Reached through an object that C code made: its class decides what it is.
   if (is_enum_member(object)) return Ref::borrow(object);
-  if (PyLong_Check(object) || PyFloat_Check(object) ||
-      PyUnicode_Check(object)) {
-    // An int, float or str of a subclass whose text is its own.
-    for (const char* method : {"__str__", "__repr__", "__format__", "__eq__",
-                               "__hash__", "__lt__", "__index__"}) {
-      FJ_TRY(Ref special, state.python_special(object, method));
-      if (special) return unguardable(state, object, "the value");
-    }
-    return Ref::borrow(object);
-  }
   return unguardable(state, object, "the contents");
 }
 
@@ -265,12 +255,16 @@ bool is_bound_input(CaptureState& state, PyObject* object) {
          !state.is_constant(object);
 }
 
-// Contents of a fresh object, walked once.
+// Contents of a fresh object, which C code may look at freely. Walked once.
 Result<Ref> Preparation::contents(PyObject* object) {
-  bool nests = PyList_Check(object) || PyTuple_Check(object) ||
-               PyDict_Check(object) || PyAnySet_Check(object) ||
-               is_container(object);
-  if (!nests) return fresh(object);
+  static constexpr Result<Ref> (Preparation::* kRules[])(PyObject*) = {
+#define FJ_TYPE(name, type, parts, identity, prepare, ...) \
+  &Preparation::prepare,
+#include "bytecode/objects/builtin_types.def"
+  };
+  auto rule = kRules[size_t(builtin_base(Py_TYPE(object)))];
+  bool nests = rule == &Preparation::items || rule == &Preparation::dict;
+  if (!nests) return (this->*rule)(object);
   auto [known, inserted] = known_.try_emplace(object);
   if (!inserted) {
     if (known->second) return known->second;
@@ -278,7 +272,7 @@ Result<Ref> Preparation::contents(PyObject* object) {
   }
   kept_.push_back(Ref::borrow(object));
   FJ_CHECK_OK(room_for(state, "containers"));
-  FJ_TRY(Ref result, fresh(object));
+  FJ_TRY(Ref result, (this->*rule)(object));
   known_[object] = result;
   return result;
 }

@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/native_stack.h"
@@ -38,15 +39,19 @@ namespace {
 class ConstantTest {
  public:
   bool holds(PyObject* object) {
-    if (is_singleton(object) || is_scalar_type(Py_TYPE(object))) return true;
-    if (Py_IS_TYPE(object, &PyRange_Type)) return true;
-    bool nests = PyTuple_CheckExact(object) || PySlice_Check(object) ||
-                 PyFrozenSet_CheckExact(object);
-    if (!nests || depth_ >= kMaxConstantDepth || containers_ >= kMaxContainers)
+    if (is_singleton(object)) return true;
+    static constexpr bool (ConstantTest::* kTests[])(PyObject*) = {
+#define FJ_TYPE(name, type, parts, ...) &ConstantTest::parts,
+#include "bytecode/objects/builtin_types.def"
+    };
+    auto test = kTests[size_t(builtin_type(Py_TYPE(object)))];
+    if (test == &ConstantTest::no_constant) return false;
+    if (test == &ConstantTest::is_constant) return true;
+    if (depth_ >= kMaxConstantDepth || containers_ >= kMaxContainers)
       return false;
     ++containers_;
     ++depth_;
-    bool result = parts_hold(object);
+    bool result = (this->*test)(object);
     --depth_;
     return result;
   }
@@ -54,17 +59,20 @@ class ConstantTest {
  private:
   static constexpr int kMaxContainers = 10'000;
 
-  bool parts_hold(PyObject* object) {
-    if (PyTuple_CheckExact(object)) {
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
-        if (!holds(PyTuple_GET_ITEM(object, i))) return false;
-      }
-      return true;
+  // ---- by type (builtin_types.def)
+  bool no_constant(PyObject*) { return false; }
+  bool is_constant(PyObject*) { return true; }
+  bool tuple_is_constant(PyObject* object) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+      if (!holds(PyTuple_GET_ITEM(object, i))) return false;
     }
-    if (PySlice_Check(object)) {
-      auto* slice = reinterpret_cast<PySliceObject*>(object);
-      return holds(slice->start) && holds(slice->stop) && holds(slice->step);
-    }
+    return true;
+  }
+  bool slice_is_constant(PyObject* object) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return holds(slice->start) && holds(slice->stop) && holds(slice->step);
+  }
+  bool set_is_constant(PyObject* object) {
     Ref iterator = Ref::steal(PyObject_GetIter(object));
     if (!iterator) PyErr_Clear();
     while (Ref key =
@@ -95,45 +103,23 @@ bool is_getter(PyObject* object) {
 }
 
 bool is_guarded_by_identity(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  if (PyType_Check(object) || PyFunction_Check(object) ||
-      PyModule_Check(object) || PyCFunction_Check(object) ||
-      PyCode_Check(object)) {
+  // Subclasses of the scalar types, too: C code reads the value behind our
+  // back, so only identity covers it.
+  enum Rule { kNever, kExact, kAll };
+  static constexpr Rule kRules[] = {
+#define FJ_TYPE(name, type, parts, identity, ...) identity,
+#include "bytecode/objects/builtin_types.def"
+  };
+  if (kRules[size_t(builtin_type(Py_TYPE(object)))] != kNever ||
+      kRules[size_t(builtin_base(Py_TYPE(object)))] == kAll) {
     return true;
   }
-  static PyTypeObject* const kDescriptors[] = {
-      &PyMethodDescr_Type, &PyWrapperDescr_Type, &PyClassMethodDescr_Type,
-      &PyGetSetDescr_Type, &PyMemberDescr_Type,  &PyStaticMethod_Type,
-      &PyClassMethod_Type, &PyProperty_Type};
-  for (PyTypeObject* descriptor : kDescriptors) {
-    if (type == descriptor) return true;
-  }
-  // Subclasses of the scalar types: C code reads the value behind our back, so
-  // only identity covers it.
-  if (PyLong_Check(object) || PyUnicode_Check(object) ||
-      PyFloat_Check(object) || PyBytes_Check(object) ||
-      PyComplex_Check(object) || PyFrozenSet_Check(object) ||
-      PySlice_Check(object)) {
-    return true;
-  }
-  if (is_method_of_descriptor(object) || is_type_form(object) ||
-      PyContextVar_CheckExact(object) || is_getter(object) ||
-      kLruCache.is_type_of(object) || kPattern.is_type_of(object)) {
-    return true;
-  }
-  return is_enum_member(object);
+  return is_method_of_descriptor(object) || is_enum_member(object);
 }
 
 bool is_enum_member(PyObject* object) {
   return is_heap_type(Py_TYPE(object)) &&
          kEnumMeta.is_base_of(Py_TYPE(Py_TYPE(object)));
-}
-
-bool is_container(PyObject* object) {
-  if (PyDict_Check(object) || PyList_Check(object) || PySet_Check(object)) {
-    return true;
-  }
-  return kDeque.is_base_of(Py_TYPE(object));
 }
 
 bool is_method_wrapper(PyObject* object) {

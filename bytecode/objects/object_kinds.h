@@ -21,7 +21,7 @@ bool is_bound_c_method(PyObject* object);
 bool is_method_wrapper(PyObject* object);
 // Tensor.shape.__get__: bound to what never changes.
 bool is_method_of_descriptor(PyObject* object);
-// dict, list, set, deque and their subclasses.
+// dict, list, set, deque and their subclasses: those that have a shadow.
 bool is_container(PyObject* object);
 // operator.itemgetter, attrgetter, methodcaller.
 bool is_getter(PyObject* object);

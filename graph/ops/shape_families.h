@@ -44,20 +44,13 @@ bool shape_split_with_sizes(ShapeCall& call);
 bool shape_as_strided(ShapeCall& call);
 bool shape_unfold(ShapeCall& call);
 bool shape_copy(ShapeCall& call);  // of argument 1, in the place of argument 0
-// A new tensor with the sizes of a view.
-bool shape_as_strided_copy(ShapeCall& call);
-bool shape_diagonal_copy(ShapeCall& call);
-bool shape_expand_copy(ShapeCall& call);
 bool shape_narrow_copy(ShapeCall& call);
-bool shape_permute_copy(ShapeCall& call);
-bool shape_split_with_sizes_copy(ShapeCall& call);
-bool shape_squeeze_copy(ShapeCall& call);
-bool shape_t_copy(ShapeCall& call);
-bool shape_transpose_copy(ShapeCall& call);
-bool shape_unbind_copy(ShapeCall& call);
-bool shape_unfold_copy(ShapeCall& call);
-bool shape_unsqueeze_copy(ShapeCall& call);
-bool shape_view_copy(ShapeCall& call);
+// New tensors with the sizes of views.
+bool shape_of_copies(ShapeCall& call, ShapeRuleFunction view);
+template <ShapeRuleFunction kView>
+bool shape_copied(ShapeCall& call) {
+  return shape_of_copies(call, kView);
+}
 bool shape_view_as_real(ShapeCall& call);
 bool shape_view_as_complex(ShapeCall& call);
 

@@ -345,9 +345,7 @@ bool shape_narrow_copy(ShapeCall& call) {
   return call.fresh(0, sizes);
 }
 
-namespace {
-
-bool copied(ShapeCall& call, ShapeRuleFunction view) {
+bool shape_of_copies(ShapeCall& call, ShapeRuleFunction view) {
   if (!view(call)) return false;
   for (size_t i = 0; i < call.metas.size(); ++i) {
     std::vector<Expr> sizes = call.shapes[i].sizes;
@@ -357,30 +355,5 @@ bool copied(ShapeCall& call, ShapeRuleFunction view) {
   }
   return true;
 }
-
-}  // namespace
-
-bool shape_as_strided_copy(ShapeCall& call) {
-  return copied(call, shape_as_strided);
-}
-bool shape_diagonal_copy(ShapeCall& call) {
-  return copied(call, shape_diagonal);
-}
-bool shape_expand_copy(ShapeCall& call) { return copied(call, shape_expand); }
-bool shape_permute_copy(ShapeCall& call) { return copied(call, shape_permute); }
-bool shape_split_with_sizes_copy(ShapeCall& call) {
-  return copied(call, shape_split_with_sizes);
-}
-bool shape_squeeze_copy(ShapeCall& call) { return copied(call, shape_squeeze); }
-bool shape_t_copy(ShapeCall& call) { return copied(call, shape_t); }
-bool shape_transpose_copy(ShapeCall& call) {
-  return copied(call, shape_transpose);
-}
-bool shape_unbind_copy(ShapeCall& call) { return copied(call, shape_unbind); }
-bool shape_unfold_copy(ShapeCall& call) { return copied(call, shape_unfold); }
-bool shape_unsqueeze_copy(ShapeCall& call) {
-  return copied(call, shape_unsqueeze);
-}
-bool shape_view_copy(ShapeCall& call) { return copied(call, shape_view); }
 
 }  // namespace framejit::graph

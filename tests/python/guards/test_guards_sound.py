@@ -1,7 +1,7 @@
 """Every fact a capture may use, changed by every route Python offers.
 
-The rows are in guard_facts_objects.py, _special.py and _torch.py. A row of FACTS
-must change what the program gives (so that a stale answer is seen), and the
+The rows are in guard_facts_objects.py, _of_values.py, _special.py and _torch.py. A row
+of FACTS must change what the program gives (so that a stale answer is seen), and the
 compiled function must give the same; a row of UNUSED must not compile again.
 The rows run with native predicates read by dict version (as fresh entries do,
 here with the walk of large ones that skips dicts while none changes), by slot and
@@ -14,6 +14,7 @@ import contextlib
 from typing import Any
 
 import guard_facts_objects
+import guard_facts_of_values
 import guard_facts_special
 import guard_facts_torch
 import pytest
@@ -24,7 +25,12 @@ import framejit
 from framejit import _C
 
 # Importing them fills the tables.
-_ROWS = (guard_facts_objects, guard_facts_special, guard_facts_torch)
+_ROWS = (
+    guard_facts_objects,
+    guard_facts_of_values,
+    guard_facts_special,
+    guard_facts_torch,
+)
 
 
 def describe(value: Any) -> Any:

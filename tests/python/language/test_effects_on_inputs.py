@@ -17,12 +17,16 @@ import textwrap
 from typing import Any
 
 import effect_objects
+import effect_rows
+import effect_rows_library
 import pytest
 import torch
-from effect_rows import ROWS
+from effect_changes import ROWS
 
 import framejit
 
+# Importing them fills the table.
+_ROWS = (effect_rows, effect_rows_library)
 NAMES = vars(effect_objects)
 # Every row of these; of the others the first few.
 THOROUGH = ("ValueError(1)", "{1,2,3,8", "OD([", "set()")

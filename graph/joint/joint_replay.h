@@ -1,0 +1,94 @@
+// JointReplay: one run of trace_joint, which replays the torch-level graph node
+// by node (trace_joint.cpp), says what each output is to its caller and what
+// was written to (replay_outputs.cpp), and runs the backward
+// (replay_gradients.cpp).
+#pragma once
+
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "frame_hook/py_ref.h"
+#include "graph/joint/joint.h"
+#include "graph/joint/joint_tracer.h"
+
+namespace framejit::graph {
+
+class JointReplay {
+ public:
+  JointReplay(const TorchGraph& source, GuardSet* guards,
+              const BackwardPattern* pattern)
+      : source_(source), guards_(guards), pattern_(pattern), tracer_(guards) {}
+
+  Result<JointGraph> run();
+  // After a C++ exception: what a callee stored aside says more.
+  Break failure(const char* text);
+
+ private:
+  // ---- the nodes
+  void add_inputs();
+  Ref to_object(const Arg& arg);
+  Status python_failure();
+  Status run_node(const Node& node);
+  Status run_get_attr(const Node& node);
+  Status run_call(const Node& node);
+  Status check_attribute_access(const Node& node);
+  Status call_failure(const Node& node);
+  Status bind_results(const Node& node, Ref result);
+  Status bind(Value* value, Ref object);
+  void finish();
+
+  // ---- what the graph did to its inputs, and what its outputs are
+  bool inputs_share_storage() const;
+  Status find_mutations();
+  Status find_outputs();
+  Status add_output(Value* value);
+  void find_alias(const at::Tensor& tensor, OutputInfo* info);
+  bool is_made_leaf(const at::Tensor& tensor) const;
+  void choose_base(size_t first);
+  void describe_view(size_t output);
+  std::optional<std::vector<ViewStep>> view_chain(const at::Tensor& base,
+                                                  const at::Tensor& view);
+  bool is_remade(const at::Tensor& base, const at::Tensor& view);
+  bool is_mutated(int input) const;
+
+  // ---- what autograd does
+  void note_freed(const Node& node, const std::vector<PyObject*>& args);
+  bool is_spent(const at::Tensor& tensor) const;
+  Status check_late_reads();
+  Status check_history(const at::Tensor& tensor);
+  Status differentiate();
+  bool has_two_ways(size_t input) const;
+
+  const TorchGraph& source_;
+  GuardSet* guards_;
+  const BackwardPattern* pattern_;  // null: everything
+  JointTracer tracer_;
+  JointGraph joint_;
+  std::unordered_map<const Value*, Ref> objects_;
+  std::unordered_map<const Value*, Value*> symbols_;
+  std::vector<at::Tensor> inputs_;  // wrappers; undefined for symbols
+  bool reads_data_ = false;         // x.data: writes without a version
+  // What gradient functions read unsaved, and the version it had.
+  std::vector<std::pair<at::Tensor, uint32_t>> late_;
+  std::unordered_set<const torch::autograd::Node*> freed_;
+  std::unordered_set<const torch::autograd::Node*> known_nodes_;
+  std::vector<c10::intrusive_ptr<torch::autograd::Node>> kept_nodes_;
+  std::vector<Value*> initial_;  // the values the inputs came with
+  std::vector<Graph::Mutation> mutations_;
+  std::vector<at::Tensor> tensors_;  // per user output; undefined: no tensor
+  std::vector<Arg> output_args_;
+  std::vector<Arg> gradients_;
+};
+
+inline Break torch_level_only(const std::string& why) {
+  return Break{BreakReason::kBackendFailed, why, {}};
+}
+
+inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
+  return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
+}
+
+}  // namespace framejit::graph

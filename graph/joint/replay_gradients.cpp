@@ -1,0 +1,217 @@
+// The gradients of a replayed graph: the backward that the engine dispatches
+// for symbolic tangents, and what the graph's own use of autograd leaves of it.
+#include <ATen/autocast_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
+
+#include "graph/joint/joint_replay.h"
+#include "graph/joint/saving_nodes.h"
+#include "graph/ops/shape_rules.h"
+#include "graph/tensors/memory_places.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+#include "graph/tracing/gradient_link.h"
+
+namespace framejit::graph {
+namespace {
+
+std::vector<at::Tensor> tensors_in(PyObject* object) {
+  std::vector<at::Tensor> tensors;
+  if (is_tensor_object(object)) tensors.push_back(unpack_tensor(object));
+  for (Py_ssize_t i = 0; PyTuple_Check(object) && i < PyTuple_GET_SIZE(object);
+       ++i)
+    if (is_tensor_object(PyTuple_GET_ITEM(object, i)))
+      tensors.push_back(unpack_tensor(PyTuple_GET_ITEM(object, i)));
+  return tensors;
+}
+
+}  // namespace
+
+// ---- before the backward
+
+// What torch.autograd.grad in the graph frees.
+void JointReplay::note_freed(const Node& node,
+                             const std::vector<PyObject*>& args) {
+  PyObject* function = node.callable.get();
+  if (!PyFunction_Check(function) || args.size() < 2) return;
+  auto* code = reinterpret_cast<PyFunctionObject*>(function);
+  auto is = [](PyObject* text, const char* expected) {
+    return text && PyUnicode_Check(text) &&
+           !PyUnicode_CompareWithASCIIString(text, expected);
+  };
+  if (!is(code->func_qualname, "grad") ||
+      !is(code->func_module, "torch.autograd"))
+    return;
+  bool retains = false;
+  for (size_t i = 0; i < node.kwargs.size(); ++i) {
+    const std::string& name = node.kwargs[i].first;
+    if (name == "retain_graph" || name == "create_graph")
+      retains |= args[node.args.size() + i] == Py_True;
+  }
+  if (retains) return;
+  for (torch::autograd::Node* freed :
+       saving_nodes(tensors_in(args[0]), tensors_in(args[1])))
+    freed_.insert(freed);
+}
+
+// Does every way from it to an input lead through what is freed?
+bool JointReplay::is_spent(const at::Tensor& tensor) const {
+  if (freed_.empty()) return false;
+  std::unordered_set<const torch::autograd::Node*> seen, goals;
+  for (const at::Tensor& input : inputs_)
+    if (input.defined() && input.requires_grad())
+      goals.insert(torch::autograd::impl::gradient_edge(input).function.get());
+  std::vector<const torch::autograd::Node*> open;
+  auto visit = [&](const torch::autograd::Node* node) {
+    if (node && seen.insert(node).second) open.push_back(node);
+  };
+  visit(torch::autograd::impl::gradient_edge(tensor).function.get());
+  bool met = false;
+  while (!open.empty()) {
+    const torch::autograd::Node* node = open.back();
+    open.pop_back();
+    if (goals.contains(node)) return false;
+    if (freed_.contains(node)) {
+      met = true;
+      continue;
+    }
+    for (const auto& edge : node->next_edges()) visit(edge.function.get());
+  }
+  return met;
+}
+
+// What a gradient function reads as it is by then must not be written to
+// meanwhile: not by the graph, and nobody else may have its memory.
+Status JointReplay::check_late_reads() {
+  for (const auto& [late, version] : late_) {
+    auto shares = [&, tensor = late](const at::Tensor& other) {
+      return other.defined() && storage_of(other) == storage_of(tensor);
+    };
+    if (late._version() != version ||
+        std::any_of(inputs_.begin(), inputs_.end(), shares) ||
+        std::any_of(tensors_.begin(), tensors_.end(), shares))
+      return torch_level_only(
+          "a gradient function reads a tensor that may be written to before "
+          "the backward runs");
+  }
+  return ok_status();
+}
+
+// The formula of an operator that is written in Python, as by
+// torch.library.register_autograd, may read anything.
+Status JointReplay::check_history(const at::Tensor& tensor) {
+  std::vector<c10::intrusive_ptr<torch::autograd::Node>> open;
+  auto visit = [&](const c10::intrusive_ptr<torch::autograd::Node>& node) {
+    if (node && known_nodes_.insert(node.get()).second) {
+      kept_nodes_.push_back(node);
+      open.push_back(node);
+    }
+  };
+  visit(tensor.grad_fn());
+  while (!open.empty()) {
+    auto node = std::move(open.back());
+    open.pop_back();
+    if (is_python_formula(*node))
+      return torch_level_only("the gradient of an operator is Python code");
+    for (const auto& edge : node->next_edges()) visit(edge.function);
+  }
+  return ok_status();
+}
+
+// ---- the backward
+
+Status JointReplay::differentiate() {
+  std::vector<at::Tensor> outputs, tangents, primals;
+  std::vector<size_t> primal_index;
+  gradients_.assign(joint_.num_primals, Arg());
+  size_t number = 0;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    OutputInfo& info = joint_.outputs[i];
+    if (!info.requires_grad || info.alias != OutputInfo::Alias::kNone) {
+      continue;
+    }
+    info.spent = is_spent(tensors_[i]);
+    if (info.spent) continue;
+    if (pattern_ && !pattern_->tangents.at(number++)) continue;
+    const TensorMeta& meta = output_args_[i].get<Value*>()->meta;
+    outputs.push_back(tensors_[i]);
+    TensorMeta tangent = meta;
+    tangent.storage_offset = Expr(0);
+    // A gradient can only be copied to a dense one.
+    if (!is_dense(tangent)) {
+      tangent.strides = contiguous_strides(tangent.sizes);
+    }
+    tangents.push_back(tracer_.add_tensor_input(
+        "tangent_" + std::to_string(joint_.tangent_of.size()), tangent, false));
+    joint_.tangent_of.push_back(static_cast<int>(i));
+  }
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    if (!inputs_[i].defined() || !inputs_[i].requires_grad()) continue;
+    if (pattern_ && !pattern_->inputs.at(i)) continue;
+    primals.push_back(inputs_[i]);
+    primal_index.push_back(i);
+  }
+  if (outputs.empty()) return ok_status();
+  if (primals.empty()) {
+    return Break{BreakReason::kBackendFailed,
+                 "an output is a leaf that requires grad",
+                 {}};
+  }
+  joint_.has_backward = true;
+  for (torch::autograd::Node* node : saving_nodes(outputs, primals))
+    joint_.saving_nodes.push_back(tracer_.number_of(*node));
+  tracer_.start_backward();
+  tracer_.set_span({});
+  std::vector<at::Tensor> gradients;
+  {
+    // A backward runs outside of autocast, as torch's manual asks for.
+    c10::impl::ExcludeDispatchKeyGuard no_autocast(
+        c10::autocast_dispatch_keyset);
+    // The engine takes the GIL itself where it needs it.
+    ReleaseGil released;
+    gradients = torch::autograd::grad(outputs, primals, tangents,
+                                      /*retain_graph=*/false,
+                                      /*create_graph=*/false,
+                                      /*allow_unused=*/true);
+  }
+  if (tracer_.has_break()) return failure("");
+  bool connected = false;
+  for (size_t i = 0; i < gradients.size(); ++i) {
+    if (!gradients[i].defined()) continue;
+    Value* value = tracer_.value_of(gradients[i]);
+    if (!value) {
+      return Break{BreakReason::kBackendFailed,
+                   "a gradient that is not in the graph",
+                   {}};
+    }
+    gradients_[primal_index[i]] = Arg(value);
+    connected = true;
+    if (has_two_ways(primal_index[i]))
+      return torch_level_only(
+          "gradients come to an input through the graph and through a view "
+          "of another layout");
+  }
+  if (!connected && !pattern_) {
+    return Break{BreakReason::kBackendFailed,
+                 "an output requires grad, but no gradient reaches an input",
+                 {}};
+  }
+  return ok_status();
+}
+
+// Their sum has the layout of the one that comes first.
+bool JointReplay::has_two_ways(size_t input) const {
+  const TensorMeta& meta = source_.graph->inputs[input]->meta;
+  if (meta.sizes.size() < 2) return false;
+  bool plain = is_contiguous(meta.sizes, meta.strides);
+  return std::any_of(joint_.outputs.begin(), joint_.outputs.end(),
+                     [&](const OutputInfo& info) {
+                       return info.alias == OutputInfo::Alias::kViewOfInput &&
+                              info.base == static_cast<int>(input) &&
+                              info.requires_grad &&
+                              !(plain && keeps_order(info.views));
+                     });
+}
+
+}  // namespace framejit::graph

@@ -1,0 +1,648 @@
+"""Rows about objects of the standard library and of torch, and the rest."""
+
+from effect_changes import kind
+
+kind(
+    "cv()",
+    (
+        "o.set(5)",
+        "t=o.set(5)\no.reset(t)",
+        "r=o.get()",
+        "o.set(5)\nr=o.get()",
+    ),
+    "o.get()",
+)
+kind(
+    "contextvars.Context()",
+    (
+        "o.run(cvv.set,3)",
+        "r=o.run(cvv.get)",
+    ),
+    "o.get(cvv,None)",
+)
+kind(
+    "random.Random(3)",
+    (
+        "r=o.random()",
+        "o.seed(4)",
+        "r=o.randint(1,9)",
+        "r=o.gauss(0,1)",
+        "l=[1,2,3]\no.shuffle(l)\nr=l",
+        "r=o.choice([1,2])",
+        "o.setstate(random.Random(9).getstate())",
+        "r=o.getrandbits(4)",
+        "r=o.uniform(0,1)",
+    ),
+    "(hash(o.getstate()),o.random())",
+)
+kind(
+    "io.StringIO('abc')",
+    (
+        "o.write('z')",
+        "r=o.read(1)",
+        "o.seek(2)",
+        "o.truncate(1)",
+        "o.close()",
+        "r=o.readline()",
+        "r=list(o)",
+        "r=o.getvalue()",
+        "print('hi',file=o)",
+        "o.writelines(['a'])",
+        "r=o.tell()",
+        "r=next(o)",
+        "o.attr=3",
+        "o.write('z')\nr=o.getvalue()",
+        "o.__init__('n')",
+        "o.detach",
+    ),
+    "(o.closed, o.closed or (o.getvalue(),o.tell()))",
+)
+kind(
+    "io.BytesIO(b'abc')",
+    (
+        "o.write(b'z')",
+        "r=o.read(1)",
+        "o.seek(2)",
+        "o.truncate(1)",
+        "o.close()",
+        "o.getbuffer()[0]=5",
+        "r=o.readinto(bytearray(2))",
+        "r=list(o)",
+    ),
+    "(o.closed, o.closed or (o.getvalue(),o.tell()))",
+)
+kind(
+    "decimal.getcontext().copy()",
+    (
+        "o.prec=5",
+        "o.rounding='ROUND_UP'",
+        "o.clear_flags()",
+        "r=o.divide(decimal.Decimal(1),3)",
+        "o.flags[decimal.Inexact]=True",
+        "o.traps[decimal.Inexact]=True",
+        "o.Emax=9",
+        "o.clamp=1",
+        "o.capitals=0",
+    ),
+    "repr(o)",
+)
+kind(
+    "decimal.Decimal(7)",
+    (
+        "r=o/3",
+        "decimal.getcontext().prec=6\nr=o/3",
+        "with decimal.localcontext() as c:\n    c.prec=3\n    r=o/3",
+    ),
+    "(o/3,repr(decimal.getcontext()))",
+    "decimal.setcontext(decimal.Context())",
+)
+kind(
+    "fractions.Fraction(1,3)",
+    (
+        "r=o+1",
+        "o._numerator=5",
+        "r=o.numerator",
+    ),
+    "o",
+)
+kind(
+    "datetime.date(2020,1,1)",
+    (
+        "r=o.replace(day=3)",
+        "r=o+datetime.timedelta(1)",
+    ),
+    "o",
+)
+kind(
+    "threading.Lock()",
+    (
+        "o.acquire()\no.release()",
+        "r=o.acquire(False)",
+        "with o: pass",
+        "r=o.locked()",
+    ),
+    "o.locked()",
+)
+kind(
+    "threading.RLock()",
+    (
+        "with o: pass",
+        "o.acquire()\no.acquire()\no.release()",
+    ),
+    "repr(o).split(' at ')[0]",
+)
+kind(
+    "threading.Event()",
+    (
+        "o.set()",
+        "o.set()\no.clear()",
+        "r=o.is_set()",
+        "o.set()\nr=o.is_set()",
+        "o.set()\nr=o.wait(1)",
+    ),
+    "o.is_set()",
+)
+kind(
+    "threading.Semaphore(2)",
+    (
+        "o.release()",
+        "with o: pass",
+    ),
+    "o._value",
+)
+kind(
+    "threading.Condition()",
+    (
+        "with o: o.notify()",
+        "r=o.acquire()\no.release()",
+    ),
+    "0",
+)
+kind(
+    "threading.Barrier(1)",
+    (
+        "r=o.wait()",
+        "o.reset()",
+        "o.abort()",
+    ),
+    "(o.broken,o.n_waiting)",
+)
+kind(
+    "threading.local()",
+    (
+        "o.a=3",
+        "o.__dict__['z']=3",
+        "o.a=3\nr=o.a\ndel o.a",
+    ),
+    "vars(o)",
+)
+kind(
+    "queue.Queue()",
+    (
+        "o.put(3)",
+        "o.put(3)\nr=o.get()",
+        "try:\n    o.get_nowait()\nexcept queue.Empty: r=1",
+        "r=o.qsize()",
+        "o.put(1)\no.task_done()",
+    ),
+    "(o.qsize(),list(o.queue),o.unfinished_tasks)",
+)
+kind(
+    "queue.SimpleQueue()",
+    (
+        "o.put(3)",
+        "o.put(3)\nr=o.get()",
+        "r=o.empty()",
+    ),
+    "o.qsize()",
+)
+kind(
+    "heap()",
+    (
+        "heapq.heappush(o,0)",
+        "r=heapq.heappop(o)",
+        "heapq.heapify(o)",
+        "r=heapq.heapreplace(o,9)",
+        "r=heapq.heappushpop(o,0)",
+        "r=heapq.nsmallest(2,o)",
+        "bisect.insort(o,2)",
+    ),
+    "o",
+)
+kind(
+    "weakref.WeakValueDictionary(k=KEEP)",
+    (
+        "o['z']=KEEP",
+        "del o['k']",
+        "o.clear()",
+        "r=o.pop('k')",
+        "r=o.setdefault('n',KEEP)",
+    ),
+    "sorted(o)",
+)
+kind(
+    "weakref.WeakKeyDictionary({KEEP:1})",
+    (
+        "o[KEEP]=3",
+        "o.clear()",
+        "r=o[KEEP]",
+    ),
+    "list(o.values())",
+)
+kind(
+    "weakref.WeakSet([KEEP])",
+    (
+        "o.add(KEEP2)",
+        "o.discard(KEEP)",
+        "o.clear()",
+        "r=len(o)",
+    ),
+    "len(o)",
+)
+kind(
+    "weakref.ref(KEEP)",
+    (
+        "r=o() is KEEP",
+        "r=o().__class__",
+        "o().zz=3",
+        "r=weakref.getweakrefcount(KEEP)",
+    ),
+    "vars(KEEP)",
+    "vars(KEEP).clear()",
+)
+kind("WR(KEEP)", ("o.z=3",), "vars(o)")
+kind(
+    "DC(1,[2])",
+    (
+        "o.a=3",
+        "o.b.append(3)",
+        "o=dataclasses.replace(o,a=4)",
+        "o.__dict__['a']=8",
+        "o.__init__(5,[6])",
+    ),
+    "o",
+)
+kind(
+    "FDC(1)",
+    (
+        "try:\n    o.a=3\nexcept dataclasses.FrozenInstanceError: r=1",
+        "object.__setattr__(o,'a',5)",
+    ),
+    "o",
+)
+kind(
+    "mkenum()",
+    (
+        "o.A.z=3",
+        "o.A._value_=7",
+        "o.attr=3",
+        "try:\n    o.A=3\nexcept AttributeError: r=1",
+    ),
+    "(o.A.__dict__.get('z'),o.A.value,getattr(o,'attr',None))",
+)
+kind(
+    "NT(1,2)",
+    (
+        "r=o._replace(a=3)",
+        "try:\n    o.a=3\nexcept AttributeError: r=1",
+        "NT._fields",
+    ),
+    "o",
+)
+kind(
+    "UserDict(a=1)",
+    (
+        "o['b']=2",
+        "del o['a']",
+        "o.data['z']=1",
+        "o.update(q=3)",
+        "o|={'k':1}",
+    ),
+    "list(o.data.items())",
+)
+kind(
+    "UserList([1,2])",
+    (
+        "o.append(3)",
+        "o+=[3]",
+        "o.sort()",
+        "o[0]=4",
+        "o.data.append(4)",
+    ),
+    "o.data",
+)
+kind(
+    "types.MappingProxyType(DBACK)",
+    (
+        "DBACK['n']=1\nr=o['n']",
+        "r=list(o)\nDBACK['q']=1\nr=list(o)",
+        "r=len(o)",
+        "DBACK.clear()\nr=len(o)",
+    ),
+    "dict(o)",
+    "DBACK.clear(); DBACK['a']=1",
+)
+kind(
+    "dict(a=1).keys()",
+    (
+        "r=list(o)",
+        "r=len(o)",
+        "r='a' in o",
+        "r=o.mapping['a']",
+        "r=o|{'b'}",
+    ),
+    "list(o)",
+)
+kind(
+    "DBACK.values()",
+    (
+        "DBACK['z']=3\nr=list(o)",
+        "r=list(o)\nDBACK['y']=3\nr=len(o)",
+        "DBACK['a']=7\nr=list(o)",
+    ),
+    "list(o)",
+    "DBACK.clear(); DBACK['a']=1",
+)
+kind(
+    "ctypes.c_int(3)",
+    (
+        "o.value=5",
+        "r=o.value",
+        "ctypes.pointer(o)[0]=4",
+        "ctypes.pointer(o).contents.value=7",
+    ),
+    "o.value",
+)
+kind(
+    "(ctypes.c_int*3)(1,2,3)",
+    (
+        "o[0]=5",
+        "o[0:2]=[1,1]",
+    ),
+    "list(o)",
+)
+kind("CSt()", ("o.a=5",), "o.a")
+kind(
+    "re.compile('a(b)').match('ab')",
+    (
+        "r=o.group(1)",
+        "r=o.span()",
+    ),
+    "o.span()",
+)
+kind(
+    "re.finditer('a','aaa')",
+    (
+        "r=next(o).span()",
+        "for v in o: break",
+        "r=len(list(o))",
+    ),
+    "len(list(o))",
+)
+kind(
+    "re.compile('a').scanner('aaa')",
+    (
+        "r=o.match().span()",
+        "r=o.search().span()",
+    ),
+    "o.match().span()",
+)
+kind(
+    "struct.Struct('i')",
+    (
+        "r=o.pack(3)",
+        "ba=bytearray(4)\no.pack_into(ba,0,3)\nr=bytes(ba)",
+        "o.__init__('h')",
+    ),
+    "o.format",
+)
+kind("bytearray(8)", ("struct.pack_into('i',o,0,3)",), "bytes(o)")
+kind("struct.iter_unpack('b',b'abc')", ("r=next(o)",), "list(o)")
+kind(
+    "csvw()",
+    ("o.writerow([1,2])",),
+    "CSVB.getvalue()",
+    "CSVB.seek(0); CSVB.truncate(0)",
+)
+kind("csv.reader(['a,b','c,d'])", ("r=next(o)",), "(o.line_num,list(o))")
+kind(
+    "hashlib.sha1()",
+    (
+        "o.update(b'x')",
+        "r=o.hexdigest()",
+    ),
+    "o.hexdigest()",
+)
+kind(
+    "zlib.compressobj()",
+    (
+        "r=o.compress(b'x'*9)",
+        "r=o.flush()",
+    ),
+    "len(try_(o.flush) or '')",
+)
+kind(
+    "json.JSONEncoder()",
+    (
+        "o.indent=3",
+        "r=o.encode([1])",
+    ),
+    "o.indent",
+)
+kind("string.Formatter()", ("r=o.format('{}',3)",), "0")
+kind(
+    "logging.Logger('x')",
+    (
+        "o.setLevel(10)",
+        "o.disabled=True",
+        "o.addHandler(HND)",
+        "o.propagate=False",
+        "o.debug('x')",
+    ),
+    "(o.level,o.disabled,len(o.handlers),o.propagate)",
+)
+kind(
+    "tb()",
+    (
+        "o.tb_next=None",
+        "o.tb_lineno",
+    ),
+    "(o.tb_next is None)",
+)
+kind(
+    "frm()",
+    (
+        "o.f_lineno",
+        "o.f_trace=len",
+        "o.f_trace_lines=False",
+        "o.f_trace_opcodes=True",
+        "o.clear()",
+        "o.f_locals['q']=3",
+    ),
+    "(o.f_trace,o.f_trace_lines,o.f_trace_opcodes, try_(lambda: sorted(o.f_locals)))",
+)
+kind(
+    "np.zeros(3)",
+    (
+        "o[0]=5",
+        "o+=1",
+        "o.fill(3)",
+        "o.shape=(3,1)",
+        "o.resize((2,))",
+        "o.sort()",
+        "o.flags.writeable=False",
+        "o.flat[0]=4",
+        "o.view()[0]=3",
+        "o.setflags(write=False)",
+        "np.add(o,1,out=o)",
+        "o.dtype='int64'",
+        "np.put(o,[0],[3])",
+        "o.T[1]=4",
+        "o.itemset(0,4) if hasattr(o,'itemset') else None",
+        "torch.from_numpy(o)[0]=3",
+        "torch.from_numpy(o).add_(1)",
+        "o[0]+=1\nr=float(o[0])",
+        "np.copyto(o,1)",
+        "o.put([0],[4])",
+        "o.partition(1)",
+        "memoryview(o)[0]=4.0",
+        "o.reshape(3,1)[0]=9",
+        "np.random.shuffle(o)",
+        "o.byteswap(True)",
+        "o.strides=(8,)",
+        "o.real=4",
+        "o.flat=3",
+    ),
+    "(o.tolist(),o.shape,o.flags.writeable,str(o.dtype))",
+    "np.random.seed(0)",
+)
+kind(
+    "np.random.RandomState(3)",
+    (
+        "r=o.rand()",
+        "o.seed(1)",
+        "o.shuffle([1,2])",
+    ),
+    "o.rand()",
+)
+kind("np.random.default_rng(3)", ("r=o.random()",), "o.random()")
+kind("np.nditer(np.zeros(3))", ("r=next(o)",), "o.iterindex")
+kind("iter(np.arange(3))", ("r=next(o)",), "[int(v) for v in o]")
+kind(
+    "slice(1,2)",
+    (
+        "r=o.start",
+        "r=o.indices(5)",
+    ),
+    "o",
+)
+kind(
+    "abcm()",
+    (
+        "o.register(int)",
+        "r=issubclass(int,o)",
+        "o.register(int)\nr=issubclass(int,o)",
+    ),
+    "issubclass(int,o)",
+)
+kind(
+    "sdisp()",
+    (
+        "o.register(int,lambda v:9)\nr=o(3)",
+        "r=o(3)",
+        "o.register(int)(lambda v:8)",
+    ),
+    "o(3)",
+)
+kind(
+    "xml.Element('a')",
+    (
+        "o.set('k','v')",
+        "o.append(xml.Element('b'))",
+        "o.text='t'",
+        "o.attrib['q']='z'",
+        "o.tag='n'",
+    ),
+    "xml.tostring(o)",
+)
+kind(
+    "CB()",
+    (
+        "with o: pass",
+        "try:\n    with o: raise ValueError(1)\nexcept ValueError: pass",
+    ),
+    "o.log",
+)
+kind(
+    "contextlib.ExitStack()",
+    (
+        "o.callback(LOGL.append,3)",
+        "o.close()",
+        "o.enter_context(CB())",
+        "with o: o.callback(LOGL.append,1)",
+    ),
+    "(LOGL[:],len(o._exit_callbacks))",
+    "LOGL.clear()",
+)
+kind(
+    "torch.Generator().manual_seed(3)",
+    (
+        "o.manual_seed(5)",
+        "r=o.seed() and 1",
+        "r=torch.rand(2,generator=o)",
+        "o.set_state(torch.Generator().manual_seed(9).get_state())",
+        "r=o.initial_seed()",
+    ),
+    "torch.rand(1,generator=o).item() if o.initial_seed()<100 else 0",
+)
+kind(
+    "nn.Linear(2,2)",
+    (
+        "o.train(False)",
+        "o.eval()",
+        "o.extra=3",
+        "o.weight.requires_grad=False",
+        "o.register_buffer('b',torch.ones(1))",
+        "o.b2=nn.Parameter(torch.ones(1))",
+        "o.sub=nn.ReLU()",
+        "del o.bias",
+        "o.bias=None",
+        "o.requires_grad_(False)",
+        "o.zero_grad()",
+        "o.register_forward_hook(lambda *a:None)",
+        "o.double()",
+        "o._buffers['z']=torch.ones(1)",
+        "o.load_state_dict({'weight':torch.ones(2,2),'bias':torch.ones(2)})",
+        "o.weight.data=torch.ones(2,2)",
+        "o.weight.data.fill_(2)",
+        "o.weight.grad=torch.ones(2,2)",
+        "o.add_module('q',nn.ReLU())",
+        "o.register_parameter('pp',None)",
+        "o.__class__=LinSub",
+    ),
+    "(type(o).__name__,o.training,[(k,v.sum().item()*0+v.numel(),v.requires_grad,str(v.dtype),v.grad is None) for k,v in o.named_parameters()],[k for k,_ in o.named_buffers()],[k for k,_ in o.named_modules()],vars(o).get('extra'),len(o._forward_hooks), list(o._parameters), list(o.state_dict()))",
+)
+kind(
+    "torch.ones(2,2)",
+    (
+        "o.add_(1)",
+        "o[0]=5",
+        "o.data=torch.zeros(3)",
+        "o.foo=3",
+        "o.requires_grad_(True)",
+        "o.requires_grad=True",
+        "o.grad=torch.ones(2,2)",
+        "o.resize_(3,3).zero_()",
+        "o.set_(torch.zeros(3))",
+        "o.t_()",
+        "o.zero_()",
+        "o.detach_()",
+        "o.unsqueeze_(0)",
+        "o.transpose_(0,1)",
+        "o.data.fill_(3)",
+        "o.detach().fill_(3)",
+        "o.numpy()[0]=9",
+        "o.__class__=torch.nn.Parameter",
+        "o.names=None",
+        "o.copy_(torch.zeros(2))",
+        "o.T[0]=9",
+        "o.view(-1)[0]=4",
+        "torch.neg(o,out=o)",
+        "o.untyped_storage().fill_(0)",
+        "o.swap=1",
+        "o.squeeze_()",
+        "o.as_strided_((1,),(1,))",
+        "o.index_fill_(0,torch.tensor([0]),7.)",
+        "o.apply_(lambda v: v+1)",
+        "o.map_(o,lambda a,b:a+b)",
+        "o.retain_grad() if o.requires_grad else None",
+        "o.__dict__['q']=3",
+        "o.__setstate__((torch.zeros(1).untyped_storage(),0,(1,),(1,)))",
+        "o.index_put_((torch.tensor([0]),),torch.tensor(3.))",
+        "o.real.zero_()",
+        "o.swapaxes_(0,1)",
+        "o.rename_(None)",
+        "o.sum().backward() if o.requires_grad else None",
+    ),
+    "(o.tolist(),o.shape,o.requires_grad,str(o.dtype),vars(o),o.grad is None, o.is_leaf, o._version>0)",
+)
