@@ -69,8 +69,7 @@ bool TensorHistory::can_restore() const {
   // The same view as before: set_data and detach_ change that.
   auto* view = view_meta(tensor_);
   if (!base_) return !view;
-  return view &&
-         view->get_backward_view().base_.is_same(base_->tensor_) &&
+  return view && view->get_backward_view().base_.is_same(base_->tensor_) &&
          base_->can_restore();
 }
 
