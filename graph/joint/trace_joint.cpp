@@ -22,6 +22,7 @@
 #include "graph/joint/joint.h"
 #include "graph/joint/joint_tracer.h"
 #include "graph/joint/no_anomaly_mode.h"
+#include "graph/joint/output_histories.h"
 #include "graph/joint/saving_nodes.h"
 #include "graph/ops/op_facts.h"
 #include "graph/ops/shape_rules.h"
@@ -99,6 +100,9 @@ class Replay {
     FJ_CHECK_OK(find_mutations());
     FJ_CHECK_OK(find_outputs());
     FJ_CHECK_OK(check_late_reads());
+    if (!pattern_ && !find_histories(tensors_, &joint_.outputs))
+      return torch_level_only(
+          "the gradient of an output passes through one that is a view");
     FJ_CHECK_OK(differentiate());
     finish();
     return std::move(joint_);
