@@ -11,6 +11,7 @@
 #include "backend/commit.h"
 #include "backend/output_views.h"
 #include "backend/rng_state.h"
+#include "backend/run_errors.h"
 #include "backend/torch_executor.h"
 #include "backend/warnings.h"
 #include "graph/ops/alias_analysis.h"
@@ -611,9 +612,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     mispredicted = true;
     PyErr_SetString(PyExc_RuntimeError, error.what());
   } catch (...) {
-    if (!PyErr_Occurred()) {
-      torch::translate_exception_to_python(std::current_exception());
-    }
+    set_run_error();
   }
   {
     ErrorGuard error;

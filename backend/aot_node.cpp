@@ -8,6 +8,8 @@
 #include <algorithm>
 
 #include "backend/tensor_places.h"
+#include "frame_hook/options.h"
+#include "guards/result.h"
 
 namespace framejit::backend {
 
@@ -141,12 +143,20 @@ variable_list AotNode::apply(variable_list&& grads) {
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const c10::Error& error) {
-    // If torch's own backward raises, too, that is the program's error.
     random.restore();
-    variable_list results = replay(task);
-    code_->give_up(error.what_without_backtrace());
-    return results;
+    return replay_failed(task, error.what_without_backtrace());
+  } catch (const InternalError& error) {  // the engine knows no such type
+    random.restore();
+    return replay_failed(task, error.message());
   }
+}
+
+// If torch's own backward raises, too, that is the program's error.
+variable_list AotNode::replay_failed(const Task& task, const std::string& why) {
+  variable_list results = replay(task);
+  code_->give_up(why);
+  TORCH_CHECK(!options().strict, "FrameJIT: running a backward: ", why);
+  return results;
 }
 
 // values: by position among the program's inputs.

@@ -92,6 +92,7 @@ class AotNode final : public torch::autograd::Node {
   variable_list run(const Task& task, const BackwardProgram& program,
                     std::vector<at::Tensor> values) const;
   variable_list replay(const Task& task);
+  variable_list replay_failed(const Task& task, const std::string& why);
   bool is_passage_watched() const;
   std::shared_ptr<const CutReplay> take_cut();
   variable_list finish_cut(const Task& task, const CutReplay& cut);
