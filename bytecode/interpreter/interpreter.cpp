@@ -297,7 +297,10 @@ Result<Flow> Interpreter::step(Frame& frame) {
     if (std::optional<Break> brk = break_at_left_loop(frame)) return *brk;
   }
   if (!is_plain_move(op.op)) {
-    state.tracer.set_location(Span{frame.code, op.offset});
+    Span span{frame.code, op.offset};
+    // For guards of the tracer's, which knows no frames.
+    state.guards.set_span(span);
+    state.tracer.set_location(span);
   }
   if (has_remade(state)) [[unlikely]]
     pin_remade_operands(state, frame, op);
