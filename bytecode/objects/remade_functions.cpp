@@ -3,6 +3,7 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
 
 #include "bytecode/code/code_extra.h"
 #include "guards/set/source_text.h"
@@ -22,7 +23,9 @@ struct FunctionsSeen {
     bool remade = false;
   };
   std::unordered_map<std::string, Place> places;
+  size_t generation = 0;
 };
+size_t generation = 1;
 
 PyObject* referent(const Ref& weak) {
   if (!weak) return nullptr;
@@ -65,8 +68,10 @@ bool is_remade(CaptureState& state, PyObject* function, const Source* source) {
   PyObject* captured = PyFunction_GET_CODE(state.request.function);
   TableRegistry* extra = code_extra(captured);
   if (!extra) return false;
-  auto& place =
-      extra->get<FunctionsSeen>().places[source_text(source, captured)];
+  auto& seen = extra->get<FunctionsSeen>();
+  if (std::exchange(seen.generation, generation) != generation)
+    seen.places.clear();
+  auto& place = seen.places[source_text(source, captured)];
   PyObject* code = PyFunction_GET_CODE(function);
   place.remade |= place.code && referent(place.code) == code &&
                   referent(place.function) != function;
@@ -101,6 +106,8 @@ bool guard_by_parts(CaptureState& state, PyObject* function,
 bool has_remade(const CaptureState& state) {
   return !state.table<RemadeFunctions>().functions.empty();
 }
+
+void forget_functions_seen() { ++generation; }
 
 void pin_remade(CaptureState& state, PyObject* object) {
   if (state.table<RemadeFunctions>().functions.erase(object)) state.pin(object);

@@ -23,6 +23,8 @@ bool guard_by_parts(CaptureState& state, PyObject* function,
 // The object may be told apart from others: pins it, if it is one of these.
 void pin_remade(CaptureState& state, PyObject* object);
 bool has_remade(const CaptureState& state);
+// What came in where, in captures so far.
+void forget_functions_seen();
 template <class Objects>
 void pin_all_remade(CaptureState& state, const Objects& objects) {
   if (!has_remade(state)) return;
