@@ -11,6 +11,7 @@
 #include "backend/commit.h"
 #include "backend/output_views.h"
 #include "backend/rng_state.h"
+#include "backend/run_errors.h"
 #include "backend/torch_executor.h"
 #include "backend/warnings.h"
 #include "graph/ops/alias_analysis.h"
@@ -109,6 +110,8 @@ class AotExecutor final : public Executor {
   // committing: the first write has begun.
   void commit(Call& call, bool* committing) const;
   void make_node(const int64_t* symbols, Call& call) const;
+  Status build_gates(const AotGraphs& graphs);
+  void attach_gates(Call& call) const;
   void attach_node(Call& call) const;
   void attach_spent(Call& call) const;
   bool is_node_seen(PyObject* const* inputs);
@@ -134,6 +137,10 @@ class AotExecutor final : public Executor {
   std::vector<Watch> watches_;
   std::vector<Kept> kept_;
   bool uses_random_ = false;
+  // Of outputs by tangent: the order to make their gates in, and which lie next
+  // behind each. Empty: no gates.
+  std::vector<size_t> gate_order_;
+  std::vector<std::vector<int>> gates_behind_;
   std::shared_ptr<const TorchGraph> torch_graph_;
   // Runs instead, once most gradients are differentiated themselves, and where
   // hooks see the difference. Never replaced: it may be running.
@@ -349,6 +356,28 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
   }
   FJ_TRY(backward_, BackwardCode::build(torch_graph_, graphs, options));
   FJ_CHECK(backward_->num_saved() == saved_.size());
+  return build_gates(graphs);
+}
+
+Status AotExecutor::build_gates(const AotGraphs& graphs) {
+  const std::vector<int>& outputs = graphs.tangent_of;
+  const bool own_functions = backward_->replay().may_be_nonlinear();
+  if (outputs.size() < 2 && !own_functions) return ok_status();
+  gates_behind_.resize(outputs.size());
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    gate_order_.push_back(i);
+    for (int other : graphs.outputs[outputs[i]].behind) {
+      auto found = std::find(outputs.begin(), outputs.end(), other);
+      if (found == outputs.end()) continue;  // spent
+      if (own_functions)
+        return fall_back(
+            "a gradient function, and an output in the history of another");
+      gates_behind_[i].push_back(static_cast<int>(found - outputs.begin()));
+    }
+  }
+  auto made_at = [&](size_t i) { return graphs.outputs[outputs[i]].made_at; };
+  std::stable_sort(gate_order_.begin(), gate_order_.end(),
+                   [&](size_t a, size_t b) { return made_at(a) < made_at(b); });
   return ok_status();
 }
 
@@ -414,19 +443,29 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
   if (uses_random_) node.keep_random_state(call.random.cpu_state());
 }
 
-void AotExecutor::attach_node(Call& call) const {
-  c10::intrusive_ptr<torch::autograd::Node> history = call.node;
-  if (backward_->replay().may_be_nonlinear()) {
-    auto gate = c10::make_intrusive<OutputGate>();
-    for (int output : backward_->tangent_of()) {
-      uint32_t number = call.node->add_input_metadata(call.results[output]);
-      gate->add_next_edge({call.node, number});
-    }
-    call.node->set_gate(gate);
-    history = std::move(gate);
+// In the order of eager's nodes.
+void AotExecutor::attach_gates(Call& call) const {
+  const std::vector<int>& outputs = backward_->tangent_of();
+  for (int output : outputs)
+    call.node->add_input_metadata(call.results[output]);
+  std::vector<c10::intrusive_ptr<OutputGate>> gates(outputs.size());
+  for (size_t tangent : gate_order_) {
+    std::vector<c10::intrusive_ptr<OutputGate>> behind;
+    for (int other : gates_behind_[tangent]) behind.push_back(gates[other]);
+    gates[tangent] = c10::make_intrusive<OutputGate>(
+        call.node, static_cast<uint32_t>(tangent), behind);
+    torch::autograd::set_history(call.results[outputs[tangent]],
+                                 gates[tangent]);
   }
-  for (int output : backward_->tangent_of()) {
-    torch::autograd::set_history(call.results[output], history);
+  call.node->set_gates(gates);
+}
+
+void AotExecutor::attach_node(Call& call) const {
+  if (!gate_order_.empty()) {
+    attach_gates(call);
+  } else {
+    for (int output : backward_->tangent_of())
+      torch::autograd::set_history(call.results[output], call.node);
   }
   for (size_t i = 0; i < saved_.size(); ++i) {
     const SavedSlot& slot = saved_[i];
@@ -584,9 +623,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     mispredicted = true;
     PyErr_SetString(PyExc_RuntimeError, error.what());
   } catch (...) {
-    if (!PyErr_Occurred()) {
-      torch::translate_exception_to_python(std::current_exception());
-    }
+    set_run_error();
   }
   {
     ErrorGuard error;

@@ -8,6 +8,8 @@
 #include <algorithm>
 
 #include "backend/tensor_places.h"
+#include "frame_hook/options.h"
+#include "guards/result.h"
 
 namespace framejit::backend {
 
@@ -113,11 +115,16 @@ variable_list AotNode::apply(variable_list&& grads) {
     return variable_list(num_outputs());
   }
   const bool create_graph = c10::GradMode::is_enabled();
-  code_->count(create_graph);
-  auto program = task.complete
+  const std::shared_ptr<const CutReplay> cut = take_cut();
+  code_->count(cut            ? BackwardCode::Use::kWatched
+               : create_graph ? BackwardCode::Use::kDifferentiated
+                              : BackwardCode::Use::kPlain);
+  auto program = cut ? nullptr
+                 : task.complete
                      ? code_->complete()
                      : code_->find(task.defined, task.wanted, symbols_.data());
   begin(program, /*runs=*/true);
+  if (cut) return finish_cut(task, *cut);
   // Also for a replay: what eager has saved may not have been written to.
   std::vector<at::Tensor> values;
   if (program && program->program) values = unpack(*program);
@@ -136,12 +143,20 @@ variable_list AotNode::apply(variable_list&& grads) {
   } catch (const c10::OutOfMemoryError&) {
     throw;
   } catch (const c10::Error& error) {
-    // If torch's own backward raises, too, that is the program's error.
     random.restore();
-    variable_list results = replay(task);
-    code_->give_up(error.what_without_backtrace());
-    return results;
+    return replay_failed(task, error.what_without_backtrace());
+  } catch (const InternalError& error) {  // the engine knows no such type
+    random.restore();
+    return replay_failed(task, error.message());
   }
+}
+
+// If torch's own backward raises, too, that is the program's error.
+variable_list AotNode::replay_failed(const Task& task, const std::string& why) {
+  variable_list results = replay(task);
+  code_->give_up(why);
+  TORCH_CHECK(!options().strict, "FrameJIT: running a backward: ", why);
+  return results;
 }
 
 // values: by position among the program's inputs.
@@ -184,9 +199,75 @@ variable_list AotNode::replay(const Task& task) {
   torch::autograd::edge_list history;
   variable_list found = code_->replay().differentiate(
       call, code_->tangent_of(), task.grads, wanted, &history);
-  // The gate has run: the engine will not look at its edges again in this task.
-  if (auto gate = gate_.lock(); gate && c10::GradMode::is_enabled())
-    gate->lead_to(std::move(history));
+  // The gates have run: the engine will not look at their edges again in this
+  // task.
+  for (size_t i = 0; i < gates_.size() && c10::GradMode::is_enabled() &&
+                     code_->replay().may_be_nonlinear();
+       ++i) {
+    if (auto gate = gates_[i].lock()) gate->lead_to(std::move(history.at(i)));
+  }
+  variable_list results(num_outputs());
+  for (size_t i = 0; i < places.size(); ++i)
+    results[places[i]] = std::move(found[i]);
+  return results;
+}
+
+// ---- what passes through an output
+
+bool AotNode::is_passage_watched() const {
+  return std::any_of(gates_.begin(), gates_.end(), [](const auto& weak) {
+    auto gate = weak.lock();
+    return gate && gate->is_behind_another() && gate->is_watched();
+  });
+}
+
+variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
+                                   const std::vector<int>& behind) {
+  constexpr size_t kMaxPassing = 8;
+  const int task = torch::autograd::get_current_graph_task_id();
+  auto is_this = [&](const auto& row) { return row.first == task; };
+  std::shared_ptr<const CutReplay> cut;
+  bool known = false;
+  {
+    std::lock_guard<std::mutex> lock(mutex_);
+    auto found = std::find_if(passing_.begin(), passing_.end(), is_this);
+    known = found != passing_.end();
+    if (known) cut = found->second;
+  }
+  if (!known) {
+    // Asked once: all gates and the node must do the same.
+    if (is_passage_watched())
+      cut = code_->replay().cut(unpack_inputs(), code_->tangent_of());
+    std::lock_guard<std::mutex> lock(mutex_);
+    if (passing_.size() >= kMaxPassing) passing_.erase(passing_.begin());
+    passing_.emplace_back(task, cut);
+  }
+  return cut ? cut->to_outputs(from, gradient, behind) : variable_list();
+}
+
+std::shared_ptr<const CutReplay> AotNode::take_cut() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto row = passing_.begin(); row != passing_.end(); ++row) {
+    if (row->first != task) continue;
+    auto cut = std::move(row->second);
+    passing_.erase(row);
+    return cut;
+  }
+  return nullptr;
+}
+
+// The tangents are all that came to each output, of which nothing goes on
+// through another one.
+variable_list AotNode::finish_cut(const Task& task, const CutReplay& cut) {
+  std::vector<int> wanted;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < num_outputs(); ++i) {
+    if (!task.complete && !task.wanted[i]) continue;
+    wanted.push_back(code_->edge_inputs()[i]);
+    places.push_back(i);
+  }
+  variable_list found = cut.to_inputs(task.grads, wanted);
   variable_list results(num_outputs());
   for (size_t i = 0; i < places.size(); ++i)
     results[places[i]] = std::move(found[i]);
@@ -312,6 +393,7 @@ void AotNode::free_all() {
   saved_.clear();
   watched_.clear();
   kept_.clear();
+  passing_.clear();
   random_state_.reset();
 }
 

@@ -18,25 +18,9 @@
 #include <vector>
 
 #include "backend/backward_code.h"
+#include "backend/output_gate.h"
 
 namespace framejit::backend {
-
-// Stands between the outputs of a call and its AotNode where the program's own
-// functions take part in the backward. What was run again to be differentiated
-// has a history of its own, and a gradient that comes to the outputs afterwards
-// must meet those that come to it there: the gate then leads to that history.
-class OutputGate final : public torch::autograd::Node {
- public:
-  torch::autograd::variable_list apply(
-      torch::autograd::variable_list&& grads) override {
-    return std::move(grads);
-  }
-  std::string name() const override { return "FrameJitBackward"; }
-  // Its place in the order of nodes stays: it leads to the same inputs.
-  void lead_to(torch::autograd::edge_list&& edges) {
-    next_edges_ = std::move(edges);
-  }
-};
 
 // The history of an output whose backward ran in the graph and freed it.
 class SpentNode final : public torch::autograd::Node {
@@ -77,8 +61,15 @@ class AotNode final : public torch::autograd::Node {
   void keep_saved(int input, int saved) {
     kept_.push_back({input, saved, at::Tensor(), 0});
   }
-  // The history of the outputs; null: this node itself.
-  void set_gate(const c10::intrusive_ptr<OutputGate>& gate) { gate_ = gate; }
+  // The histories of the outputs, by tangent; none: this node itself.
+  void set_gates(const std::vector<c10::intrusive_ptr<OutputGate>>& gates) {
+    gates_.assign(gates.begin(), gates.end());
+  }
+  // In a backward: what comes of an output's gradient to the outputs next
+  // behind it (by tangent). Nothing where nobody looks at what passes there.
+  torch::autograd::variable_list pass_behind(size_t from,
+                                             const at::Tensor& gradient,
+                                             const std::vector<int>& behind);
   void keep_random_state(at::Tensor state) { random_state_ = std::move(state); }
 
  private:
@@ -101,6 +92,10 @@ class AotNode final : public torch::autograd::Node {
   variable_list run(const Task& task, const BackwardProgram& program,
                     std::vector<at::Tensor> values) const;
   variable_list replay(const Task& task);
+  variable_list replay_failed(const Task& task, const std::string& why);
+  bool is_passage_watched() const;
+  std::shared_ptr<const CutReplay> take_cut();
+  variable_list finish_cut(const Task& task, const CutReplay& cut);
   void begin(std::shared_ptr<const BackwardProgram> program, bool runs);
   void free_early(const BackwardProgram& program);
   void free_all();
@@ -112,7 +107,7 @@ class AotNode final : public torch::autograd::Node {
 
   std::shared_ptr<BackwardCode> code_;
   std::vector<int64_t> symbols_;
-  c10::weak_intrusive_ptr<OutputGate> gate_{c10::intrusive_ptr<OutputGate>()};
+  std::vector<c10::weak_intrusive_ptr<OutputGate>> gates_;
   // ---- under mutex_
   std::vector<SavedVariable> saved_;
   std::vector<std::pair<int, SavedVariable>> watched_;
@@ -124,6 +119,8 @@ class AotNode final : public torch::autograd::Node {
   std::vector<int64_t> consumed_;
   std::shared_ptr<const BackwardProgram> last_;
   bool released_ = false;
+  // Backwards that are under way, by the engine's number; null: nobody looks.
+  std::vector<std::pair<int, std::shared_ptr<const CutReplay>>> passing_;
 };
 
 }  // namespace framejit::backend

@@ -286,24 +286,26 @@ void BackwardCode::log(const std::string& text) const {
                                       text);
 }
 
-void BackwardCode::count(bool create_graph) {
-  if (!create_graph) {
+void BackwardCode::count(Use use) {
+  if (use == Use::kPlain) {
     plain_.fetch_add(1, std::memory_order_relaxed);
     return;
   }
-  const int differentiated = ++differentiated_;
+  const bool watched = use == Use::kWatched;
+  const int replayed = ++replayed_;
   const bool first = !logged_.exchange(true);
-  const bool judged = differentiated >= kEnoughToJudge &&
-                      differentiated > 2 * plain_ &&
+  const bool judged = replayed >= kEnoughToJudge && replayed > 2 * plain_ &&
                       !prefers_torch_level_.exchange(true);
   if (!first && !judged) return;
   graph::HoldGil gil;
   if (first)
-    log("it is differentiated itself; the captured calls run again at torch "
-        "level for that");
+    log(std::string(watched ? "somebody looks at what passes through an output"
+                            : "it is differentiated itself") +
+        "; the captured calls run again at torch level for that");
   if (judged)
-    log("most are differentiated themselves; calls run at torch level from now "
-        "on");
+    log(std::string(watched ? "so it is with most of them"
+                            : "most are differentiated themselves") +
+        "; calls run at torch level from now on");
 }
 
 void BackwardCode::give_up(const std::string& why) {

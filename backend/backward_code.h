@@ -85,8 +85,10 @@ class BackwardCode {
   bool uses_random() const { return uses_random_; }
   const TorchReplay& replay() const { return *replay_; }
 
-  // A backward ran: did it have to be differentiable?
-  void count(bool create_graph);
+  // What a backward was for: it is to be differentiated itself, or somebody
+  // looks at gradients that pass through an output.
+  enum class Use : uint8_t { kPlain, kDifferentiated, kWatched };
+  void count(Use use);
   // An operator did not do what the trace predicted.
   void give_up(const std::string& why);
   // On the fallbacks channel, with the place of the graph. Needs the GIL.
@@ -128,7 +130,7 @@ class BackwardCode {
   std::vector<Made> made_;
   uint64_t uses_ = 0;
 
-  std::atomic<int> plain_{0}, differentiated_{0};
+  std::atomic<int> plain_{0}, replayed_{0};
   std::atomic<bool> logged_{false}, prefers_torch_level_{false};
 };
 

@@ -8,6 +8,7 @@
 #include "backend/input_snapshot.h"
 #include "backend/output_promises.h"
 #include "backend/rng_state.h"
+#include "backend/run_errors.h"
 #include "backend/torch_executor.h"
 #include "frame_hook/python_text.h"
 #include "graph/ir/fx_bridge.h"
@@ -369,9 +370,7 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                                    : RunStatus::kFailedInCommit;
   } catch (...) {
     state.restore();
-    if (!PyErr_Occurred()) {
-      torch::translate_exception_to_python(std::current_exception());
-    }
+    set_run_error();
     return called ? RunStatus::kFailedInCommit : RunStatus::kFailedBeforeCommit;
   }
 }

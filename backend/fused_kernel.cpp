@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "backend/isa.h"
+#include "guards/result.h"
 
 namespace framejit::backend {
 
@@ -124,12 +125,10 @@ void FusedKernel::run(const at::Tensor* const* operands, const int64_t* symbols,
       continue;
     }
     const at::Tensor* tensor = operands[i - next_parameter];
-    TORCH_CHECK(tensor->numel() == expected &&
-                    tensor->scalar_type() == dtype_of(operand.type) &&
-                    tensor->device().is_cpu() && !tensor->is_neg(),
-                "framejit: operand ", i,
-                " of a kernel is not what the "
-                "capture promised");
+    FJ_CHECK(tensor->numel() == expected &&
+                 tensor->scalar_type() == dtype_of(operand.type) &&
+                 tensor->device().is_cpu() && !tensor->is_neg(),
+             "an operand of a kernel is not what the capture promised");
     if (!tensor->is_contiguous()) {
       copies.push_back(tensor->contiguous());
       tensor = &copies.back();

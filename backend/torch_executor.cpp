@@ -9,6 +9,7 @@
 #include "backend/promise.h"
 #include "backend/python_args.h"
 #include "backend/rng_state.h"
+#include "backend/run_errors.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
 #include "graph/tensors/without_torch_function.h"
@@ -333,9 +334,7 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     return snapshot.restore() ? failed : RunStatus::kFailedInCommit;
   } catch (...) {
     state.restore();
-    if (!PyErr_Occurred()) {
-      torch::translate_exception_to_python(std::current_exception());
-    }
+    set_run_error();
     // Failing while preparing changed nothing; failing while undoing did.
     return prepared ? RunStatus::kFailedInCommit
                     : RunStatus::kFailedBeforeCommit;

@@ -7,9 +7,12 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
+#include <map>
+#include <unordered_set>
 
 #include "backend/torch_executor.h"
 #include "frame_hook/frame_eval.h"
@@ -215,6 +218,127 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
   return torch::autograd::grad(roots, leaves, root_tangents,
                                /*retain_graph=*/create_graph, create_graph,
                                /*allow_unused=*/true);
+}
+
+namespace {
+
+// Where a gradient that comes to an output stops.
+class CutNode final : public torch::autograd::Node {
+ public:
+  using Node::Node;
+  variable_list apply(variable_list&& grads) override {
+    return variable_list(num_outputs());
+  }
+  std::string name() const override { return "FrameJitCut"; }
+};
+
+// The edges that lead to these places lead to the cuts instead.
+void cut_history(const edge_list& outputs, const edge_list& cuts) {
+  using torch::autograd::Node;
+  std::map<std::pair<Node*, uint32_t>, torch::autograd::Edge> places;
+  std::unordered_set<Node*> seen;
+  std::vector<Node*> open;
+  auto visit = [&](Node* node) {
+    // Behind an input is the history of the program's own.
+    if (node && !dynamic_cast<ReplayedInput*>(node) && seen.insert(node).second)
+      open.push_back(node);
+  };
+  for (size_t i = 0; i < outputs.size(); ++i) {
+    if (!outputs[i].is_valid()) continue;
+    places[{outputs[i].function.get(), outputs[i].input_nr}] = cuts[i];
+    visit(outputs[i].function.get());
+  }
+  while (!open.empty()) {
+    Node* node = open.back();
+    open.pop_back();
+    for (auto& edge : node->next_edges()) {
+      auto cut = places.find({edge.function.get(), edge.input_nr});
+      if (cut != places.end())
+        edge = cut->second;
+      else
+        visit(edge.function.get());
+    }
+  }
+}
+
+}  // namespace
+
+std::shared_ptr<const CutReplay> TorchReplay::cut(
+    const ReplayedCall& call, const std::vector<int>& outputs) const {
+  auto made = std::make_shared<CutReplay>();
+  {
+    graph::HoldGil gil;
+    ForwardState state(*this, call.random_state);
+    std::vector<at::Tensor> inputs = make_inputs(call);
+    std::vector<Ref> results = run(call, inputs);
+    for (int output : outputs) {
+      PyObject* object = results.at(output).get();
+      TORCH_CHECK(graph::is_tensor_object(object),
+                  "framejit: a replayed graph gave something else");
+      const at::Tensor& tensor = graph::unpack_tensor(object);
+      if (!tensor.grad_fn()) {
+        made->outputs_.emplace_back();
+        made->cuts_.emplace_back();
+        continue;
+      }
+      made->outputs_.push_back(torch::autograd::impl::gradient_edge(tensor));
+      auto cut = c10::make_intrusive<CutNode>();
+      made->cuts_.emplace_back(cut, cut->add_input_metadata(tensor));
+    }
+    for (const at::Tensor& input : inputs) {
+      made->inputs_.push_back(input.defined() && input.requires_grad()
+                                  ? torch::autograd::impl::gradient_edge(input)
+                                  : torch::autograd::Edge());
+    }
+  }
+  cut_history(made->outputs_, made->cuts_);
+  return made;
+}
+
+variable_list CutReplay::to_outputs(size_t from, const at::Tensor& gradient,
+                                    const std::vector<int>& behind) const {
+  variable_list results(behind.size());
+  if (!outputs_.at(from).is_valid()) return results;
+  edge_list wanted;
+  std::vector<size_t> places;
+  for (size_t i = 0; i < behind.size(); ++i) {
+    if (!cuts_.at(behind[i]).is_valid()) continue;
+    wanted.push_back(cuts_[behind[i]]);
+    places.push_back(i);
+  }
+  if (wanted.empty()) return results;
+  const bool create_graph = c10::GradMode::is_enabled();
+  variable_list found = torch::autograd::Engine::get_default_engine().execute(
+      {outputs_[from]}, {gradient}, /*keep_graph=*/true, create_graph,
+      /*accumulate_grad=*/false, wanted);
+  for (size_t i = 0; i < places.size(); ++i)
+    results[places[i]] = std::move(found[i]);
+  return results;
+}
+
+variable_list CutReplay::to_inputs(const variable_list& tangents,
+                                   const std::vector<int>& wanted) const {
+  edge_list roots, leaves;
+  variable_list gradients, results(wanted.size());
+  std::vector<size_t> places;
+  for (size_t i = 0; i < tangents.size(); ++i) {
+    if (!tangents[i].defined() || !outputs_.at(i).is_valid()) continue;
+    roots.push_back(outputs_[i]);
+    gradients.push_back(tangents[i]);
+  }
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    if (!inputs_.at(wanted[i]).is_valid()) continue;
+    leaves.push_back(inputs_[wanted[i]]);
+    places.push_back(i);
+  }
+  if (roots.empty() || leaves.empty()) return results;
+  const bool create_graph = c10::GradMode::is_enabled();
+  variable_list found = torch::autograd::Engine::get_default_engine().execute(
+      roots, gradients, /*keep_graph=*/create_graph, create_graph,
+      /*accumulate_grad=*/false, leaves);
+  for (size_t i = 0; i < places.size(); ++i)
+    results[places[i]] = std::move(found[i]);
+  return results;
 }
 
 }  // namespace framejit::backend

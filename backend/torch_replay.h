@@ -52,6 +52,24 @@ struct ReplayedCall {
   at::Tensor random_state;  // undefined: the graph draws no numbers
 };
 
+// A call that was run again, with a history that is cut at its outputs: the
+// gradient of one stops at the outputs it passes through next. Without the GIL.
+class CutReplay {
+ public:
+  using variable_list = torch::autograd::variable_list;
+  // The gradients that come of one output's to the outputs next behind it.
+  // Both by their place among the outputs that it was cut at.
+  variable_list to_outputs(size_t from, const at::Tensor& gradient,
+                           const std::vector<int>& behind) const;
+  // tangents: all that came to each output; undefined: nothing.
+  variable_list to_inputs(const variable_list& tangents,
+                          const std::vector<int>& wanted) const;
+
+ private:
+  friend class TorchReplay;
+  torch::autograd::edge_list outputs_, cuts_, inputs_;
+};
+
 class TorchReplay {
  public:
   // In the state of the thread that the graph was captured in, with the GIL.
@@ -69,6 +87,9 @@ class TorchReplay {
       const torch::autograd::variable_list& tangents,
       const std::vector<int>& wanted,
       torch::autograd::edge_list* history = nullptr) const;
+  // outputs: those that require grad.
+  std::shared_ptr<const CutReplay> cut(const ReplayedCall& call,
+                                       const std::vector<int>& outputs) const;
   // The program's own functions and hooks take part in the backward: what they
   // make of two gradients need not be what they make of the sum.
   bool may_be_nonlinear() const { return may_be_nonlinear_; }

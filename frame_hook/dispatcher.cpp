@@ -79,6 +79,20 @@ bool is_interruption() {
 // The call in hand, until CallEnd takes it, at once. The GIL guards it.
 detail::BegunCall begun_call;
 
+constexpr char kOwnMistake[] = "FrameJIT: ";
+
+// Is the pending error one of set_internal_error()?
+bool is_own_mistake() {
+  if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return false;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  Ref text = Ref::steal(value ? PyObject_Str(value) : nullptr);
+  if (!text) PyErr_Clear();
+  bool answer = text_of(text.get()).starts_with(kOwnMistake);
+  PyErr_Restore(type, value, traceback);
+  return answer;
+}
+
 // The executor failed before its commit: eager raises its own error, unless
 // the failure is a request to stop, which running again would lose.
 DispatchOutcome rejected_by_executor(PyObject* function,
@@ -92,6 +106,8 @@ DispatchOutcome rejected_by_executor(PyObject* function,
   if (PyErr_Occurred() && !PyErr_ExceptionMatches(PyExc_Exception)) {
     return DispatchOutcome::kResult;
   }
+  if (options().strict && PyErr_Occurred() && is_own_mistake())
+    return DispatchOutcome::kResult;
   begun_call.failure = std::make_shared<detail::GraphFailure>(
       detail::GraphFailure{Ref::borrow(function_code(function)),
                            take_error_text(), std::move(entry)});
@@ -516,6 +532,10 @@ DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
 } catch (const std::bad_alloc&) {
   // Only the arrays of a call can get here: nothing has happened yet.
   return DispatchOutcome::kRunOriginal;
+}
+
+void set_internal_error(const std::string& text) {
+  PyErr_SetString(PyExc_RuntimeError, (kOwnMistake + text).c_str());
 }
 
 CallEnd::CallEnd() : begun_(std::exchange(begun_call, {})) {}

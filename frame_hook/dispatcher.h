@@ -102,6 +102,11 @@ void set_recompile_limit(RecompileLimitRules rules);
 void set_compiler(Compiler* compiler);  // not owned; null: compile nothing
 Compiler* compiler();
 
+// Sets the Python error for a mistake of FrameJIT's own, found while a graph
+// ran. Where nothing was changed yet, the original code runs all the same; in
+// strict mode it raises.
+void set_internal_error(const std::string& text);
+
 // The text of the C++ exception being handled. Layers above add their own
 // exception types through set_exception_text, called inside a handler; it
 // returns "" for a type it does not know.

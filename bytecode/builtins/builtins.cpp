@@ -10,6 +10,7 @@
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/remade_functions.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/python_text.h"
 #include "guards/known_objects.h"
@@ -192,6 +193,7 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
 Result<Ref> call_library(BuiltinCall& call) {
   const CalleeRow* row = find_callee(call.callable);
   if (!row) return Ref();
+  pin_all_remade(call.state, call.args);
   if (row->model) return row->model(call);
   return call.native(row->reads);
 }
@@ -225,8 +227,10 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
     auto row = rows.find(callable);
     BuiltinCall call{state, callable, args, kwnames};
     if (row == rows.end()) return call_library(call);
+    pin_all_remade(state, args);
     return row->second.function ? row->second.function(call) : Ref();
   }
+  pin_all_remade(state, args);
   BuiltinCall call{state, callable, args, kwnames};
   Ref keep_self;
   FJ_TRY(Ref raw, unbind(state, callable, &call.args, &keep_self));

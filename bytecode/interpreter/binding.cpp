@@ -5,6 +5,7 @@
 // its own TypeError.
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/objects/containers.h"
+#include "bytecode/objects/remade_functions.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -201,6 +202,9 @@ Status Interpreter::bind(Frame& frame, const Arguments& args,
   for (size_t i = 0; i < std::min(positional, parameters); ++i) {
     frame.slots[i] = Ref::borrow(args[i]);
   }
+  // In a tuple or dict it may be compared with anything.
+  if (code->co_flags & (CO_VARARGS | CO_VARKEYWORDS))
+    pin_all_remade(state, args);
   size_t slot = parameters + code->co_kwonlyargcount;
   if (code->co_flags & CO_VARARGS) {
     FJ_TRY(frame.slots[slot], make_tuple(args, parameters, positional));

@@ -11,6 +11,7 @@
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/overrides.h"
+#include "bytecode/objects/remade_functions.h"
 #include "bytecode/objects/write_log.h"
 #include "bytecode/residual/residual.h"
 #include "frame_hook/compiled_function.h"
@@ -131,6 +132,7 @@ Result<Ref> Interpreter::frame_locals() {
       FJ_TRY(value, state.cell_get(value.get()));
     }
     if (value) {
+      pin_remade(state, value.get());
       if (PyDict_SetItem(dict, name, value.get()) < 0) {
         return Result<Ref>::raised();
       }
@@ -264,6 +266,7 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
     default:
       break;  // kUnknown, too: the tracer says why
   }
+  pin_all_remade(state, args);
   FJ_TRY(Ref answer, ask_overrides(*this, kind, callable, args, kwnames));
   if (answer) return answer;
   // The tracer sees contents: input containers go as their guarded copies.
@@ -429,6 +432,7 @@ Result<Ref> Interpreter::call_function(PyObject* function,
       return call_function(wrapped, args, kwnames);
     }
     if (rows.fast_path) {
+      pin_all_remade(state, args);
       bool handled = false;
       Result<Ref> result =
           rows.fast_path->run(*this, function, args, kwnames, &handled);
@@ -455,6 +459,7 @@ Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
   for (PyObject* arg : args) keep_args.push_back(Ref::borrow(arg));
   if (PyFunction_Check(callable)) return call_function(callable, args, kwnames);
   if (PyMethod_Check(callable)) return call_method(callable, args, kwnames);
+  pin_all_remade(state, args);
   bool handled = false;
   Result<Ref> own = call_frame_builtin(callable, args, kwnames, &handled);
   if (handled) return own;

@@ -6,6 +6,7 @@
 #include "bytecode/objects/breaks.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/native_calls.h"
+#include "bytecode/objects/remade_functions.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/interjections.h"
@@ -127,6 +128,77 @@ bool in_handler_of_thread(const Frame* frame) {
 
 }  // namespace
 
+namespace {
+
+// How many items on top of the stack the op may look at: not those that it
+// moves, stores in a variable, calls, returns or asks for their truth.
+size_t items_looked_at(const MicroOp& op) {
+  switch (op.op) {
+    case MicroOpKind::kNop:
+    case MicroOpKind::kPop:
+    case MicroOpKind::kCopy:
+    case MicroOpKind::kSwap:
+    case MicroOpKind::kPushNull:
+    case MicroOpKind::kLoadConst:
+    case MicroOpKind::kLoadFast:
+    case MicroOpKind::kLoadFastCheck:
+    case MicroOpKind::kStoreFast:
+    case MicroOpKind::kDeleteFast:
+    case MicroOpKind::kLoadFastAndClear:
+    case MicroOpKind::kMakeCell:
+    case MicroOpKind::kLoadClosure:
+    case MicroOpKind::kLoadDeref:
+    case MicroOpKind::kStoreDeref:
+    case MicroOpKind::kDeleteDeref:
+    case MicroOpKind::kCopyFreeVars:
+    case MicroOpKind::kLoadGlobal:
+    case MicroOpKind::kToBool:
+    case MicroOpKind::kJump:
+    case MicroOpKind::kPopJump:
+    case MicroOpKind::kJumpOrPop:
+    case MicroOpKind::kReturn:
+    case MicroOpKind::kReturnConst:
+    case MicroOpKind::kCall:
+    case MicroOpKind::kCallKw:
+    case MicroOpKind::kResume:
+      return 0;
+    case MicroOpKind::kLoadAttr:
+    case MicroOpKind::kLoadMethod:
+    case MicroOpKind::kUnary:
+    case MicroOpKind::kGetIter:
+    case MicroOpKind::kForIter:
+      return 1;
+    case MicroOpKind::kBinary:
+    case MicroOpKind::kCompare:
+    case MicroOpKind::kIs:
+    case MicroOpKind::kContains:
+    case MicroOpKind::kSubscr:
+    case MicroOpKind::kDeleteSubscr:
+    case MicroOpKind::kStoreAttr:
+      return 2;
+    case MicroOpKind::kStoreSubscr:
+      return 3;
+    case MicroOpKind::kBuildTuple:
+    case MicroOpKind::kBuildList:
+    case MicroOpKind::kBuildSet:
+      return static_cast<size_t>(op.arg);
+    case MicroOpKind::kBuildMap:
+      return 2 * static_cast<size_t>(op.arg);
+    default:
+      return SIZE_MAX;
+  }
+}
+
+void pin_remade_operands(CaptureState& state, const Frame& frame,
+                         const MicroOp& op) {
+  const std::vector<Ref>& stack = frame.stack;
+  size_t count = std::min(items_looked_at(op), stack.size());
+  for (size_t i = stack.size() - count; i < stack.size(); ++i)
+    pin_remade(state, stack[i].get());
+}
+
+}  // namespace
+
 class Interpreter::FrameScope {
  public:
   FrameScope(Interpreter& interpreter, Frame& frame)
@@ -225,8 +297,13 @@ Result<Flow> Interpreter::step(Frame& frame) {
     if (std::optional<Break> brk = break_at_left_loop(frame)) return *brk;
   }
   if (!is_plain_move(op.op)) {
-    state.tracer.set_location(Span{frame.code, op.offset});
+    Span span{frame.code, op.offset};
+    // For guards of the tracer's, which knows no frames.
+    state.guards.set_span(span);
+    state.tracer.set_location(span);
   }
+  if (has_remade(state)) [[unlikely]]
+    pin_remade_operands(state, frame, op);
   Result<Flow> flow = micro_op_handler(op.op)(*this, frame, op);
   if (interrupted()) {
     if (flow.is_raised()) PyErr_Clear();

@@ -2,6 +2,7 @@
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/library/library.h"
 #include "bytecode/objects/late_reads.h"
+#include "bytecode/objects/remade_functions.h"
 #include "bytecode/objects/write_log.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/python_text.h"
@@ -169,7 +170,10 @@ Break user_break(Interpreter& interpreter, const Arguments& args) {
 Result<Ref> Interpreter::call_marked_function(PyObject* function,
                                               const Arguments& args,
                                               PyObject* kwnames) {
-  switch (find_mark(function)) {
+  const Mark mark = find_mark(function);
+  if (mark != Mark::kNone && mark != Mark::kWrapper)
+    pin_all_remade(state, args);
+  switch (mark) {
     case Mark::kNone:
       return Ref();
     case Mark::kWrapper: {

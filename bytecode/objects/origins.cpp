@@ -15,6 +15,7 @@
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/overrides.h"
+#include "bytecode/objects/remade_functions.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/follower.h"
 #include "frame_hook/frame_eval.h"
@@ -211,6 +212,7 @@ Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
   }
   DimMarks marks = read_dim_marks(tensor);
   if (!marks.empty()) dims = marks.apply(dims);
+  state.guards.set_span(state.caller.here());
   FJ_TRY(Ref stand_in, state.tracer.stand_in(tensor, source, dims));
   if (state.tracer.is_subclass(stand_in.get())) {
     FJ_CHECK_OK(guard_overriding_class(state, Py_TYPE(stand_in.get())));
@@ -479,6 +481,7 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     register_input(value, source);
     return Ref::borrow(value);
   }
+  if (guard_by_parts(*this, value, source)) return Ref::borrow(value);
   if (is_guarded_by_identity(value)) {
     guard(GuardKind::kIs, source, value);
     register_input(value, guards.sources().constant(value));

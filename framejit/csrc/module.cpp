@@ -5,6 +5,7 @@
 
 #include "backend/emit_avx512.h"
 #include "bytecode/interpreter/interpreter.h"
+#include "bytecode/objects/remade_functions.h"
 #include "bytecode/residual/left_loops.h"
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/compiled_function.h"
@@ -212,6 +213,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("reset", [] {
     clear_all_caches();
     bytecode::forget_left_loops();
+    bytecode::forget_functions_seen();
     graph::forget_surprises();
   });
   m.def("distrust_operators", &distrust_operators,

@@ -48,6 +48,11 @@ struct OutputInfo {
   // kNone: the strides eager gives it, where those of dimensions with one
   // element or none may be others in the graph.
   std::vector<Expr> idle_strides;
+
+  // Its history: when its node was made, and the outputs next behind it. Their
+  // gradients pass through them (output_histories.h).
+  int64_t made_at = 0;
+  std::vector<int> behind;
 };
 
 // Which part of the backward is wanted.

@@ -44,7 +44,10 @@ class JointTracer final : public TraceSession {
   }
   // bernoulli.p stands for bernoulli_ unless the program calls bernoulli.
   void set_calls_bernoulli(bool calls) { calls_bernoulli_ = calls; }
-  void set_span(const Span& span) { span_ = span; }
+  void set_span(const Span& span) {
+    span_ = span;
+    if (guards()) guards()->set_span(span);
+  }
   std::unique_ptr<Graph> take_graph() { return std::move(graph_); }
   Graph& graph() { return *graph_; }
 

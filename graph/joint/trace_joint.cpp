@@ -16,6 +16,7 @@
 #include "graph/ir/python_args.h"
 #include "graph/joint/joint_replay.h"
 #include "graph/joint/no_anomaly_mode.h"
+#include "graph/joint/output_histories.h"
 #include "graph/ops/op_facts.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_node.h"
@@ -213,6 +214,9 @@ Result<JointGraph> JointReplay::run() {
   FJ_CHECK_OK(find_mutations());
   FJ_CHECK_OK(find_outputs());
   FJ_CHECK_OK(check_late_reads());
+  if (!pattern_ && !find_histories(tensors_, &joint_.outputs))
+    return torch_level_only(
+        "the gradient of an output passes through one that is a view");
   FJ_CHECK_OK(differentiate());
   finish();
   return std::move(joint_);

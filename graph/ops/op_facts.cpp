@@ -151,6 +151,8 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
   } else if (!written_arguments.empty()) {
     form = Form::kInPlace;
     functional = in_place_twin(op);
+    // Those of lists return nothing.
+    if (num_results == 0) only_in_place = functional.has_value();
   }
   is_custom = is_custom_operator(schema.name());
   if (!is_custom) {

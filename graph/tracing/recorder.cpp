@@ -250,6 +250,9 @@ Break Recorder::raised_as_break(PyObject* callable) {
     reason = BreakReason::kDataDependentValue;
   } else if (contains(text, "torch.nonzero()")) {
     reason = BreakReason::kDataDependentShape;
+  } else if (contains(text, " has no rule for what it returns") ||
+             contains(text, " has no fake implementation (torch.library")) {
+    reason = BreakReason::kNoMetaKernel;  // ours, not eager's
   }
   return Break{reason, text, span_};
 }

@@ -213,6 +213,25 @@ TEST_F(Dispatch, FailureBeforeCommitRunsTheOriginal) {
   EXPECT_EQ(event_counters().fallbacks, 1u);
 }
 
+TEST_F(Dispatch, OwnMistakeOfARunningGraphRaisesWhenStrict) {
+  Namespace ns("def f(x): return x");
+  compile_in(ns, "f");
+  compiler_.on_compile = [&](const CompileRequest&) {
+    auto entry = value_entry(gather_first, plus_100);
+    entry->owned_executor =
+        std::make_unique<FakeExecutor>([](PyObject* const*, PyObject**) {
+          set_internal_error("running a graph: injected");
+          return RunStatus::kFailedBeforeCommit;
+        });
+    entry->executor = entry->owned_executor.get();
+    return outcome_of(entry);
+  };
+  EXPECT_EQ(ns.repr("f(1)"), "1");
+  ASSERT_TRUE(set_option("strict", "1", nullptr));
+  EXPECT_EQ(ns.repr("f(1)"),
+            "RuntimeError: FrameJIT: running a graph: injected");
+}
+
 TEST_F(Dispatch, InterruptBeforeCommitPropagates) {
   Namespace ns("def f(x): return x");
   compile_in(ns, "f");

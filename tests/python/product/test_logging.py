@@ -276,6 +276,50 @@ def test_guard_tree(caplog):
     assert len(lines) - 1 >= len(entry_guards) > 5
 
 
+class Holder:
+    def __init__(self):
+        self.weight = torch.ones(5, 5)
+
+
+def one_guard_a_line(x, numbers, holder):
+    y = x.sin()
+    k = numbers["k"]
+    y = y * k
+    if x.shape[0] > 3:
+        y = y + 1
+    y = y @ holder.weight
+    return y.exp() + torch.relu(y)
+
+
+def test_guards_name_the_line_that_relies_on_them(caplog):
+    framejit.set_logs("guards")
+    caplog.set_level(logging.INFO, "framejit.guards")
+    try:
+        compiled = framejit.compile(one_guard_a_line, dynamic=True, backend="eager")
+        compiled(x(5), {"k": 2.0}, Holder())
+    finally:
+        framejit.set_logs("")
+    (text,) = [r.getMessage() for r in caplog.records if r.name == "framejit.guards"]
+    for guard, line in (
+        ("x: Tensor", "x.sin()"),
+        ("Tensor.sin", "x.sin()"),
+        ("type(numbers['k'])", 'numbers["k"]'),
+        ("Tensor.__mul__", "y * k"),
+        ("Tensor.shape", "x.shape"),
+        ("3 < x.size(0)", "x.shape"),
+        ("holder.weight: Tensor", "holder.weight"),
+        ("Tensor.__matmul__", "holder.weight"),
+        ("x.size(0) == 5", "holder.weight"),
+        ("Tensor.exp", "y.exp()"),
+        ("global torch", "y.exp()"),
+    ):
+        (found,) = [
+            line for line in text.splitlines() if line.strip().startswith(guard)
+        ]
+        number = line_of(one_guard_a_line, line)
+        assert found.endswith(f"# {__file__}:{number} in one_guard_a_line"), found
+
+
 def test_guards_with_hit_counts():
     compiled = framejit.compile(add, backend="eager")
     for size in (3, 3, 3, 4):
@@ -344,3 +388,15 @@ def test_trace_file(tmp_path):
     assert recompile["hint"] == "mark_dynamic(x, 0)"
     assert "FJ101" in records[-1]["break"]
     assert len({record["pid"] for record in records}) == 1
+
+
+def test_an_operator_without_a_rule_is_not_called_an_error_of_eager():
+    from torch.nn.utils.rnn import pack_padded_sequence
+
+    def packs(x, lengths):
+        return pack_padded_sequence(x * 2, lengths, batch_first=True).data
+
+    breaks = framejit.explain(packs)(torch.ones(2, 5, 3), torch.tensor([5, 3])).breaks
+    assert [
+        found.id for found in breaks if "_pack_padded_sequence" in found.detail
+    ] == ["FJ304"]

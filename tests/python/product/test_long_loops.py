@@ -14,7 +14,7 @@ import pytest
 import torch
 
 import framejit
-from framejit import _C
+from framejit import _C, testing
 
 LOG: list[Any] = []
 BUDGET = {"max_instructions": 600}
@@ -618,3 +618,56 @@ def test_gradients_flow_through_a_left_loop():
         compiled(other).sum().backward()
         torch.testing.assert_close(other.grad, one.grad)
     assert names() == ["f", "f"]
+
+
+def long_generator(x, n):
+    for _ in range(n):
+        x = x + 1
+    yield x
+    yield x * 2
+
+
+def consumes(x, n):
+    y = x.sin()
+    for value in long_generator(x, n):
+        y = y + value
+    return y.cos()
+
+
+def sums(x, n):
+    return sum(x + i for i in range(n))
+
+
+def asks(x, n):
+    values = long_generator(x, n)
+    return next(values) + next(values)
+
+
+def endless(x, n):
+    def numbers():
+        i = 0
+        while True:
+            i += 1
+            yield i
+
+    y = x.sin()
+    for i in numbers():
+        if i > n:
+            return y
+        y = y + i
+
+
+@pytest.mark.parametrize("program", [consumes, sums, asks, endless])
+def test_a_long_loop_of_a_generator_is_tried_once_and_told(program):
+    """No residual code runs half a generator: the whole function is left."""
+    compiled = framejit.compile(program, backend="eager", options=dict(BUDGET))
+    x = torch.randn(3)
+    _C.clear_events()
+    attempts = []
+    for _ in range(5):
+        with testing._recorded("compile_start") as records:
+            check_same(compiled(x, 300), program(x, 300))
+        attempts.append(len(records))
+    assert attempts[0] in (1, 2) and not any(attempts[1:])
+    told = [text for _, text in _C.recent_events() if "not captured" in text]
+    assert len(told) == 1 and "FJ412" in told[0]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import framejit
+from framejit import _C
 
 BACKENDS = ["eager", "aot_eager", "native"]
 WRITES = {
@@ -84,3 +85,68 @@ def test_optimizer_step_between(kind, backend):
     expected = outcome(lambda step: step)
     got = outcome(lambda step: framejit.compile(lambda: step(), backend=backend))
     assert got == expected
+
+
+WITH_SYMBOLS = {
+    **{name: WRITES[name] for name in ("number", "lists", "copy", "lerp")},
+    "zero": lambda a, b: torch._foreach_zero_([a]),
+    "by a tensor": lambda a, b: torch._foreach_mul_([a, b], torch.tensor(2.0)),
+    "divided": lambda a, b: torch._foreach_div_([a, b], b.sum()),
+    "at least": lambda a, b: torch._foreach_clamp_min_([a, b], 1.5),
+    "root": lambda a, b: torch._foreach_sqrt_([a, b]),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "native"])
+@pytest.mark.parametrize("name", WITH_SYMBOLS)
+def test_symbolic_sizes_stay_in_the_graph(name, backend):
+    write = WITH_SYMBOLS[name]
+
+    def fn(a, b):
+        write(a, b)
+        return a * b
+
+    compiled = framejit.compile(fn, backend=backend, dynamic=True)
+    _C.clear_events()
+    for n in (3, 5, 4):
+        found = []
+        for run in (fn, compiled):
+            a, b = torch.arange(n) + 1.0, torch.full((n,), 2.0)
+            found.append((run(a, b), a, b))
+        torch.testing.assert_close(*found)
+    assert not [text for _, text in _C.recent_events() if "torch level" in text]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_what_eager_refuses_to_write_is_refused(dynamic):
+    def fn(a, b):
+        torch._foreach_add_([a], [b])
+        return a
+
+    compiled = framejit.compile(fn, dynamic=dynamic)
+    assert compiled(torch.ones(3), torch.ones(3)).tolist() == [2, 2, 2]
+    for _ in range(2):
+        with pytest.raises(RuntimeError, match="shape"):
+            compiled(torch.ones(3), torch.ones(2, 3))
+
+
+def test_clipping_gradients_of_symbolic_sizes():
+    model = torch.nn.Linear(3, 4)
+
+    @framejit.compile(dynamic=True)
+    def step(x):
+        model(x).pow(2).sum().backward()
+        return torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+
+    _C.clear_events()
+    for n in (5, 6, 7):
+        x = torch.randn(n, 3)
+        model.zero_grad()
+        norm = step(x)
+        grads = [p.grad.clone() for p in model.parameters()]
+        model.zero_grad()
+        model(x).pow(2).sum().backward()
+        want = torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        torch.testing.assert_close(norm, want)
+        torch.testing.assert_close(grads, [p.grad for p in model.parameters()])
+    assert not [text for _, text in _C.recent_events() if "torch level" in text]

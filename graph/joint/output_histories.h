@@ -1,0 +1,24 @@
+// Which outputs lie in the history of others.
+//
+//   h = f(x); return g(h), h
+//
+// The gradient of g(h) passes through h: the program may ask for the part that
+// comes to h there (a hook, retain_grad(), autograd.grad(y, h)) and may change
+// it.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <vector>
+
+#include "graph/joint/joint.h"
+
+namespace framejit::graph {
+
+// outputs: undefined for what is no tensor. Fills in made_at and behind of
+// those that have a node of their own. False: a view that the caller makes
+// outside of the graph lies in the history of another output.
+bool find_histories(const std::vector<at::Tensor>& outputs,
+                    std::vector<OutputInfo>* infos);
+
+}  // namespace framejit::graph
