@@ -473,7 +473,9 @@ class Replay {
     for (size_t i = 0; i < a.size(); ++i) {
       // The stride of one element says nothing.
       if (&a != &sizes && sizes[i].is_const(1)) continue;
-      if (a[i] != b[i] && hint_of(a[i]) != hint_of(b[i])) return true;
+      if (a[i] == b[i]) continue;
+      if (hint_of(a[i]) != hint_of(b[i])) return true;
+      decide(expr_eq(a[i], b[i]));  // not by chance
     }
     return false;
   }
@@ -627,11 +629,13 @@ class Replay {
           inner->is_conj() != tensors_[i].is_conj())
         return torch_level_only("an output is written to as its negative");
       // A part that was written to is a tensor of its own in functional form.
-      if (i < source_.promised.size() &&
-          hint_of(source_.promised[i].meta.storage_offset) !=
-              hint_of(inner->shape().storage_offset))
+      if (i >= source_.promised.size()) continue;
+      const Expr& seen = source_.promised[i].meta.storage_offset;
+      const Expr made = inner->shape().storage_offset;
+      if (hint_of(seen) != hint_of(made))
         return torch_level_only(
             "an output lies elsewhere in its storage than eager's");
+      if (seen != made) decide(expr_eq(seen, made));  // not by chance
     }
     return ok_status();
   }
