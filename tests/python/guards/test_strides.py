@@ -2,6 +2,8 @@
 change there are a few entries, and each call is as in eager, in values, layout,
 what is a view of what, and what is written where."""
 
+import random
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -414,3 +416,33 @@ def test_a_schedule_is_read_at_any_step():
         x = torch.ones(3)
         assert_same(compiled(x, betas, t), noised(x, betas, t))
     assert entries_of(compiled) <= 5
+
+
+# ---- layouts in any order
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("name", list(PROGRAMS)[1::2])
+def test_calls_of_layouts_in_any_order_are_as_in_eager(name, dynamic):
+    draw = random.Random(name)
+    fn = PROGRAMS[name]
+
+    def program(x, memory):
+        return fn(x)
+
+    framejit.reset()
+    compiled = framejit.compile(
+        program, backend="native", dynamic=dynamic, recompile_limit=64
+    )
+    matrices = [f for f in FAMILIES if FAMILIES[f](5)[1].dim() == 2]
+    for number in range(40):
+        family, n = draw.choice(matrices), draw.randint(1, 9)
+        outcomes = []
+        for f in (program, compiled):
+            memory, x = FAMILIES[family](n)
+            outcomes.append(_run(f, (x, [memory]), False, number))
+        try:
+            compare(*outcomes)
+        except AssertionError as error:
+            raise AssertionError(f"{family} of {n}, call {number}: {error}") from error
