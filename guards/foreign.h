@@ -15,6 +15,7 @@
 
 #include "frame_hook/dispatch.h"
 #include "guards/result.h"
+#include "guards/set/dynamic_dims.h"
 #include "guards/set/guard_set.h"
 
 namespace framejit {
@@ -83,9 +84,9 @@ class TensorTracer {
   // ---- objects
   virtual ObjectClass classify(PyObject* object) = 0;
   // The stand-in of an input tensor; adds its Tensor guard and gathers it.
-  // dynamic_dims: bit d set: dim d becomes a symbol.
+  // dynamic: what becomes a symbol.
   virtual Result<Ref> stand_in(PyObject* tensor, const Source* source,
-                               uint64_t dynamic_dims) = 0;
+                               DynamicDims dynamic) = 0;
   virtual PyObject* real_of(
       PyObject* stand_in) = 0;  // borrowed; null: computed
   virtual const Source* source_of(PyObject* stand_in) = 0;  // null: computed

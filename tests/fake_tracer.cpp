@@ -168,7 +168,7 @@ ObjectClass FakeTracer::classify(PyObject* object) {
 }
 
 Result<Ref> FakeTracer::stand_in(PyObject* tensor, const Source* source,
-                                 uint64_t dynamic_dims) {
+                                 DynamicDims dynamic) {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     if (inputs_[i].second == source) return stand_ins_of_inputs_[i];
   }
@@ -187,7 +187,7 @@ Result<Ref> FakeTracer::stand_in(PyObject* tensor, const Source* source,
   bool is_contiguous = true;
   for (int64_t d = 0; d < impl->dim; ++d) {
     int64_t size = impl->sizes()[d];
-    if (dynamic_dims >> d & 1 && size > 1) {
+    if (dynamic.sizes >> d & 1 && size > 1) {
       const Source* dim =
           guards_->sources().make(SourceKind::kTensorSize, source, nullptr, d);
       new_symbols.push_back(guards_->add_symbol(dim, size));
@@ -201,9 +201,19 @@ Result<Ref> FakeTracer::stand_in(PyObject* tensor, const Source* source,
     is_contiguous = is_contiguous && hint(stride) == impl->strides()[d];
     if (impl->sizes()[d] > 1) stride = stride * spec.sizes[d];
   }
-  for (int64_t d = 0; d < impl->dim; ++d)
-    spec.strides.push_back(is_contiguous ? contiguous[d]
-                                         : Expr(impl->strides()[d]));
+  for (int64_t d = 0; d < impl->dim; ++d) {
+    int64_t number = impl->strides()[d];
+    if (is_contiguous) {
+      spec.strides.push_back(contiguous[d]);
+    } else if (dynamic.strides >> d & 1 && number > 1) {
+      const Source* place = guards_->sources().make(SourceKind::kTensorStride,
+                                                    source, nullptr, d);
+      new_symbols.push_back(guards_->add_symbol(place, number));
+      spec.strides.push_back(Expr::symbol(new_symbols.back()));
+    } else {
+      spec.strides.push_back(Expr(number));
+    }
+  }
   std::vector<Expr> sizes = spec.sizes;
   guards_->add_tensor(source, std::move(spec));
   for (int symbol : new_symbols)
@@ -413,7 +423,7 @@ Result<Ref> FakeTracer::get_attribute(PyObject* object, PyObject* name) {
       guards_->add(GuardKind::kIs, source, Py_None);
       return grad;
     }
-    return stand_in(grad.get(), source, 0);
+    return stand_in(grad.get(), source, {});
   }
   return from_api(PyObject_GenericGetAttr(object, name));
 }

@@ -73,7 +73,7 @@ class FakeTracer : public TensorTracer {
   std::vector<std::pair<Ref, std::vector<Ref>>> state_now() override;
   ObjectClass classify(PyObject* object) override;
   Result<Ref> stand_in(PyObject* tensor, const Source* source,
-                       uint64_t dynamic_dims) override;
+                       DynamicDims dynamic) override;
   PyObject* real_of(PyObject* stand_in) override;
   const Source* source_of(PyObject* stand_in) override;
   CalleeClass classify_callee(PyObject* callable) override;

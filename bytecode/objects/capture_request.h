@@ -9,6 +9,8 @@
 #include <string>
 #include <unordered_map>
 
+#include "guards/set/dynamic_dims.h"
+
 namespace framejit {
 class GuardSet;
 }
@@ -26,7 +28,7 @@ struct CaptureRequest {
   bool leaves_repeated_calls = false;
   // Dims and numbers that changed between calls (automatic dynamic), by source
   // text; and whether everything starts dynamic.
-  const std::unordered_map<std::string, uint64_t>* dynamic_dims = nullptr;
+  const std::unordered_map<std::string, DynamicDims>* dynamic_dims = nullptr;
   const std::unordered_map<std::string, bool>* dynamic_numbers = nullptr;
   int dynamic = -1;  // -1 automatic, 0 never, 1 everything
   // Out, when the call raises: what that depends on. (Not when it is no fact

@@ -373,6 +373,12 @@ Result<Ref> class_item(CaptureState& state, PyObject* type, PyObject* key) {
   return state.after_native(PyObject_GetItem(type, plain.get()));
 }
 
+// An index or a value for an item of a tensor: a symbolic number stays one.
+Result<Ref> for_tensor(CaptureState& state, PyObject* object) {
+  if (is_symbolic(state, object)) return Ref::borrow(object);
+  return prepare(state, object, Reads::kElements);
+}
+
 }  // namespace
 
 Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
@@ -381,9 +387,7 @@ Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
   if (is_foreign(*this, object)) {
     FJ_TRY(Ref own, python_special(object, "__getitem__"));
     if (own) return caller.call(own.get(), {object, key});
-    FJ_TRY(Ref plain, prepare(*this, key, Reads::kElements));
-    // Symbolic indices stay symbolic for a tensor.
-    if (is_symbolic(*this, key)) plain = Ref::borrow(key);
+    FJ_TRY(Ref plain, for_tensor(*this, key));
     PyObject* function = library_object("operator", "getitem");
     return operate(*this, function, {object, plain.get()});
   }
@@ -431,10 +435,8 @@ Status CaptureState::set_item(PyObject* object, PyObject* key,
       FJ_CHECK_OK(caller.call(own.get(), {object, key, value}));
       return ok_status();
     }
-    FJ_TRY(Ref plain, prepare(*this, key, Reads::kElements));
-    if (is_symbolic(*this, key)) plain = Ref::borrow(key);
-    FJ_TRY(Ref content, prepare(*this, value, Reads::kElements));
-    if (is_symbolic(*this, value)) content = Ref::borrow(value);
+    FJ_TRY(Ref plain, for_tensor(*this, key));
+    FJ_TRY(Ref content, for_tensor(*this, value));
     PyObject* function = library_object("operator", "setitem");
     FJ_CHECK_OK(operate(*this, function, {object, plain.get(), content.get()}));
     return ok_status();

@@ -5,10 +5,12 @@
 // for them.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <vector>
 
 #include "frame_hook/py_ref.h"
+#include "guards/set/dynamic_dims.h"
 
 namespace framejit::bytecode {
 
@@ -23,9 +25,15 @@ struct DimMarks {
   std::vector<Range> ranges;
 
   bool empty() const { return (dynamic | maybe | fixed) == 0; }
-  // The dims to make symbolic, out of those wanted without the marks.
-  uint64_t apply(uint64_t wanted) const {
-    return ((wanted | maybe) & ~fixed) | dynamic;
+  // The dims to make symbolic, out of those wanted without the marks. A mark
+  // of one size says nothing of the memory between the rows: a stride is
+  // symbolic with any size, and a number where all of them are.
+  DynamicDims apply(DynamicDims wanted, size_t rank) const {
+    if (dynamic | maybe) wanted.strides = ~uint64_t{0};
+    wanted.sizes = ((wanted.sizes | maybe) & ~fixed) | dynamic;
+    uint64_t all = rank < 64 ? (uint64_t{1} << rank) - 1 : ~uint64_t{0};
+    if ((fixed & ~dynamic & all) == all) wanted.strides = 0;
+    return wanted;
   }
 };
 

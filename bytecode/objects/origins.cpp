@@ -201,9 +201,9 @@ Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
     return Ref::borrow(known->second);
   }
   const CaptureRequest& request = state.request;
-  uint64_t dims = 0;
+  DynamicDims dims;
   if (request.dynamic == 1 && is_argument_path(source)) {
-    dims = ~uint64_t{0};
+    dims = DynamicDims::all();
   } else if (request.dynamic != 0 && request.dynamic_dims &&
              !request.dynamic_dims->empty()) {
     PyObject* code = PyFunction_GetCode(request.function);
@@ -211,8 +211,10 @@ Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
     if (found != request.dynamic_dims->end()) dims = found->second;
   }
   DimMarks marks = read_dim_marks(tensor);
-  if (!marks.empty()) dims = marks.apply(dims);
-  state.guards.set_span(state.caller.here());
+  if (!marks.empty()) {
+    dims = marks.apply(dims, static_cast<size_t>(tensor_fields(tensor).dim));
+  }
+    state.guards.set_span(state.caller.here());
   FJ_TRY(Ref stand_in, state.tracer.stand_in(tensor, source, dims));
   if (state.tracer.is_subclass(stand_in.get())) {
     FJ_CHECK_OK(guard_overriding_class(state, Py_TYPE(stand_in.get())));

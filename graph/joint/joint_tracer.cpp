@@ -344,16 +344,16 @@ bool JointTracer::rewrite_bernoulli(const c10::OperatorHandle& op,
   size_t base = stack->size() - op.schema().arguments().size();
   at::Tensor self = (*stack)[base].toTensor();
   SymbolicShape shape = shape_of(self);
-  if (is_contiguous(shape.sizes, shape.strides)) return false;
-  specialise_strides(self);
-  if (self.is_contiguous()) return false;
-  if (!self.is_non_overlapping_and_dense()) {
-    unsupported(*this, "bernoulli_ on a tensor with gaps");
+  if (decide_contiguous(shape.sizes, shape.strides)) return false;
+  if (!is_dense(shape)) {  // or not so at all sizes
+    specialise_strides(self);
+    if (!self.is_non_overlapping_and_dense())
+      unsupported(*this, "bernoulli_ on a tensor with gaps");
   }
   std::vector<int64_t> order(self.dim()), back(self.dim());
   std::iota(order.begin(), order.end(), 0);
   std::stable_sort(order.begin(), order.end(), [&](int64_t a, int64_t b) {
-    return self.stride(a) > self.stride(b);
+    return hint_of(shape.strides[a]) > hint_of(shape.strides[b]);
   });
   for (size_t i = 0; i < order.size(); ++i) back[order[i]] = i;
   static const auto permute =
@@ -371,7 +371,7 @@ bool JointTracer::rewrite_bernoulli(const c10::OperatorHandle& op,
     // The probabilities are broadcast to the tensor.
     static const auto expand =
         c10::Dispatcher::singleton().findSchemaOrThrow("aten::expand", "");
-    std::vector<c10::IValue> wide = {call[1], self.sizes().vec(), false};
+    std::vector<c10::IValue> wide = {call[1], self.sym_sizes(), false};
     expand.callBoxed(&wide);
     call[1] = permuted(wide.back(), order);
   }

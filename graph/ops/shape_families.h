@@ -43,6 +43,7 @@ bool shape_split(ShapeCall& call);
 bool shape_split_with_sizes(ShapeCall& call);
 bool shape_as_strided(ShapeCall& call);
 bool shape_unfold(ShapeCall& call);
+bool shape_memory_of_first(ShapeCall& call);
 bool shape_copy(ShapeCall& call);  // of argument 1, in the place of argument 0
 bool shape_narrow_copy(ShapeCall& call);
 // New tensors with the sizes of views.

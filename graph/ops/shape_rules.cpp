@@ -2,10 +2,12 @@
 
 #include <algorithm>
 #include <numeric>
+#include <optional>
 
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/shape_families.h"
 #include "graph/ops/shape_parts.h"
+#include "graph/tensors/memory_places.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
@@ -97,6 +99,23 @@ void keep_order_of_strides(const ShapeCall& call,
       }
     });
   }
+}
+
+// Where all arguments lie alike and have no gaps, a result may have their very
+// strides: those of dims of one element say nothing, and are kept.
+std::optional<std::vector<Expr>> strides_of_dense_inputs(
+    const ShapeCall& call, const std::vector<Expr>& sizes) {
+  std::optional<std::vector<Expr>> strides;
+  bool alike = true;
+  for (const c10::IValue& argument : call.arguments) {
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      SymbolicShape shape = shape_of(tensor);
+      alike &= shape.sizes == sizes && is_dense(shape) &&
+               (!strides || *strides == shape.strides);
+      strides = std::move(shape.strides);
+    });
+  }
+  return alike ? strides : std::nullopt;
 }
 
 }  // namespace
@@ -260,9 +279,11 @@ bool fresh_nested(ShapeCall& call, size_t result, std::vector<Expr> sizes) {
   const at::Tensor& meta = call.metas.at(result);
   if (static_cast<size_t>(meta.dim()) != sizes.size()) return false;
   keep_order_of_strides(call, sizes);
-  for (const Expr& size : sizes) {
-    // Symbolic sizes of 0 or 1 would change the order: not those.
-    if (!decide(expr_lt(size.is_const() ? 0 : 1, size))) return false;
+  for (Expr& size : sizes) {
+    // Sizes of 0 or 1 change the order: what is one now is one always.
+    if (decide(expr_lt(1, size))) continue;
+    if (specialise(size) != 1) return false;
+    size = Expr(1);
   }
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
@@ -281,6 +302,10 @@ bool fresh_nested(ShapeCall& call, size_t result, std::vector<Expr> sizes) {
   }
   shape.sizes = std::move(sizes);
   shape.storage_offset = Expr(0);
+  if (!agrees(shape, meta)) {
+    if (auto strides = strides_of_dense_inputs(call, shape.sizes))
+      shape.strides = *std::move(strides);
+  }
   return agrees(shape, meta);
 }
 

@@ -319,14 +319,10 @@ bool shape_view_as_complex(ShapeCall& call) {
   return all_views(call, shape);
 }
 
-// The functional form of copy_(): the result lies as argument 0 does in its
-// memory, or alone in its own.
-bool shape_copy(ShapeCall& call) {
+// The functional form of a write to argument 0: the result lies as that does in
+// its memory, or alone in its own.
+bool shape_memory_of_first(ShapeCall& call) {
   SymbolicShape self = call.tensor(0);
-  std::vector<Expr> sizes;
-  if (!broadcast(self.sizes, call.tensor(1).sizes, &sizes) ||
-      sizes.size() != self.sizes.size())
-    return false;
   const at::Tensor& meta = call.metas.at(0);
   bool strided = true;
   for (size_t i = 0; i < self.strides.size(); ++i)
@@ -335,6 +331,13 @@ bool shape_copy(ShapeCall& call) {
   if (hint_of(self.storage_offset) != meta.storage_offset())
     self.storage_offset = Expr(0);
   return all_views(call, self);
+}
+
+// copy_()
+bool shape_copy(ShapeCall& call) {
+  std::vector<Expr> self = call.tensor(0).sizes, sizes;
+  return broadcast(self, call.tensor(1).sizes, &sizes) &&
+         sizes.size() == self.size() && shape_memory_of_first(call);
 }
 
 // (self, dim, start, length)

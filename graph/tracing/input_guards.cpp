@@ -26,48 +26,73 @@ uint64_t ordinary_keys() {
   return keys;
 }
 
-// Strides as expressions: products of smaller dims where the numbers at
-// capture say so, constants otherwise. Either way the guard compares them with
-// the strides of each call.
-std::vector<Expr> stride_expressions(const std::vector<Expr>& sizes,
-                                     c10::IntArrayRef hints,
-                                     c10::IntArrayRef strides) {
-  size_t dims = sizes.size();
-  std::vector<Expr> result(dims);
-  Expr product = 1;
-  int64_t expected = 1;
-  size_t dim = dims;
-  while (dim > 0 && strides[dim - 1] == expected) {
-    --dim;
-    result[dim] = product;
-    product = product * sizes[dim];
-    expected *= hints[dim];
+// Strides as expressions of the sizes: products of smaller dims where the
+// numbers at capture say so. The guard compares them with the strides of each
+// call.
+class StrideExpressions {
+ public:
+  StrideExpressions(const std::vector<Expr>& sizes, c10::IntArrayRef hints,
+                    c10::IntArrayRef strides)
+      : sizes_(sizes),
+        hints_(hints),
+        strides_(strides),
+        result_(sizes.size()) {}
+
+  // make_symbol(dim): an expression for a stride that is none of the sizes, or
+  // nothing: it is a number.
+  template <typename MakeSymbol>
+  std::vector<Expr> find(MakeSymbol make_symbol) {
+    std::vector<size_t> order(sizes_.size());
+    // Contiguous, also where dims of one element make other orders possible.
+    std::iota(order.rbegin(), order.rend(), 0);
+    if (nest(order) == Gaps::kNone) return std::move(result_);
+    // From the smallest stride up.
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+      return strides_[a] != strides_[b] ? strides_[a] < strides_[b]
+                                        : hints_[a] < hints_[b];
+    });
+    const Gaps gaps = nest(order);
+    if (gaps == Gaps::kNone) return std::move(result_);
+    // A number that fits between gaps may have come so by chance.
+    nest(order, [&](size_t dim, const Expr* derived) -> std::optional<Expr> {
+      bool by_chance = derived && derived->is_const() && gaps == Gaps::kSome;
+      return by_chance || !derived ? make_symbol(dim) : std::nullopt;
+    });
+    return std::move(result_);
   }
-  if (dim == 0) return result;
-  // Not contiguous: walk the dims from the smallest stride up.
-  std::vector<size_t> order(dims);
-  std::iota(order.begin(), order.end(), 0);
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-    return strides[a] != strides[b] ? strides[a] < strides[b]
-                                    : hints[a] < hints[b];
-  });
-  product = 1;
-  expected = 1;
-  for (size_t at : order) {
-    if (strides[at] == expected) {
-      result[at] = product;
-    } else {
-      result[at] = Expr(strides[at]);
-      product = Expr(strides[at]);
-      expected = strides[at];
-    }
-    if (hints[at] > 1) {
-      product = product * sizes[at];
-      expected *= hints[at];
-    }
+
+ private:
+  enum class Gaps : uint8_t { kNone, kAtSizeOne, kSome };
+
+  Gaps nest(const std::vector<size_t>& order) {
+    return nest(order, [](size_t, const Expr*) { return std::nullopt; });
   }
-  return result;
-}
+
+  // choose(dim, what it is by the sizes or null).
+  template <typename Choose>
+  Gaps nest(const std::vector<size_t>& order, Choose choose) {
+    Gaps gaps = Gaps::kNone;
+    Expr product = 1;
+    int64_t expected = 1;
+    for (size_t dim : order) {
+      const bool fits = strides_[dim] == expected, is_one = hints_[dim] == 1;
+      std::optional<Expr> stride = choose(dim, fits ? &product : nullptr);
+      if (!stride) stride = fits ? product : Expr(strides_[dim]);
+      if (!fits) gaps = std::max(gaps, is_one ? Gaps::kAtSizeOne : Gaps::kSome);
+      result_[dim] = *stride;
+      // What one element has for a stride holds nothing apart.
+      if (is_one) continue;
+      product = hints_[dim] ? *stride * sizes_[dim] : *stride;
+      expected = strides_[dim] * std::max<int64_t>(hints_[dim], 1);
+    }
+    return gaps;
+  }
+
+  const std::vector<Expr>& sizes_;
+  c10::IntArrayRef hints_, strides_;
+  std::vector<Expr> result_;
+};
 
 // Dims that are equal now are taken to be equal always, and guarded so (as
 // torch.compile does): programs rarely mean anything else, and one symbol is
@@ -115,14 +140,14 @@ std::string unsupported_input(PyObject* tensor) {
 }
 
 SymbolicShape guard_input(GuardSet& guards, const Source* source,
-                          PyObject* tensor, uint64_t dynamic_dims) {
+                          PyObject* tensor, DynamicDims wanted) {
   const at::Tensor& value = unpack_tensor(tensor);
   const c10::TensorImpl* impl = value.unsafeGetTensorImpl();
   c10::IntArrayRef sizes = value.sizes(), strides = value.strides();
   SymbolicShape shape;
   std::vector<Expr> ranges;
   for (size_t dim = 0; dim < sizes.size(); ++dim) {
-    bool dynamic = dim < 64 && (dynamic_dims >> dim & 1) && sizes[dim] >= 2;
+    bool dynamic = dim < 64 && (wanted.sizes >> dim & 1) && sizes[dim] >= 2;
     if (!dynamic) {
       shape.sizes.emplace_back(sizes[dim]);
       continue;
@@ -134,10 +159,21 @@ SymbolicShape guard_input(GuardSet& guards, const Source* source,
     const Source* size =
         guards.sources().make(SourceKind::kTensorSize, source, nullptr, dim);
     shape.sizes.push_back(Expr::symbol(guards.add_symbol(size, sizes[dim])));
-    // Sizes 0 and 1 mean other programs (broadcasting, empty reductions).
+    // Sizes 0 and 1 mean other programs (broadcasting, empty reductions), and
+    // so do such strides.
     ranges.push_back(expr_le(Expr(2), shape.sizes.back()));
   }
-  shape.strides = stride_expressions(shape.sizes, sizes, strides);
+  auto symbol_of_stride = [&](size_t dim) -> std::optional<Expr> {
+    if (dim >= 64 || !(wanted.strides >> dim & 1) || strides[dim] < 2)
+      return std::nullopt;
+    const Source* stride =
+        guards.sources().make(SourceKind::kTensorStride, source, nullptr, dim);
+    Expr symbol = Expr::symbol(guards.add_symbol(stride, strides[dim]));
+    ranges.push_back(expr_le(Expr(2), symbol));
+    return symbol;
+  };
+  shape.strides =
+      StrideExpressions(shape.sizes, sizes, strides).find(symbol_of_stride);
   shape.storage_offset = Expr(0);
 
   TensorSpec spec;

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "graph/tensors/trace_tensor.h"
+#include "guards/set/dynamic_dims.h"
 #include "guards/set/guard_set.h"
 
 namespace framejit::graph {
@@ -18,8 +19,8 @@ std::string unusual_tensor(const at::Tensor& tensor);
 
 // Adds the Tensor guard (and symbols with their range for dynamic dims) and
 // gives the stand-in's shape. The storage offset is not guarded: stand-ins
-// start at offset 0. Sizes 0 and 1 stay constants.
+// start at offset 0. Sizes and strides of 0 and 1 stay constants.
 SymbolicShape guard_input(GuardSet& guards, const Source* source,
-                          PyObject* tensor, uint64_t dynamic_dims);
+                          PyObject* tensor, DynamicDims dynamic);
 
 }  // namespace framejit::graph

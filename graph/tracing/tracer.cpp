@@ -30,6 +30,7 @@
 #include "graph/tracing/recorder.h"
 #include "graph/tracing/region_calls.h"
 #include "graph/tracing/substitutes.h"
+#include "graph/tracing/symbolic_index.h"
 #include "graph/tracing/tensor_attributes.h"
 #include "graph/tracing/tensor_classes.h"
 #include "graph/tracing/tensor_constructors.h"
@@ -65,7 +66,7 @@ class LibTorchTracer final : public TensorTracer {
 
   ObjectClass classify(PyObject* object) override;
   Result<Ref> stand_in(PyObject* tensor, const Source* source,
-                       uint64_t dynamic_dims) override;
+                       DynamicDims dynamic) override;
   PyObject* real_of(PyObject* stand_in) override;
   const Source* source_of(PyObject* stand_in) override;
 
@@ -260,7 +261,7 @@ ObjectClass LibTorchTracer::classify(PyObject* object) {
 }
 
 Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
-                                     uint64_t dynamic_dims) {
+                                     DynamicDims dynamic) {
   FJ_CHECK(recorder_, "stand_in outside a capture");
   GuardSet& guards = *recorder_->guards();
   if (PyObject* known = recorder_->stand_in_of(tensor)) {
@@ -282,7 +283,7 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
   if (!reason.empty()) return make_break(BreakReason::kTensorSubclass, reason);
   return guarded([&]() -> Result<Ref> {
     const at::Tensor& real = unpack_tensor(tensor);
-    SymbolicShape shape = guard_input(guards, source, tensor, dynamic_dims);
+    SymbolicShape shape = guard_input(guards, source, tensor, dynamic);
     std::vector<int64_t> hints = guards.hints();
     // An inference tensor or a normal one, whatever the mode is now.
     c10::InferenceMode as_made(real.is_inference());
@@ -498,6 +499,16 @@ Result<Ref> LibTorchTracer::record_operator(
     bool item = operands.size() > 1 && is_tensor_object(operands[0]) &&
                 is_item_operator(function);
     if (item) {
+      FJ_TRY(SelectedItem selected,
+             select_symbolic_items(*recorder_, operands[0], operands[1]));
+      if (selected.tensor) {
+        const bool reads = operands.size() == 2;
+        if (reads && !selected.index) return selected.tensor;
+        std::vector<PyObject*> rest = operands;
+        rest[0] = selected.tensor.get();
+        rest[1] = selected.index ? selected.index.get() : Py_Ellipsis;
+        return recorder_->record_call(function, rest, nullptr);
+      }
       FJ_TRY(Ref index, index_without_tensors(operands[1]));
       if (index) {
         std::vector<PyObject*> similar = operands;
@@ -595,7 +606,7 @@ Result<Ref> LibTorchTracer::grad_of(PyObject* stand_in) {
     guards.add(GuardKind::kIs, source, Py_None);
     return grad;
   }
-  return this->stand_in(grad.get(), source, 0);
+  return this->stand_in(grad.get(), source, {});
 }
 
 // A class attribute that an instance attribute could hide: methods, and plain

@@ -65,17 +65,34 @@ void visit_numbers(PyObject* expected, PyObject* actual,
   }
 }
 
+uint64_t bit(size_t dim) { return dim < 64 ? uint64_t{1} << dim : 0; }
+
+// Is `actual` another number than `expected` has at these symbols?
+bool is_other_number(const Expr& expected, int64_t actual,
+                     const SymbolValues& symbols) {
+  std::vector<int> used;
+  expected.collect_symbols(&used);
+  for (int symbol : used) {
+    if (!symbols.available[symbol]) return false;
+  }
+  int64_t value;
+  return expected.try_evaluate(symbols.values.data(), &value) &&
+         value != actual;
+}
+
 bool holds_numbers(PyObject* constant) {
   return number_value(constant) || PyTuple_CheckExact(constant);
 }
 
 }  // namespace
 
-bool ShapeHistory::mark_dim(const std::string& text, size_t dim) {
-  if (dim >= 64) return false;
-  uint64_t& mask = dynamic_dims_[text];
-  bool is_new = !(mask >> dim & 1);
-  mask |= uint64_t{1} << dim;
+bool ShapeHistory::mark(const std::string& text, const DynamicDims& changed) {
+  if (!changed.sizes && !changed.strides) return false;
+  DynamicDims& known = dynamic_dims_[text];
+  bool is_new = (changed.sizes & ~known.sizes) != 0 ||
+                (changed.strides & ~known.strides) != 0;
+  known.sizes |= changed.sizes;
+  known.strides |= changed.strides;
   return is_new;
 }
 
@@ -87,6 +104,7 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
                              PyObject* function, PyObject* code) {
   ErrorGuard keep_error;
   SourceValues sources(set, args, function);
+  const SymbolValues symbols = read_symbols(set, sources);
   bool changed = false;
   for (const Guard& guard : set.guards()) {
     if (guard.kind == GuardKind::kTensor) {
@@ -96,11 +114,16 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
       if (!fields.valid ||
           fields.dim != static_cast<int64_t>(spec.sizes.size()))
         continue;
+      DynamicDims dims;
       for (size_t d = 0; d < spec.sizes.size(); ++d) {
         if (spec.sizes[d].is_const() &&
             !spec.sizes[d].is_const(fields.sizes[d]))
-          changed |= mark_dim(source_text(guard.source, code), d);
+          dims.sizes |= bit(d);
+        if (spec.check_strides &&
+            is_other_number(spec.strides[d], fields.strides[d], symbols))
+          dims.strides |= bit(d);
       }
+      changed |= mark(source_text(guard.source, code), dims);
     } else if (guard.kind == GuardKind::kTypeAttrIs) {
       // A number of a class: a counter, say.
       auto expected = number_value(guard.object2.get());
@@ -137,14 +160,19 @@ bool ShapeHistory::observe(const GuardSet& set, PyObject* const* args,
       TensorFields fields = value ? tensor_fields(value) : TensorFields();
       if (!fields.valid) continue;
       std::string text = source_text(guard.source, code);
-      std::vector<int64_t> sizes(fields.sizes, fields.sizes + fields.dim);
-      auto [entry, is_new] = seen_sizes_.try_emplace(text, sizes);
-      if (!is_new && entry->second.size() == sizes.size()) {
-        for (size_t d = 0; d < sizes.size(); ++d) {
-          if (entry->second[d] != sizes[d]) changed |= mark_dim(text, d);
+      Shape shape{{fields.sizes, fields.sizes + fields.dim},
+                  {fields.strides, fields.strides + fields.dim}};
+      auto [entry, is_new] = seen_shapes_.try_emplace(text, shape);
+      const Shape& seen = entry->second;
+      if (!is_new && seen.sizes.size() == shape.sizes.size()) {
+        DynamicDims dims;
+        for (size_t d = 0; d < shape.sizes.size(); ++d) {
+          if (seen.sizes[d] != shape.sizes[d]) dims.sizes |= bit(d);
+          if (seen.strides[d] != shape.strides[d]) dims.strides |= bit(d);
         }
+        changed |= mark(text, dims);
       }
-      entry->second = std::move(sizes);
+      entry->second = std::move(shape);
     } else if (guard.kind == GuardKind::kEquals ||
                guard.kind == GuardKind::kFloatIs) {
       if (!holds_numbers(guard.object.get())) continue;

@@ -1,10 +1,10 @@
 // Automatic dynamic shapes: which sizes and numbers change from call to call.
 //
 // One history per code cache key. A miss compares the call with what the
-// entries at hand expected, a capture records what it saw; a size, int or float
-// seen with two values is dynamic from then on, which the next capture asks for
-// by source text. (A dim that happens to be 0 or 1 is specialised by the
-// tracer.)
+// entries at hand expected, a capture records what it saw; a size, stride, int
+// or float seen with two values is dynamic from then on, which the next capture
+// asks for by source text. (What happens to be 0 or 1 is specialised by the
+// tracer, and a stride that follows from sizes is their expression.)
 #pragma once
 
 #include <cstdint>
@@ -12,6 +12,7 @@
 #include <unordered_map>
 #include <vector>
 
+#include "guards/set/dynamic_dims.h"
 #include "guards/set/guard_set.h"
 
 namespace framejit {
@@ -26,8 +27,8 @@ class ShapeHistory {
   bool observe(const GuardSet& guards, PyObject* const* args,
                PyObject* function, PyObject* code);
 
-  // Source text -> bit d set: dim d is dynamic.
-  const std::unordered_map<std::string, uint64_t>& dynamic_dims() const {
+  // By source text.
+  const std::unordered_map<std::string, DynamicDims>& dynamic_dims() const {
     return dynamic_dims_;
   }
   // Of ints and floats.
@@ -36,12 +37,16 @@ class ShapeHistory {
   }
 
  private:
-  bool mark_dim(const std::string& text, size_t dim);
+  // What of two calls, or of a call and a guard, has come to differ.
+  bool mark(const std::string& text, const DynamicDims& changed);
   bool mark_number(const std::string& text);
 
-  std::unordered_map<std::string, uint64_t> dynamic_dims_;
+  std::unordered_map<std::string, DynamicDims> dynamic_dims_;
   std::unordered_map<std::string, bool> dynamic_numbers_;
-  std::unordered_map<std::string, std::vector<int64_t>> seen_sizes_;
+  struct Shape {
+    std::vector<int64_t> sizes, strides;
+  };
+  std::unordered_map<std::string, Shape> seen_shapes_;
   // Of ints and floats (by their bits) apart: a change of type is no other
   // value.
   std::unordered_map<std::string, int64_t> seen_ints_, seen_floats_;

@@ -21,8 +21,8 @@ TEST_F(FakeTracerTest, RecordsAndRuns) {
   GuardSet guards;
   FakeTracer tracer;
   ASSERT_TRUE(tracer.begin(&guards).ok());
-  auto a = tracer.stand_in(args[0], guards.sources().arg(0), 1);
-  auto b = tracer.stand_in(args[1], guards.sources().arg(1), 0);
+  auto a = tracer.stand_in(args[0], guards.sources().arg(0), {1, 0});
+  auto b = tracer.stand_in(args[1], guards.sources().arg(1), {});
   ASSERT_TRUE(a.ok() && b.ok());
   EXPECT_EQ(tracer.classify(a.value().get()), ObjectClass::kStandIn);
   PyDict_SetItemString(python.dict(), "a", a.value().get());
@@ -64,7 +64,7 @@ TEST_F(FakeTracerTest, BreaksAndState) {
   GuardSet guards;
   FakeTracer tracer;
   ASSERT_TRUE(tracer.begin(&guards).ok());
-  auto a = tracer.stand_in(x.get(), guards.sources().arg(0), 0);
+  auto a = tracer.stand_in(x.get(), guards.sources().arg(0), {});
   EXPECT_EQ(PyObject_IsTrue(a.value().get()), -1);
   PyErr_Clear();
   auto brk = tracer.pending_break();
@@ -83,7 +83,7 @@ TEST_F(FakeTracerTest, InputMutationIsCommittedAtTheEnd) {
   GuardSet guards;
   FakeTracer tracer;
   ASSERT_TRUE(tracer.begin(&guards).ok());
-  auto a = tracer.stand_in(x.get(), guards.sources().arg(0), 0);
+  auto a = tracer.stand_in(x.get(), guards.sources().arg(0), {});
   PyDict_SetItemString(python.dict(), "a", a.value().get());
   Ref out = python.value("a.add_(1.0) * 2.0");
   auto graph = tracer.finish({out.get()});

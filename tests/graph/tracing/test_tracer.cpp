@@ -36,8 +36,8 @@ class TracerTest : public ::testing::Test {
   Ref input(const char* source, int arg = 0, uint64_t dynamic = 0) {
     Ref real = eval(source);
     inputs_.push_back(real);
-    auto result =
-        tracer_->stand_in(real.get(), guards_.sources().arg(arg), dynamic);
+    auto result = tracer_->stand_in(real.get(), guards_.sources().arg(arg),
+                                    {dynamic, dynamic});
     EXPECT_TRUE(result.ok());
     return result.ok() ? result.take() : Ref();
   }
@@ -167,7 +167,8 @@ TEST_F(TracerTest, StandInsLookLikeTheirTensors) {
   EXPECT_EQ(tracer_->real_of(p.get()), inputs_[0].get());
   EXPECT_EQ(tracer_->source_of(p.get()), guards_.sources().arg(0));
   // The same tensor at another place: the same stand-in, with a guard.
-  auto again = tracer_->stand_in(inputs_[0].get(), guards_.sources().arg(1), 0);
+  auto again =
+      tracer_->stand_in(inputs_[0].get(), guards_.sources().arg(1), {});
   EXPECT_EQ(again.value().get(), p.get());
   EXPECT_EQ(guards_.guards().back().kind, GuardKind::kSameObject);
 }

@@ -55,7 +55,7 @@ args = [layers[0], 1]
     fake::FakeTracer tracer;
     EXPECT_TRUE(tracer.begin(set.get()).ok());
     Ref parameter = python.value("layers[0].parameters['weight']");
-    EXPECT_TRUE(tracer.stand_in(parameter.get(), weight, 0).ok());
+    EXPECT_TRUE(tracer.stand_in(parameter.get(), weight, {}).ok());
     EXPECT_TRUE(tracer.finish({}).ok());
     return set;
   }

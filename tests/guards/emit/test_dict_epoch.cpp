@@ -61,7 +61,7 @@ def function(): pass
     const Source* tensor =
         set->sources().make(SourceKind::kDictItem, tensors, name.get());
     EXPECT_TRUE(
-        tracer.stand_in(python.value("args[2]['t']").get(), tensor, 0).ok());
+        tracer.stand_in(python.value("args[2]['t']").get(), tensor, {}).ok());
     set->gather(tensor);
     add_module(tracer, *set, set->sources().arg(0),
                python.value("model").get());
@@ -100,7 +100,7 @@ def function(): pass
       const Source* item =
           set.sources().make(SourceKind::kDictItem, parts, key);
       if (fake::is_tensor(value)) {
-        EXPECT_TRUE(tracer.stand_in(value, item, 0).ok());
+        EXPECT_TRUE(tracer.stand_in(value, item, {}).ok());
         set.gather(item);
       } else {
         add_module(tracer, set, item, value);

@@ -17,15 +17,15 @@ class TensorGuards : public testing::Test {
   void TearDown() override { fake::g_grad_enabled = true; }
 
   // Guards that the fake tracer makes for a call with tensor arguments.
-  std::unique_ptr<ArmedGuards> guards_for(PythonSource& python,
-                                          uint64_t dynamic_dims) {
+  // dims: whose sizes and strides are symbols.
+  std::unique_ptr<ArmedGuards> guards_for(PythonSource& python, uint64_t dims) {
     auto set = std::make_unique<GuardSet>();
     Call call(python);
     FakeTracer tracer;
     EXPECT_TRUE(tracer.begin(set.get()).ok());
     for (size_t i = 0; i < call.args.size(); ++i) {
       const Source* source = set->sources().arg(static_cast<int>(i));
-      EXPECT_TRUE(tracer.stand_in(call.args[i], source, dynamic_dims).ok());
+      EXPECT_TRUE(tracer.stand_in(call.args[i], source, {dims, dims}).ok());
       set->add(GuardKind::kNoTensorAttrs, source);
     }
     EXPECT_TRUE(tracer.finish({}).ok());
@@ -37,14 +37,14 @@ class TensorGuards : public testing::Test {
     return armed;
   }
 
-  void expect(const char* setup, uint64_t dynamic_dims,
+  void expect(const char* setup, uint64_t dims,
               std::vector<std::pair<const char*, bool>> changes) {
     for (auto [change, holds] : changes) {
       SCOPED_TRACE(std::string(setup) + " / " + change);
       PythonSource python;
       python.run("import fake\ndef function(*a): pass\n");
       python.run(setup);
-      auto armed = guards_for(python, dynamic_dims);
+      auto armed = guards_for(python, dims);
       python.run(change);
       Call call(python);
       EXPECT_EQ(check_call(*armed, call), holds);
@@ -73,9 +73,9 @@ TEST_F(TensorGuards, LargeArgumentsComeLast) {
     while (PyDict_Next(call.args[0], &position, &key, &value)) {
       const Source* item =
           set->sources().make(SourceKind::kDictItem, model, key);
-      ASSERT_TRUE(tracer.stand_in(value, item, 0).ok());
+      ASSERT_TRUE(tracer.stand_in(value, item, {}).ok());
     }
-    ASSERT_TRUE(tracer.stand_in(call.args[1], set->sources().arg(1), 0).ok());
+    ASSERT_TRUE(tracer.stand_in(call.args[1], set->sources().arg(1), {}).ok());
     ASSERT_TRUE(tracer.finish({}).ok());
     ArmedGuards armed(std::move(set));
     ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
@@ -146,6 +146,19 @@ TEST_F(TensorGuards, DynamicDims) {
           {"args = [args[0], args[0]]", false}});
 }
 
+TEST_F(TensorGuards, DynamicStrides) {
+  expect("args = [fake.tensor([4, 3]).t()]", 3,
+         {{"args = [fake.tensor([9, 7]).t()]", true},
+          {"args = [fake.tensor([7, 9])]", false},
+          {"args = [fake.tensor([9, 1]).t()]", false}});
+  expect("args = [fake.tensor([4, 3]).t()]", 2,  // sizes (3, s), strides (1, r)
+         {{"args = [fake.tensor([9, 3]).t()]", true},
+          {"args = [fake.tensor([4, 5]).t()]", false}});
+  expect("args = [fake.tensor([2, 3, 2, 3, 2, 3, 2]).t()]", 127,
+         {{"args = [fake.tensor([3, 2, 3, 2, 3, 2, 4]).t()]", true},
+          {"args = [fake.tensor([3, 2, 3, 2, 3, 2, 4])]", false}});
+}
+
 TEST_F(TensorGuards, StorageSharing) {
   expect("a = fake.tensor([4]); args = [a, a.detach(), fake.tensor([4])]", 0,
          {{"pass", true},
@@ -166,7 +179,7 @@ void stand_in_items(GuardSet& set, FakeTracer& tracer, PyObject* dict) {
   while (PyDict_Next(dict, &position, &key, &value)) {
     const Source* source =
         set.sources().make(SourceKind::kDictItem, set.sources().arg(0), key);
-    ASSERT_TRUE(tracer.stand_in(value, source, 0).ok());
+    ASSERT_TRUE(tracer.stand_in(value, source, {}).ok());
   }
 }
 
@@ -182,7 +195,7 @@ TEST_F(TensorGuards, StorageOfParametersAndInputs) {
   FakeTracer tracer;
   ASSERT_TRUE(tracer.begin(set.get()).ok());
   stand_in_items(*set, tracer, call.args[0]);
-  ASSERT_TRUE(tracer.stand_in(call.args[1], set->sources().arg(1), 0).ok());
+  ASSERT_TRUE(tracer.stand_in(call.args[1], set->sources().arg(1), {}).ok());
   ASSERT_TRUE(tracer.finish({}).ok());
   ArmedGuards armed(std::move(set));
   ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
@@ -384,7 +397,7 @@ TEST_F(TensorGuards, ShapeHistoryFindsWhatChanges) {
   Call first(python);
   FakeTracer tracer;
   ASSERT_TRUE(tracer.begin(&set).ok());
-  ASSERT_TRUE(tracer.stand_in(first.args[0], set.sources().arg(0), 0).ok());
+  ASSERT_TRUE(tracer.stand_in(first.args[0], set.sources().arg(0), {}).ok());
   set.add(GuardKind::kEquals, set.sources().arg(1), first.args[1]);
   ASSERT_TRUE(tracer.finish({}).ok());
   Ref code = python.value("function.__code__");
@@ -393,8 +406,14 @@ TEST_F(TensorGuards, ShapeHistoryFindsWhatChanges) {
   python.run("args = [fake.tensor([8, 3]), 5]");
   Call second(python);
   EXPECT_TRUE(history.note_miss(set, second.args.data(), nullptr, code.get()));
-  EXPECT_EQ(history.dynamic_dims().at("x"), 1u);
+  EXPECT_EQ(history.dynamic_dims().at("x").sizes, 1u);
+  EXPECT_EQ(history.dynamic_dims().at("x").strides, 0u);
   EXPECT_TRUE(history.dynamic_numbers().empty());
+  python.run("args = [fake.tensor([3, 10]).t(), 5]");
+  Call turned(python);
+  EXPECT_TRUE(history.note_miss(set, turned.args.data(), nullptr, code.get()));
+  EXPECT_EQ(history.dynamic_dims().at("x").sizes, 1u);
+  EXPECT_EQ(history.dynamic_dims().at("x").strides, 3u);
   python.run("args = [fake.tensor([8, 3]), 6]");
   Call third(python);
   EXPECT_TRUE(history.note_miss(set, third.args.data(), nullptr, code.get()));
