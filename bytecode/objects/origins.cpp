@@ -214,7 +214,7 @@ Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
   if (!marks.empty()) {
     dims = marks.apply(dims, static_cast<size_t>(tensor_fields(tensor).dim));
   }
-    state.guards.set_span(state.caller.here());
+  state.guards.set_span(state.caller.here());
   FJ_TRY(Ref stand_in, state.tracer.stand_in(tensor, source, dims));
   if (state.tracer.is_subclass(stand_in.get())) {
     FJ_CHECK_OK(guard_overriding_class(state, Py_TYPE(stand_in.get())));
