@@ -81,14 +81,17 @@ detail::BegunCall begun_call;
 
 constexpr char kOwnMistake[] = "FrameJIT: ";
 
-// Is the pending error one of set_internal_error()?
+// Is the pending error one of set_internal_error()? (str() would look for
+// signals, whose handlers may raise.)
 bool is_own_mistake() {
   if (!PyErr_ExceptionMatches(PyExc_RuntimeError)) return false;
   PyObject *type, *value, *traceback;
   PyErr_Fetch(&type, &value, &traceback);
-  Ref text = Ref::steal(value ? PyObject_Str(value) : nullptr);
-  if (!text) PyErr_Clear();
-  bool answer = text_of(text.get()).starts_with(kOwnMistake);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  PyObject* args =
+      value ? reinterpret_cast<PyBaseExceptionObject*>(value)->args : nullptr;
+  bool answer = args && PyTuple_GET_SIZE(args) == 1 &&
+                text_of(PyTuple_GET_ITEM(args, 0)).starts_with(kOwnMistake);
   PyErr_Restore(type, value, traceback);
   return answer;
 }
