@@ -11,6 +11,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
+#include <atomic>
 #include <map>
 #include <unordered_set>
 
@@ -222,14 +223,23 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
 
 namespace {
 
-// Where a gradient that comes to an output stops.
+// Where a gradient that comes to an output stops while the replay that it
+// belongs to is differentiated in parts. Behind that it leads on: gradients
+// that are differentiated again have this history.
 class CutNode final : public torch::autograd::Node {
  public:
-  using Node::Node;
+  CutNode(torch::autograd::Edge behind,
+          std::shared_ptr<const std::atomic<int>> closed)
+      : Node(edge_list{std::move(behind)}), closed_(std::move(closed)) {}
   variable_list apply(variable_list&& grads) override {
-    return variable_list(num_outputs());
+    if (closed_->load(std::memory_order_acquire) > 0)
+      return variable_list(num_outputs());
+    return std::move(grads);
   }
   std::string name() const override { return "FrameJitCut"; }
+
+ private:
+  std::shared_ptr<const std::atomic<int>> closed_;
 };
 
 // The edges that lead to these places lead to the cuts instead.
@@ -261,6 +271,18 @@ void cut_history(const edge_list& outputs, const edge_list& cuts) {
   }
 }
 
+// Keeps the cuts closed.
+class Closed {
+ public:
+  explicit Closed(std::atomic<int>& count) : count_(count) { ++count_; }
+  ~Closed() { --count_; }
+  Closed(const Closed&) = delete;
+  Closed& operator=(const Closed&) = delete;
+
+ private:
+  std::atomic<int>& count_;
+};
+
 }  // namespace
 
 std::shared_ptr<const CutReplay> TorchReplay::cut(
@@ -282,7 +304,8 @@ std::shared_ptr<const CutReplay> TorchReplay::cut(
         continue;
       }
       made->outputs_.push_back(torch::autograd::impl::gradient_edge(tensor));
-      auto cut = c10::make_intrusive<CutNode>();
+      auto cut =
+          c10::make_intrusive<CutNode>(made->outputs_.back(), made->closed_);
       made->cuts_.emplace_back(cut, cut->add_input_metadata(tensor));
     }
     for (const at::Tensor& input : inputs) {
@@ -308,6 +331,7 @@ variable_list CutReplay::to_outputs(size_t from, const at::Tensor& gradient,
   }
   if (wanted.empty()) return results;
   const bool create_graph = c10::GradMode::is_enabled();
+  const Closed closed(*closed_);
   variable_list found = torch::autograd::Engine::get_default_engine().execute(
       {outputs_[from]}, {gradient}, /*keep_graph=*/true, create_graph,
       /*accumulate_grad=*/false, wanted);
@@ -333,6 +357,7 @@ variable_list CutReplay::to_inputs(const variable_list& tangents,
   }
   if (roots.empty() || leaves.empty()) return results;
   const bool create_graph = c10::GradMode::is_enabled();
+  const Closed closed(*closed_);
   variable_list found = torch::autograd::Engine::get_default_engine().execute(
       roots, gradients, /*keep_graph=*/create_graph, create_graph,
       /*accumulate_grad=*/false, leaves);

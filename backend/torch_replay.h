@@ -16,6 +16,7 @@
 #include <torch/csrc/autograd/edge.h>
 #include <torch/csrc/autograd/function.h>
 
+#include <atomic>
 #include <memory>
 #include <vector>
 
@@ -68,6 +69,9 @@ class CutReplay {
  private:
   friend class TorchReplay;
   torch::autograd::edge_list outputs_, cuts_, inputs_;
+  // Above 0 while parts are differentiated.
+  std::shared_ptr<std::atomic<int>> closed_ =
+      std::make_shared<std::atomic<int>>(0);
 };
 
 class TorchReplay {
