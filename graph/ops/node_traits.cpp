@@ -1,8 +1,8 @@
 // What passes ask about nodes, answered from the op table.
 #include "graph/ops/node_traits.h"
 
-#include <cmath>
-#include <limits>
+#include <c10/util/TypeCast.h>
+
 #include <optional>
 
 #include "graph/ops/alias_analysis.h"
@@ -35,37 +35,42 @@ bool may_refuse_types(const Node& node, const OpFacts& op) {
   return !ordinary || !same;
 }
 
-// Does PyTorch convert the number to the type? Infinity it does, for floats;
-// unsigned types take negative numbers.
-bool converts(double number, c10::ScalarType type) {
-  double limit = 0;
+template <class To>
+bool fits(const Arg& number) {
+  return number.is<double>()
+             ? !c10::overflows<To, double>(number.get<double>())
+             : !c10::overflows<To, int64_t>(number.get<int64_t>());
+}
+
+// Does PyTorch convert the number to the type? (An unsigned one takes negative
+// integers, and no other negative numbers.)
+bool converts(const Arg& number, c10::ScalarType type) {
   switch (type) {
     case at::kHalf:
-      limit = std::numeric_limits<at::Half>::max();
-      break;
+      return fits<at::Half>(number);
     case at::kBFloat16:
-      limit = std::numeric_limits<at::BFloat16>::max();
-      break;
+      return fits<at::BFloat16>(number);
     case at::kFloat:
-      limit = std::numeric_limits<float>::max();
-      break;
+      return fits<float>(number);
     case at::kByte:
-      limit = std::numeric_limits<uint8_t>::max();
-      break;
+      return fits<uint8_t>(number);
     case at::kChar:
-      limit = std::numeric_limits<int8_t>::max();
-      break;
+      return fits<int8_t>(number);
     case at::kShort:
-      limit = std::numeric_limits<int16_t>::max();
-      break;
+      return fits<int16_t>(number);
     case at::kInt:
-      limit = std::numeric_limits<int32_t>::max();
-      break;
+      return fits<int32_t>(number);
+    case at::kLong:
+      return fits<int64_t>(number);
+    case at::kUInt16:
+      return fits<uint16_t>(number);
+    case at::kUInt32:
+      return fits<uint32_t>(number);
+    case at::kUInt64:
+      return fits<uint64_t>(number);
     default:
       return true;
   }
-  if (c10::isFloatingType(type) && !std::isfinite(number)) return true;
-  return std::abs(number) <= limit;
 }
 
 // A number as an argument that the type of a result or argument may not hold:
@@ -73,17 +78,10 @@ bool converts(double number, c10::ScalarType type) {
 bool may_refuse_numbers(const Node& node) {
   bool fits = true;
   for (const Arg& arg : node.args) {
-    double number;
-    if (arg.is<double>()) {
-      number = arg.get<double>();
-    } else if (arg.is<int64_t>()) {
-      number = static_cast<double>(arg.get<int64_t>());
-    } else {
-      continue;
-    }
+    if (!arg.is<double>() && !arg.is<int64_t>()) continue;
     auto look = [&](const Value* value) {
       if (value->kind != Value::Kind::kTensor) return;
-      fits &= converts(number, value->meta.dtype);
+      fits &= converts(arg, value->meta.dtype);
     };
     for (const auto& value : node.outputs) look(value.get());
     for (const Arg& other : node.args) for_each_value(other, look);
