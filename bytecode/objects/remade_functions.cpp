@@ -1,9 +1,11 @@
 #include "bytecode/objects/remade_functions.h"
 
+#include <algorithm>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
 #include <utility>
+#include <vector>
 
 #include "bytecode/code/code_extra.h"
 #include "guards/set/source_text.h"
@@ -16,13 +18,14 @@ struct RemadeFunctions {
   std::unordered_set<PyObject*> functions;
 };
 
-// Of the code that is captured: what came in where.
+// Of the code that is captured: what came in where, the last few codes.
 struct FunctionsSeen {
-  struct Place {
+  static constexpr size_t kMaxCodes = 8;
+  struct Seen {
     Ref function, code;  // weak references
     bool remade = false;
   };
-  std::unordered_map<std::string, Place> places;
+  std::unordered_map<std::string, std::vector<Seen>> places;
   size_t generation = 0;
 };
 size_t generation = 1;
@@ -73,11 +76,17 @@ bool is_remade(CaptureState& state, PyObject* function, const Source* source) {
     seen.places.clear();
   auto& place = seen.places[source_text(source, captured)];
   PyObject* code = PyFunction_GET_CODE(function);
-  place.remade |= place.code && referent(place.code) == code &&
-                  referent(place.function) != function;
-  place.function = weak_reference(function);
-  place.code = weak_reference(code);
-  return place.remade;
+  auto known = std::find_if(place.begin(), place.end(), [&](const auto& row) {
+    return referent(row.code) == code;
+  });
+  if (known == place.end()) {
+    if (place.size() >= FunctionsSeen::kMaxCodes) place.erase(place.begin());
+    place.push_back({weak_reference(function), weak_reference(code), false});
+    return false;
+  }
+  known->remade |= referent(known->function) != function;
+  known->function = weak_reference(function);
+  return known->remade;
 }
 
 }  // namespace

@@ -321,6 +321,20 @@ def test_a_function_that_stays_is_guarded_by_identity():
     assert len(lines) == 1, entry.guard_lines()
 
 
+def test_different_ones_in_turn():
+    def step(x, call):
+        return call(x) * 2
+
+    compiled = framejit.compile(step, backend="eager")
+    before = framejit.counters()["compiles"]
+    x = torch.ones(3)
+    for i in range(12):
+        for call in (lambda t: t + 1, lambda t: t - 3, lambda t, i=i: t * i):
+            torch.testing.assert_close(compiled(x, call), step(x, call))
+    # Once each by identity, once by its parts, once with a symbolic default.
+    assert framejit.counters()["compiles"] - before <= 8
+
+
 def test_two_at_once():
     def both(x, f, g):
         return f(x) + g(x), f is g
