@@ -340,8 +340,10 @@ Result<Ref> list_item(CaptureState& state, PyObject* list, PyObject* index) {
   ContainerState& entry = state.table<Containers>().states[list];
   if (!entry.shadow && PyLong_CheckExact(index)) {
     Py_ssize_t i = PyLong_AsSsize_t(index);
-    if (i == -1 && PyErr_Occurred()) PyErr_Clear();
+    const bool is_huge = i == -1 && PyErr_Occurred();
+    if (is_huge) PyErr_Clear();  // an IndexError below
     Py_ssize_t size = PyList_GET_SIZE(list);
+    if (is_huge) i = size;
     if (i < 0 && !entry.written && i >= -size) {
       state.guard(GuardKind::kLength, source, nullptr, size);
       i += size;

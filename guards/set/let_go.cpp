@@ -88,7 +88,10 @@ PyObject* item_of(PyObject* object, PyObject* key) {
   }
   if (!PyList_Check(object) || !PyLong_Check(key)) return nullptr;
   Py_ssize_t index = PyLong_AsSsize_t(key);
-  if (index == -1 && PyErr_Occurred()) PyErr_Clear();
+  if (index == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    return nullptr;
+  }
   if (index < 0) index += PyList_GET_SIZE(object);
   bool is_in = index >= 0 && index < PyList_GET_SIZE(object);
   return is_in ? PyList_GET_ITEM(object, index) : nullptr;
