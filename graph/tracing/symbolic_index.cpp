@@ -37,14 +37,18 @@ Result<SelectedItem> select_symbolic_items(Recorder& recorder, PyObject* tensor,
   std::vector<std::pair<int64_t, PyObject*>> selected;  // dim, index
   std::vector<PyObject*> rest;
   int64_t dim = 0, behind = 0;  // the ellipsis
-  bool has_ellipsis = false;
+  bool has_ellipsis = false, has_new_dim = false;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyTuple_GET_ITEM(items.get(), i);
     if (item == Py_Ellipsis && !has_ellipsis) {
       has_ellipsis = true;
     } else if (is_of_one_dim(item)) {
+      // torch makes the new dim first, and its stride of what is there then.
+      if (has_new_dim && is_symbolic_integer(item)) return SelectedItem();
       has_ellipsis ? ++behind : ++dim;
-    } else if (item != Py_None) {
+    } else if (item == Py_None) {
+      has_new_dim = true;
+    } else {
       return SelectedItem();
     }
   }

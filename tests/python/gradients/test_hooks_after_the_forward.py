@@ -241,3 +241,54 @@ def test_who_does_not_look_pays_nothing(backend):
         text for _, text in _C.recent_events() if "passes through an output" in text
     ]
     assert len(told) == 1
+
+
+AGAIN = {
+    "saved inside": lambda x: (lambda h: (h.exp().sin(), h))(x * x),
+    "view": lambda x: (lambda h: (h.view(2) * h, h))(x * x),
+    "twice": lambda x: (lambda h: (h * 2 * h, h))(x.exp()),
+    "product": lambda x: (lambda h: (h.sin() * h, h))(x * 1.0),
+    "three": lambda x: (lambda h: (lambda k: (k.cos() * h, k, h))(h.exp() * h))(x * x),
+}
+
+
+def differentiated_again(fn, way):
+    x = torch.tensor([0.3, 0.7], requires_grad=True)
+    outputs = fn(x)
+    y, h = outputs[0], outputs[-1]
+    if way == "retained":
+        h.retain_grad()
+    if way == "hooked":
+        h.register_hook(lambda gradient: None)
+    if way == "of the output":
+        first = torch.autograd.grad(y.sum(), [h], create_graph=True)
+    elif way == "of both outputs":
+        first = torch.autograd.grad(y.pow(2).sum(), [y, h], create_graph=True)
+    elif way == "of input and output":
+        loss = y.pow(2).sum() + h.pow(3).sum()
+        first = torch.autograd.grad(loss, [x, h], create_graph=True)
+    else:
+        first = torch.autograd.grad(y.sum(), [x], create_graph=True)
+    sum(g.pow(2).sum() for g in first).backward()
+    return x.grad
+
+
+@pytest.mark.parametrize(
+    "way",
+    [
+        "plain",
+        "retained",
+        "hooked",
+        "of the output",
+        "of both outputs",
+        "of input and output",
+    ],
+)
+@pytest.mark.parametrize("name", AGAIN)
+def test_gradients_that_passed_an_output_are_differentiated_again(name, way):
+    expected = differentiated_again(AGAIN[name], way)
+    for backend in ("aot_eager", "native"):
+        compiled = framejit.compile(AGAIN[name], backend=backend)
+        for _ in range(2):
+            actual = differentiated_again(compiled, way)
+            torch.testing.assert_close(actual, expected)

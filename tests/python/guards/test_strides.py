@@ -446,3 +446,21 @@ def test_calls_of_layouts_in_any_order_are_as_in_eager(name, dynamic):
             compare(*outcomes)
         except AssertionError as error:
             raise AssertionError(f"{family} of {n}, call {number}: {error}") from error
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "native"])
+def test_new_dims_before_an_index_have_eager_strides(backend):
+    forms = [
+        lambda x, i: x[None, i],
+        lambda x, i: x[i, None],
+        lambda x, i: x[i, None, i],
+        lambda x, i: x[..., None, i],
+        lambda x, i: x[1:, None, i],
+    ]
+    for form in forms:
+        compiled = framejit.compile(form, backend=backend)
+        for i in (2, 3, 4):
+            x = torch.randn(5, 6)
+            expected, actual = form(x, i), compiled(x, i)
+            assert torch.equal(expected, actual)
+            assert expected.stride() == actual.stride()
