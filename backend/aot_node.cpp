@@ -187,29 +187,35 @@ variable_list AotNode::run(const Task& task, const BackwardProgram& program,
   return results;
 }
 
+// The graph inputs whose gradients the task asks for, in the order of edges.
+std::vector<int> AotNode::wanted_inputs(const Task& task) const {
+  std::vector<int> inputs;
+  for (size_t i = 0; i < num_outputs(); ++i)
+    if (task.wants(i)) inputs.push_back(code_->edge_inputs()[i]);
+  return inputs;
+}
+
+// found: the gradients of wanted_inputs().
+variable_list AotNode::by_edge(const Task& task, variable_list&& found) const {
+  variable_list results(num_outputs());
+  size_t next = 0;
+  for (size_t i = 0; i < results.size(); ++i)
+    if (task.wants(i)) results[i] = std::move(found[next++]);
+  return results;
+}
+
 variable_list AotNode::replay(const Task& task) {
   const ReplayedCall call = unpack_inputs();
-  std::vector<int> wanted;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < num_outputs(); ++i) {
-    if (!task.complete && !task.wanted[i]) continue;
-    wanted.push_back(code_->edge_inputs()[i]);
-    places.push_back(i);
-  }
   torch::autograd::edge_list history;
   variable_list found = code_->replay().differentiate(
-      call, code_->tangent_of(), task.grads, wanted, &history);
+      call, code_->tangent_of(), task.grads, wanted_inputs(task), &history);
   // The gates have run: the engine will not look at their edges again in this
   // task.
-  for (size_t i = 0; i < gates_.size() && c10::GradMode::is_enabled() &&
-                     code_->replay().may_be_nonlinear();
-       ++i) {
-    if (auto gate = gates_[i].lock()) gate->lead_to(std::move(history.at(i)));
+  if (c10::GradMode::is_enabled() && code_->replay().may_be_nonlinear()) {
+    for (size_t i = 0; i < gates_.size(); ++i)
+      if (auto gate = gates_[i].lock()) gate->lead_to(std::move(history.at(i)));
   }
-  variable_list results(num_outputs());
-  for (size_t i = 0; i < places.size(); ++i)
-    results[places[i]] = std::move(found[i]);
-  return results;
+  return by_edge(task, std::move(found));
 }
 
 // ---- what passes through an output
@@ -260,18 +266,8 @@ std::shared_ptr<const CutReplay> AotNode::take_cut() {
 // The tangents are all that came to each output, of which nothing goes on
 // through another one.
 variable_list AotNode::finish_cut(const Task& task, const CutReplay& cut) {
-  std::vector<int> wanted;
-  std::vector<size_t> places;
-  for (size_t i = 0; i < num_outputs(); ++i) {
-    if (!task.complete && !task.wanted[i]) continue;
-    wanted.push_back(code_->edge_inputs()[i]);
-    places.push_back(i);
-  }
-  variable_list found = cut.to_inputs(task.grads, wanted);
-  variable_list results(num_outputs());
-  for (size_t i = 0; i < places.size(); ++i)
-    results[places[i]] = std::move(found[i]);
-  return results;
+  variable_list found = cut.to_inputs(task.grads, wanted_inputs(task));
+  return by_edge(task, std::move(found));
 }
 
 // ---- what is saved

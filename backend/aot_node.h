@@ -87,10 +87,13 @@ class AotNode final : public torch::autograd::Node {
     const variable_list& grads;
     std::vector<bool> defined, wanted;  // tangents, edges
     bool complete = true;
+    bool wants(size_t edge) const { return complete || wanted[edge]; }
   };
   Task task_of(const variable_list& grads) const;
   variable_list run(const Task& task, const BackwardProgram& program,
                     std::vector<at::Tensor> values) const;
+  std::vector<int> wanted_inputs(const Task& task) const;
+  variable_list by_edge(const Task& task, variable_list&& found) const;
   variable_list replay(const Task& task);
   variable_list replay_failed(const Task& task, const std::string& why);
   bool is_passage_watched() const;

@@ -61,7 +61,7 @@ DispatchOutcome internal_failure(PyObject* function, const char* where,
     return DispatchOutcome::kRunOriginal;
   }
   *result = nullptr;
-  PyErr_SetString(PyExc_RuntimeError, ("FrameJIT: " + message).c_str());
+  set_internal_error(message);
   return DispatchOutcome::kResult;
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bytecode/code/code_extra.h"
+#include "frame_hook/weak_reference.h"
 #include "guards/set/source_text.h"
 
 namespace framejit::bytecode {
@@ -30,17 +31,8 @@ struct FunctionsSeen {
 };
 size_t generation = 1;
 
-PyObject* referent(const Ref& weak) {
-  if (!weak) return nullptr;
-#if PY_VERSION_HEX >= 0x030d0000
-  PyObject* object = nullptr;
-  if (PyWeakref_GetRef(weak.get(), &object) < 0) PyErr_Clear();
-  Py_XDECREF(object);  // it is only compared
-  return object;
-#else
-  PyObject* object = PyWeakref_GetObject(weak.get());
-  return object == Py_None ? nullptr : object;
-#endif
+bool leads_to(const Ref& weak, PyObject* object) {
+  return weak && referent_of(weak.get()).get() == object;
 }
 
 Ref weak_reference(PyObject* object) {
@@ -77,14 +69,14 @@ bool is_remade(CaptureState& state, PyObject* function, const Source* source) {
   auto& place = seen.places[source_text(source, captured)];
   PyObject* code = PyFunction_GET_CODE(function);
   auto known = std::find_if(place.begin(), place.end(), [&](const auto& row) {
-    return referent(row.code) == code;
+    return leads_to(row.code, code);
   });
   if (known == place.end()) {
     if (place.size() >= FunctionsSeen::kMaxCodes) place.erase(place.begin());
     place.push_back({weak_reference(function), weak_reference(code), false});
     return false;
   }
-  known->remade |= referent(known->function) != function;
+  known->remade |= !leads_to(known->function, function);
   known->function = weak_reference(function);
   return known->remade;
 }

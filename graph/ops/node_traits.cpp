@@ -76,17 +76,17 @@ bool converts(const Arg& number, c10::ScalarType type) {
 // A number as an argument that the type of a result or argument may not hold:
 // kernels refuse what the trace let pass.
 bool may_refuse_numbers(const Node& node) {
-  bool fits = true;
+  bool all_fit = true;
   for (const Arg& arg : node.args) {
     if (!arg.is<double>() && !arg.is<int64_t>()) continue;
     auto look = [&](const Value* value) {
       if (value->kind != Value::Kind::kTensor) return;
-      fits &= converts(arg, value->meta.dtype);
+      all_fit &= converts(arg, value->meta.dtype);
     };
     for (const auto& value : node.outputs) look(value.get());
     for (const Arg& other : node.args) for_each_value(other, look);
   }
-  return !fits;
+  return !all_fit;
 }
 
 const OpFacts& facts(const Node& node) { return facts_of(*node.aten); }
