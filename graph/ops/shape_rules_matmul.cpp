@@ -88,12 +88,22 @@ bool shape_dot(ShapeCall& call) {
   return decide(expr_eq(a[0], b[0])) && call.fresh_contiguous(0, {});
 }
 
+namespace {
+
+// Each head of keys and values serves as many of the queries.
+bool shares_heads(const Expr& queries, const Expr& keys) {
+  return decide(expr_eq(queries, keys)) ||
+         (decide(expr_lt(0, keys)) && decide(expr_eq(mod(queries, keys), 0)));
+}
+
+}  // namespace
+
 bool shape_attention_cpu(ShapeCall& call) {
   std::vector<Expr> query = call.tensor(0).sizes, key = call.tensor(1).sizes,
                     value = call.tensor(2).sizes;
   if (query.size() != 4 || call.metas.size() != 2) return false;
-  if (!decide(expr_eq(query[0], key[0])) ||
-      !decide(expr_eq(query[1], key[1])) ||
+  if (!decide(expr_eq(query[0], key[0])) || !shares_heads(query[1], key[1]) ||
+      !decide(expr_eq(key[1], value[1])) ||
       !decide(expr_eq(query[3], key[3])) ||
       !decide(expr_eq(key[2], value[2]))) {
     return false;
