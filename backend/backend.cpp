@@ -3,6 +3,7 @@
 #include "backend/aot_function.h"
 #include "backend/callable_executor.h"
 #include "backend/isa.h"
+#include "backend/profiled.h"
 #include "backend/torch_executor.h"
 
 namespace framejit::backend {
@@ -31,6 +32,7 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   if (graphs.backward) info.backward_graph = graphs.backward->str();
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
+  options.name = "fj::forward " + place_of(*request.graph->graph);
   options.fuse = request.backend == "native" && kernel_isa() != Isa::kAten;
   FJ_TRY(compiled.executor,
          make_aot_executor(request.graph, graphs, options, &info.kernels));

@@ -4,6 +4,7 @@
 #include <set>
 #include <unordered_set>
 
+#include "backend/profiled.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/interjections.h"
@@ -115,6 +116,7 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->options_ = options;
   // What the trace did not predict is put right, or the call is replayed.
   code->options_.repair_strides = true;
+  code->options_.name = "fj::backward " + place_of(*torch_graph->graph);
   code->options_.frees_inputs = true;
   code->uses_random_ = torch_graph->uses_random;
   code->replay_ = TorchReplay::make(std::move(torch_graph));

@@ -6,6 +6,7 @@
 #include <c10/util/TypeCast.h>
 
 #include "backend/fused_kernel.h"
+#include "backend/profiled.h"
 #include "backend/schedule.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
@@ -45,6 +46,7 @@ class Program::Builder {
 
   Status build(const ProgramOptions& options) {
     program_.repair_strides_ = options.repair_strides;
+    program_.name_ = options.name;
     check_results_ = options.check_results;
     for (const Value* input : graph_.inputs) {
       bool tensor = input->kind != Value::Kind::kInt;
@@ -164,6 +166,7 @@ class Program::Builder {
     for (const auto& [operand, number] : unit.kernel->shape().parameters)
       program_.parameters_.push_back(number);
     instruction.kernel = std::move(unit.kernel);
+    instruction.kernel_name = kernel_name(unit.results);
     program_.instructions_.push_back(std::move(instruction));
     return ok_status();
   }
@@ -343,6 +346,7 @@ void Program::load(const at::Tensor* const* inputs,
 
 void Program::execute(const int64_t* symbols, Registers* registers_) const {
   Registers& registers = *registers_;
+  const Profiled graph(name_);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
   // The casts are instructions; others would also stay in the cache of casts,
   // without a history.
@@ -359,6 +363,7 @@ void Program::execute(const int64_t* symbols, Registers* registers_) const {
         operands.push_back(&registers[reg].toTensor());
       }
       results.resize(instruction.results.size());
+      const Profiled kernel(instruction.kernel_name);
       instruction.kernel->run(operands.data(), symbols, results.data());
       for (size_t i = 0; i < results.size(); ++i) {
         registers[instruction.results[i]] = std::move(results[i]);

@@ -38,6 +38,8 @@ struct ProgramOptions {
   // The registers hold the only references to inputs, which can be freed at
   // their last use, too. Otherwise the caller holds them until the end.
   bool frees_inputs = false;
+  // What a profiler shows.
+  std::string name;
 };
 
 class Program {
@@ -82,6 +84,7 @@ class Program {
     // May return an argument although its schema does not say so.
     bool may_return_argument = false;
     std::unique_ptr<FusedKernel> kernel;
+    std::string kernel_name;
     std::vector<int> operands;  // kernel inputs
     std::vector<int> dying;
   };
@@ -93,6 +96,7 @@ class Program {
   void check_result(const Instruction& instruction, size_t index,
                     c10::IValue* result, const int64_t* symbols) const;
 
+  std::string name_;
   std::vector<int> input_registers_;  // -1: symbol, or not used
   std::vector<std::pair<int, c10::IValue>> constants_;
   std::vector<Instruction> instructions_;

@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "backend/input_snapshot.h"
+#include "backend/profiled.h"
 #include "backend/promise.h"
 #include "backend/python_args.h"
 #include "backend/rng_state.h"
@@ -62,6 +63,7 @@ class TorchExecutor final : public Executor {
                    InputSnapshot* snapshot) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
+  std::string name_;
   RegisterMap registers_;
   struct Input {
     int object;
@@ -77,6 +79,7 @@ class TorchExecutor final : public Executor {
 
 Status TorchExecutor::build() {
   const Graph& graph = *graph_->graph;
+  name_ = "fj::torch_level " + place_of(graph);
   FJ_CHECK(graph_->input_objects.size() == graph.inputs.size());
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     if (graph_->input_objects[i] < 0) continue;  // a symbol: an expression
@@ -298,6 +301,7 @@ void TorchExecutor::save_inputs(const std::vector<Ref>& inputs,
 
 RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                              PyObject** outputs) {
+  const Profiled profiled(name_);
   // Alive until the end: a callee may drop the caller's last reference.
   std::vector<Ref> registers(num_registers_);
   std::vector<Ref> keep;

@@ -1,0 +1,33 @@
+// Names of what runs, for torch.profiler: a graph ("fj::forward model.py:31"),
+// and each kernel in it ("fj::kernel mul_gelu"). Nothing is recorded, and
+// nothing costs more than a look at a flag, while no profiler does.
+#pragma once
+
+#include <ATen/record_function.h>
+
+#include <string>
+#include <vector>
+
+#include "graph/ir/ir.h"
+
+namespace framejit::backend {
+
+// "model.py:31", where the first operation of the graph stands; empty: nowhere.
+std::string place_of(const graph::Graph& graph);
+
+// Of the operators that made `results`: "fj::kernel mul_gelu".
+std::string kernel_name(const std::vector<const graph::Value*>& results);
+
+// The scope is the extent. Any thread, with the GIL or without.
+class Profiled {
+ public:
+  explicit Profiled(const std::string& name)
+      : record_(at::RecordScope::FUNCTION) {
+    if (record_.isActive()) record_.before(name);
+  }
+
+ private:
+  at::RecordFunction record_;
+};
+
+}  // namespace framejit::backend
