@@ -112,6 +112,7 @@ def compile(
     isolate_recompiles: bool = ...,
     shapes_spec: None = ...,
 ) -> _Decorator: ...
+@_arguments.with_known_keywords
 def compile(
     model: Any = None,
     *,
