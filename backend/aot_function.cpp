@@ -543,23 +543,27 @@ void AotExecutor::commit(Call& call, bool* committing) const {
 
 // What is behind the inputs sees what the one node of the call does otherwise
 // than eager's many. The gradients of all leaves are ready at once, so hooks of
-// two of them run in another order. And it leads to all inputs, whichever
+// two of them run in another order, and one that raises or looks at another
+// leaf finds other gradients accumulated. And it leads to all inputs, whichever
 // output was used: a hook would be called without a gradient, and so would the
 // nodes that an input came from, which may have been freed, or be the program's
 // own functions, which get zeros then.
 bool AotExecutor::is_node_seen(PyObject* const* inputs) {
   namespace impl = torch::autograd::impl;
-  int hooked = 0, leaves = 0;
+  bool hooked = false, hooked_leaf = false;
+  int leaves = 0;
   for (int input : backward_->edge_inputs()) {
     const at::Tensor& tensor =
         graph::unpack_tensor(inputs[input_objects_[input]]);
+    if (tensor.is_leaf()) ++leaves;
     if (impl::hooks(tensor).empty() && !impl::post_acc_grad_hooks(tensor))
       continue;
-    ++hooked;
-    if (tensor.is_leaf()) ++leaves;
+    hooked = true;
+    hooked_leaf |= tensor.is_leaf();
   }
   const char* why = nullptr;
-  if (leaves > 1 || (hooked && backward_->tangent_of().size() > 1)) {
+  if ((hooked_leaf && leaves > 1) ||
+      (hooked && backward_->tangent_of().size() > 1)) {
     why = "inputs have hooks; such calls run at torch level";
   } else {
     for (int input : backward_->partial_inputs()) {

@@ -266,7 +266,8 @@ std::shared_ptr<const CutReplay> AotNode::take_cut() {
 // The tangents are all that came to each output, of which nothing goes on
 // through another one.
 variable_list AotNode::finish_cut(const Task& task, const CutReplay& cut) {
-  variable_list found = cut.to_inputs(task.grads, wanted_inputs(task));
+  variable_list found =
+      cut.to_inputs(task.grads, wanted_inputs(task), own_outputs());
   return by_edge(task, std::move(found));
 }
 
@@ -327,11 +328,25 @@ void AotNode::keep(int input, const at::Tensor& tensor) {
   kept_.push_back({input, -1, tensor, version_of(tensor)});
 }
 
+// By tangent.
+torch::autograd::edge_list AotNode::own_outputs() {
+  torch::autograd::edge_list edges(code_->tangent_of().size());
+  for (size_t i = 0; i < edges.size(); ++i) {
+    if (gates_.empty()) {
+      edges[i] = {getptr(), static_cast<uint32_t>(i)};
+    } else if (auto gate = gates_[i].lock()) {
+      edges[i] = {gate, 0};
+    }
+  }
+  return edges;
+}
+
 ReplayedCall AotNode::unpack_inputs() {
   ReplayedCall call;
   const size_t num_inputs = code_->replay().graph().graph->inputs.size();
   call.inputs.resize(num_inputs);
   call.edges.resize(num_inputs);
+  call.own_outputs = own_outputs();
   call.symbols = symbols_.data();
   for (size_t i = 0; i < num_outputs(); ++i)
     call.edges[code_->edge_inputs()[i]] = next_edge(i);

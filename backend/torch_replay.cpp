@@ -26,15 +26,55 @@ namespace framejit::backend {
 using graph::Graph;
 using graph::TorchGraph;
 using graph::Value;
+using torch::autograd::Edge;
 using torch::autograd::edge_list;
+using torch::autograd::Node;
 using torch::autograd::variable_list;
 
 namespace {
 
-// An input of the call, seen from the replayed graph.
-class ReplayedInput final : public torch::autograd::Node {
+// The gradient that passes a node on this thread, between its two hooks.
+thread_local at::Tensor passing;
+
+class TakeGradient final : public torch::autograd::FunctionPreHook {
  public:
-  using Node::Node;
+  variable_list operator()(const variable_list& gradients) override {
+    passing = gradients.at(0);
+    return variable_list(gradients.size());
+  }
+};
+
+class GiveGradient final : public torch::autograd::FunctionPostHook {
+ public:
+  variable_list operator()(const variable_list& outputs,
+                           const variable_list& /*inputs*/) override {
+    variable_list results(outputs.size());
+    results.at(0) = std::exchange(passing, at::Tensor());
+    return results;
+  }
+};
+
+// From here on, what comes to an output that was computed again goes on to the
+// call's own, whose history it is: the node of the replay, which operators that
+// saved the output know as its history, does nothing else any more.
+void lead_on(const Edge& replayed, const Edge& own) {
+  Node* node = replayed.function.get();
+  edge_list edges(node->num_outputs());
+  edges.at(0) = own;
+  node->next_edges() = std::move(edges);
+  node->add_pre_hook(std::make_unique<TakeGradient>());
+  node->add_post_hook(std::make_unique<GiveGradient>());
+}
+
+// An input of the call, seen from the replayed graph.
+class ReplayedInput final : public Node {
+ public:
+  // What is computed of it may lead to the call's own outputs, too. Autograd
+  // prunes by the length of what is behind a node: it is none of the shorter.
+  ReplayedInput(edge_list&& edges, uint64_t outputs_topological_nr)
+      : Node(std::move(edges)) {
+    topological_nr_ = std::max(topological_nr_, outputs_topological_nr);
+  }
   variable_list apply(variable_list&& grads) override {
     return std::move(grads);
   }
@@ -66,6 +106,15 @@ at::Tensor zeros_for(const graph::TensorMeta& meta, const int64_t* symbols) {
              sizes, strides,
              at::TensorOptions().dtype(meta.dtype).device(meta.device))
       .zero_();
+}
+
+// A node with several inputs computes for all of them at once.
+bool can_lead_on(const Edge& replayed, const Edge& own) {
+  return own.is_valid() && replayed.is_valid() &&
+         replayed.function->num_inputs() == 1 &&
+         replayed.function->num_outputs() > 0 &&
+         !dynamic_cast<ReplayedInput*>(replayed.function.get()) &&
+         replayed.function->post_hooks().empty();
 }
 
 }  // namespace
@@ -141,6 +190,12 @@ std::vector<at::Tensor> TorchReplay::make_inputs(
   const Graph& source = *graph_->graph;
   const auto& written = graph_->mutated_inputs;
   std::vector<at::Tensor> inputs(source.inputs.size());
+  uint64_t outputs_topological_nr = 0;
+  for (const Edge& own : call.own_outputs) {
+    if (own.is_valid())
+      outputs_topological_nr =
+          std::max(outputs_topological_nr, own.function->topological_nr());
+  }
   c10::AutoGradMode no_grad(false);
   for (size_t i = 0; i < inputs.size(); ++i) {
     if (graph_->input_objects[i] < 0) continue;  // a symbol
@@ -157,7 +212,8 @@ std::vector<at::Tensor> TorchReplay::make_inputs(
       continue;
     }
     torch::autograd::set_history(
-        input, c10::make_intrusive<ReplayedInput>(edge_list{call.edges[i]}));
+        input, c10::make_intrusive<ReplayedInput>(edge_list{call.edges[i]},
+                                                  outputs_topological_nr));
   }
   return inputs;
 }
@@ -197,6 +253,7 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
                                          edge_list* history) const {
   const bool create_graph = c10::GradMode::is_enabled();
   variable_list roots, root_tangents, leaves;
+  std::vector<std::pair<Edge, Edge>> places;
   {
     graph::HoldGil gil;
     ForwardState state(*this, call.random_state);
@@ -207,8 +264,9 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
       TORCH_CHECK(graph::is_tensor_object(object),
                   "framejit: a replayed graph gave something else");
       const at::Tensor& output = graph::unpack_tensor(object);
-      if (history)
-        history->push_back(torch::autograd::impl::gradient_edge(output));
+      const Edge place = torch::autograd::impl::gradient_edge(output);
+      if (history) history->push_back(place);
+      places.emplace_back(place, call.own_outputs.at(i));
       if (!output.requires_grad() || !tangents[i].defined()) continue;
       roots.push_back(output);
       root_tangents.push_back(tangents[i]);
@@ -216,9 +274,16 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
     for (int input : wanted) leaves.push_back(inputs.at(input));
   }
   if (roots.empty()) return variable_list(wanted.size());
-  return torch::autograd::grad(roots, leaves, root_tangents,
-                               /*retain_graph=*/create_graph, create_graph,
-                               /*allow_unused=*/true);
+  variable_list gradients = torch::autograd::grad(
+      roots, leaves, root_tangents, /*retain_graph=*/create_graph, create_graph,
+      /*allow_unused=*/true);
+  // Where the program's own functions take part, the outputs get the replay's
+  // history instead.
+  for (const auto& [place, own] : places) {
+    if (create_graph && !may_be_nonlinear_ && can_lead_on(place, own))
+      lead_on(place, own);
+  }
+  return gradients;
 }
 
 namespace {
@@ -341,7 +406,8 @@ variable_list CutReplay::to_outputs(size_t from, const at::Tensor& gradient,
 }
 
 variable_list CutReplay::to_inputs(const variable_list& tangents,
-                                   const std::vector<int>& wanted) const {
+                                   const std::vector<int>& wanted,
+                                   const edge_list& own_outputs) const {
   edge_list roots, leaves;
   variable_list gradients, results(wanted.size());
   std::vector<size_t> places;
@@ -363,6 +429,10 @@ variable_list CutReplay::to_inputs(const variable_list& tangents,
       /*accumulate_grad=*/false, leaves);
   for (size_t i = 0; i < places.size(); ++i)
     results[places[i]] = std::move(found[i]);
+  for (size_t i = 0; create_graph && i < outputs_.size(); ++i) {
+    if (can_lead_on(outputs_[i], own_outputs.at(i)))
+      lead_on(outputs_[i], own_outputs[i]);
+  }
   return results;
 }
 

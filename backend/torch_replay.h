@@ -10,6 +10,12 @@
 // Each input is an alias whose history is a node of ours that leads to the
 // input's own: gradients stop there first and go on to the input later, and no
 // hook of an input is called twice. Inputs the graph writes to are copies.
+//
+// The other end is treated likewise. Where an operator saved what it gave
+// (exp), a gradient that is to be differentiated itself depends on an output,
+// and the program has that of the call: once the replay has been
+// differentiated, what comes to an output that was computed again goes on to
+// the call's own.
 #pragma once
 
 #include <c10/core/DefaultDtype.h>
@@ -49,6 +55,9 @@ struct ReplayedCall {
   std::vector<at::Tensor> inputs;
   // Where the gradient goes; invalid: the input does not require grad.
   std::vector<torch::autograd::Edge> edges;
+  // The histories of the call's own outputs, of those that require grad;
+  // invalid: nobody holds the output.
+  torch::autograd::edge_list own_outputs;
   const int64_t* symbols = nullptr;
   at::Tensor random_state;  // undefined: the graph draws no numbers
 };
@@ -63,8 +72,10 @@ class CutReplay {
   variable_list to_outputs(size_t from, const at::Tensor& gradient,
                            const std::vector<int>& behind) const;
   // tangents: all that came to each output; undefined: nothing.
+  // own_outputs: as in ReplayedCall.
   variable_list to_inputs(const variable_list& tangents,
-                          const std::vector<int>& wanted) const;
+                          const std::vector<int>& wanted,
+                          const torch::autograd::edge_list& own_outputs) const;
 
  private:
   friend class TorchReplay;

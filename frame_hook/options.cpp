@@ -24,10 +24,12 @@ std::vector<std::string> split(std::string_view text, char separator) {
   return parts;
 }
 
-enum class Accepts { kAnything, kOneWord, kWords, kNumber };
+enum class Accepts { kAnything, kAnyList, kOneWord, kWords, kNumber };
 
 Accepts kind_of(std::string_view accepted) {
-  if (accepted.starts_with('<')) return Accepts::kAnything;
+  if (accepted.starts_with('<')) {
+    return accepted.ends_with('>') ? Accepts::kAnything : Accepts::kAnyList;
+  }
   if (accepted.ends_with("..")) return Accepts::kNumber;
   if (accepted.find('|') != std::string_view::npos) return Accepts::kOneWord;
   return Accepts::kWords;
@@ -73,14 +75,17 @@ std::optional<std::string> normal_form(std::string_view accepted,
       if (!parse_number(value, &number) || number < least) return std::nullopt;
       return std::to_string(number);
     }
+    case Accepts::kAnyList:
     case Accepts::kWords: {
+      const bool any = kind_of(accepted) == Accepts::kAnyList;
       std::string result;
       for (const std::string& word : split(value, ',')) {
         if (word.empty()) continue;
-        std::optional<std::string> found = find_word(words, word);
+        std::optional<std::string> found = any ? word : find_word(words, word);
         if (!found) return std::nullopt;
         result += (result.empty() ? "" : ",") + *found;
       }
+      if (result.empty()) return std::nullopt;
       return result;
     }
   }
@@ -111,8 +116,12 @@ bool assign(std::string_view accepted, std::string_view value, T default_value,
 
 std::string refusal(std::string_view keyword, std::string_view accepted,
                     std::string_view value) {
+  int number = 0;
+  const bool is_number =
+      kind_of(accepted) == Accepts::kNumber && parse_number(value, &number);
+  const char* quote = is_number ? "" : "'";
   return std::string(keyword) + ": expected " + accepted_text(accepted) +
-         ", got '" + std::string(value) + "'";
+         ", got " + quote + std::string(value) + quote;
 }
 
 struct State {
@@ -185,6 +194,10 @@ std::string accepted_text(std::string_view accepted) {
   const Accepts kind = kind_of(accepted);
   if (kind == Accepts::kAnything)
     return std::string(accepted.substr(1, accepted.size() - 2));
+  if (kind == Accepts::kAnyList) {
+    return std::string(accepted.substr(1, accepted.find('>') - 1)) +
+           ", comma-separated";
+  }
   if (kind == Accepts::kNumber) {
     return "a whole number, " +
            std::string(accepted.substr(0, accepted.size() - 2)) + " or more";

@@ -16,7 +16,7 @@ import os
 import runpy
 import sys
 import types
-from typing import Any
+from typing import Any, NoReturn
 
 import framejit
 from framejit import _C, _report, _script, _tracefile
@@ -67,6 +67,12 @@ def _main_module(file: str | None, loader: Any) -> dict[str, Any]:
     return namespace
 
 
+def _refuse(text: str) -> NoReturn:
+    """The program cannot be run: said as python says it, with its exit status."""
+    print(text, file=sys.stderr)
+    sys.exit(2)
+
+
 def _run_script(path: str) -> None:
     if os.path.isdir(path) or _is_zip(path):
         sys.path[0] = path
@@ -76,8 +82,12 @@ def _run_script(path: str) -> None:
     sys.path[0] = os.path.dirname(os.path.realpath(path))
     loader = importlib.machinery.SourceFileLoader("__main__", path)
     namespace = _main_module(path, loader)
-    with io.open_code(path) as file:
-        source = file.read()
+    try:
+        with io.open_code(path) as file:
+            source = file.read()
+    except OSError as error:
+        why = f"[Errno {error.errno}] {error.strerror}"
+        _refuse(f"{sys.orig_argv[0]}: can't open file {path!r}: {why}")
     exec(compile(source, path, "exec", dont_inherit=True), namespace)
 
 
@@ -97,7 +107,7 @@ def _run(program: list[str]) -> None:
     first, rest = program[0], program[1:]
     if first in ("-m", "-c"):
         if not rest:
-            sys.exit(f"python -m framejit: {first} needs an argument")
+            _refuse(f"python -m framejit: {first} needs an argument")
         sys.argv[:] = [first, *rest[1:]]
         if first == "-m":
             sys.path[0] = os.getcwd()
@@ -110,10 +120,8 @@ def _run(program: list[str]) -> None:
         _run_text(sys.stdin.read(), "<stdin>", "<stdin>")
         return
     if first.startswith("-"):
-        sys.exit(f"python -m framejit: unknown option {first}")
+        _refuse(f"python -m framejit: unknown option {first}")
     sys.argv[:] = program
-    if not os.path.exists(first):
-        sys.exit(f"python -m framejit: can't open file {first!r}")
     _run_script(first)
 
 

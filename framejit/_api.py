@@ -112,6 +112,7 @@ def compile(
     isolate_recompiles: bool = ...,
     shapes_spec: None = ...,
 ) -> _Decorator: ...
+@_arguments.with_known_keywords
 def compile(
     model: Any = None,
     *,
@@ -213,6 +214,28 @@ def compile_inplace(module: torch.nn.Module, **options: Any) -> None:
     )
 
 
+def _call_of(model: Callable[..., Any]) -> types.FunctionType:
+    """Calls an object that is no function; messages know it by what is called."""
+    # On one line: the first one of what is called.
+    call: Any = lambda *args, **kwargs: model(*args, **kwargs)  # noqa: E731
+    called: Any = model
+    while isinstance(called, functools.partial):
+        called = called.func
+    if not isinstance(called, (types.FunctionType, types.MethodType)):
+        called = type(called).__call__
+    code = getattr(getattr(called, "__func__", called), "__code__", None)
+    name = getattr(model, "__name__", type(model).__name__)
+    call.__code__ = call.__code__.replace(
+        co_name=code.co_name if code else name,
+        co_qualname=code.co_qualname if code else getattr(model, "__qualname__", name),
+        co_filename=code.co_filename if code else "<built-in>",
+        co_firstlineno=code.co_firstlineno if code else 1,
+    )
+    functools.update_wrapper(call, model, updated=())
+    function: types.FunctionType = call
+    return function
+
+
 def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
     if isinstance(model, _C.CompiledFunction):
         model = model.__framejit_function__
@@ -238,12 +261,7 @@ def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
             "or its forward method"
         )
     if callable(model):
-
-        @functools.wraps(model, updated=())
-        def call(*args: Any, **kwargs: Any) -> Any:
-            return model(*args, **kwargs)
-
-        return _C.compile_function(call, key)
+        return _C.compile_function(_call_of(model), key)
     raise TypeError(
         f"framejit.compile: cannot compile an object of type {type(model).__name__}"
     )

@@ -13,7 +13,7 @@ import inspect
 import logging
 import os
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 import torch
 
@@ -25,6 +25,7 @@ OWN_BACKENDS = ("native", "aot_eager", "eager")
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 
 _Backend = str | Callable[..., Any]
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
 class Row(NamedTuple):
@@ -66,6 +67,27 @@ def unknown(what: str, word: str, known: Iterable[str], more: str = "") -> Value
         f"framejit: unknown {what} {word!r}{_hint(word, names)}; "
         f"known: {', '.join(names)}{more}"
     )
+
+
+def with_known_keywords(function: _F) -> _F:
+    """A wrong keyword is an error that names the nearest, and those there are."""
+    known = [
+        name
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is not parameter.VAR_KEYWORD
+    ]
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for name in kwargs:
+            if name not in known:
+                raise TypeError(
+                    f"framejit.{function.__name__}: unknown argument {name!r}"
+                    f"{_hint(name, known)}; known: {', '.join(known)}"
+                )
+        return function(*args, **kwargs)
+
+    return cast(_F, call)
 
 
 # ---- the environment

@@ -4,7 +4,6 @@
 #include "bytecode/library/library.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/object_kinds.h"
-#include "frame_hook/python_text.h"
 
 #include <algorithm>
 #include <cstring>
@@ -12,12 +11,6 @@
 namespace framejit::bytecode {
 
 namespace {
-
-// FrameJIT's own Python functions, interpreted in place of library ones.
-bool is_substitute(const Frame& frame) {
-  return text_of(PyDict_GetItemString(frame.globals.get(), "__name__"))
-      .starts_with("framejit._");
-}
 
 // An upper bound of what the instruction takes from the stack.
 size_t max_operands(const MicroOp& op) {
@@ -204,7 +197,7 @@ bool is_raised_over_foreign(CaptureState& state, Frame& frame,
 }
 
 Status add_traceback_line(const Frame& frame, PyObject* exception) {
-  if (!PyExceptionInstance_Check(exception) || is_substitute(frame))
+  if (!PyExceptionInstance_Check(exception) || frame.is_substitute)
     return ok_status();
   int offset = frame.decoded->op(frame.current).offset;
   const char* file = PyUnicode_AsUTF8(frame.code_object()->co_filename);

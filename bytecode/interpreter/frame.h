@@ -30,6 +30,8 @@ struct Frame {
   size_t current = 0;  // the one being executed
   Frame* caller = nullptr;
   bool outermost = false;
+  // A function of FrameJIT's own, interpreted in place of a library's.
+  bool is_substitute = false;
   // Differs from the caller's: frames of the program lie between the two.
   int hidden = 0;
   bool generator = false;

@@ -11,6 +11,7 @@
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
+#include "frame_hook/program_code.h"
 
 namespace framejit::bytecode {
 
@@ -31,6 +32,14 @@ bool is_second_half(const std::vector<MicroOp>& ops, size_t index) {
 // Micro-ops that only move references: no location needed.
 bool is_plain_move(MicroOpKind kind) {
   return kind <= MicroOpKind::kLoadClosure;
+}
+
+// Of what is interpreted in place of a library's function a program knows the
+// call alone.
+Span place_in_program(const Frame& frame) {
+  const Frame* place = &frame;
+  while (place->is_substitute && place->caller) place = place->caller;
+  return {place->code, place->decoded->op(place->current).offset};
 }
 
 }  // namespace
@@ -70,8 +79,7 @@ Interpreter::Interpreter(const CaptureRequest& request, TensorTracer& tracer,
 Interpreter::~Interpreter() { *handle_ = nullptr; }
 
 Span Interpreter::here() const {
-  if (!frame) return {};
-  return Span{frame->code, frame->decoded->op(frame->current).offset};
+  return frame ? place_in_program(*frame) : Span();
 }
 
 PythonFrame Interpreter::python_frame(int up) const {
@@ -219,6 +227,21 @@ class Interpreter::FrameScope {
   Interpreter& interpreter_;
 };
 
+namespace {
+
+// What stands for a function of the program is that, for who reads of it.
+bool is_of_framejit(const Frame& frame) {
+  constexpr std::string_view kOwn = "framejit._";
+  PyObject* name = PyDict_GetItemString(frame.globals.get(), "__name__");
+  const char* text =
+      name && PyUnicode_Check(name) ? PyUnicode_AsUTF8(name) : nullptr;
+  if (!text) PyErr_Clear();
+  return text && std::string_view(text).starts_with(kOwn) &&
+         !stands_for_other(frame.code.get());
+}
+
+}  // namespace
+
 Status Interpreter::prepare_frame(Frame& frame, PyObject* function) {
   auto* object = reinterpret_cast<PyFunctionObject*>(function);
   frame.function = Ref::borrow(function);
@@ -226,6 +249,7 @@ Status Interpreter::prepare_frame(Frame& frame, PyObject* function) {
   FJ_TRY(frame.decoded, decode(frame.code.get()));
   frame.globals = Ref::borrow(object->func_globals);
   frame.builtins = Ref::borrow(object->func_builtins);
+  frame.is_substitute = is_of_framejit(frame);
   frame.source = function_source(function);
   frame.slots.resize(frame.decoded->num_slots());
   frame.stack.reserve(frame.code_object()->co_stacksize + 1);
@@ -250,7 +274,8 @@ void Interpreter::note_break(Break* brk) {
   break_stack_.clear();
   for (Frame* f = frame; f; f = f->caller) {
     const MicroOp& op = f->decoded->op(f->current);
-    break_stack_.insert(break_stack_.begin(), Span{f->code, op.offset});
+    if (!f->is_substitute || f->outermost)
+      break_stack_.insert(break_stack_.begin(), Span{f->code, op.offset});
   }
   if (!brk->span.code) brk->span = here();
 }
@@ -297,7 +322,7 @@ Result<Flow> Interpreter::step(Frame& frame) {
     if (std::optional<Break> brk = break_at_left_loop(frame)) return *brk;
   }
   if (!is_plain_move(op.op)) {
-    Span span{frame.code, op.offset};
+    const Span span = place_in_program(frame);
     // For guards of the tracer's, which knows no frames.
     state.guards.set_span(span);
     state.tracer.set_location(span);

@@ -140,10 +140,10 @@ Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
   if (!wants_symbol(state, source)) return Ref();
   int overflow = 0;
   long long number = PyLong_AsLongLongAndOverflow(value, &overflow);
-  // 0 and 1 mean something of their own (empty, broadcast); of the largest not
-  // even the opposite may be had in 64 bits.
-  if (overflow || number == 0 || number == 1 || number > kLargestInteger ||
-      number < -kLargestInteger) {
+  // 0 and 1, too: where they mean something of their own (empty, broadcast),
+  // that is decided, and guarded. Of the largest not even the opposite may be
+  // had in 64 bits.
+  if (overflow || number > kLargestInteger || number < -kLargestInteger) {
     return Ref();
   }
   state.guard(GuardKind::kTypeIs, source,

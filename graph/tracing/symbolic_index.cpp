@@ -33,52 +33,58 @@ Result<SelectedItem> select_symbolic_items(Recorder& recorder, PyObject* tensor,
   Ref items =
       is_tuple ? Ref::borrow(index) : Ref::steal(PyTuple_Pack(1, index));
   if (!items) return Result<SelectedItem>::raised();
-  const int64_t rank = unpack_tensor(tensor).dim();
-  std::vector<std::pair<int64_t, PyObject*>> selected;  // dim, index
-  std::vector<PyObject*> rest;
-  int64_t dim = 0, behind = 0;  // the ellipsis
-  bool has_ellipsis = false, has_new_dim = false;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
+  const Py_ssize_t size = PyTuple_GET_SIZE(items.get());
+  int64_t specified = 0;
+  Py_ssize_t last = -1;  // symbolic integer
+  bool has_ellipsis = false;
+  for (Py_ssize_t i = 0; i < size; ++i) {
     PyObject* item = PyTuple_GET_ITEM(items.get(), i);
-    if (item == Py_Ellipsis && !has_ellipsis) {
+    if (is_symbolic_integer(item)) last = i;
+    if (is_of_one_dim(item)) {
+      ++specified;
+    } else if (item == Py_Ellipsis && !has_ellipsis) {
       has_ellipsis = true;
-    } else if (is_of_one_dim(item)) {
-      // torch makes the new dim first, and its stride of what is there then.
-      if (has_new_dim && is_symbolic_integer(item)) return SelectedItem();
-      has_ellipsis ? ++behind : ++dim;
-    } else if (item == Py_None) {
-      has_new_dim = true;
-    } else {
+    } else if (item != Py_None) {
       return SelectedItem();
     }
   }
-  if (dim + behind > rank) return SelectedItem();  // raises
-  dim = 0;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(items.get()); ++i) {
-    PyObject* item = PyTuple_GET_ITEM(items.get(), i);
-    if (is_symbolic_integer(item))
-      selected.emplace_back(dim, item);
-    else
-      rest.push_back(item);
-    if (item == Py_Ellipsis) dim = rank - behind;
-    if (is_of_one_dim(item)) ++dim;
-  }
-  if (selected.empty() || is_of_subclass(tensor)) return SelectedItem();
+  const int64_t between = unpack_tensor(tensor).dim() - specified;
+  if (between < 0) return SelectedItem();  // raises
+  if (last < 0 || is_of_subclass(tensor)) return SelectedItem();
 
-  Ref select = Ref::steal(PyObject_GetAttrString(THPVariableClass, "select"));
-  if (!select) return Result<SelectedItem>::raised();
   SelectedItem result{Ref::borrow(tensor), Ref()};
-  // From the last dim on, so that those before keep their numbers.
-  for (size_t i = selected.size(); i-- > 0;) {
-    Ref number = Ref::steal(PyLong_FromLongLong(selected[i].first));
-    if (!number) return Result<SelectedItem>::raised();
+  auto record = [&](const char* method, int64_t dim,
+                    PyObject* number) -> Status {
+    Ref callee = Ref::steal(PyObject_GetAttrString(THPVariableClass, method));
+    Ref place = Ref::steal(PyLong_FromLongLong(dim));
+    if (!callee || !place) return Status::raised();
+    std::vector<PyObject*> args{result.tensor.get(), place.get()};
+    if (number) args.push_back(number);
     FJ_TRY(result.tensor,
-           recorder.record_call(
-               select.get(),
-               {result.tensor.get(), number.get(), selected[i].second}, nullptr,
-               "select"));
+           recorder.record_call(callee.get(), args, nullptr, method));
+    return ok_status();
+  };
+  Ref whole = Ref::steal(PySlice_New(nullptr, nullptr, nullptr));
+  if (!whole) return Result<SelectedItem>::raised();
+  std::vector<PyObject*> rest;
+  bool is_done = true;
+  int64_t dim = 0;
+  for (Py_ssize_t i = 0; i < size; ++i) {
+    PyObject* item = PyTuple_GET_ITEM(items.get(), i);
+    if (is_symbolic_integer(item)) {
+      FJ_CHECK_OK(record("select", dim, item));
+      continue;
+    }
+    if (item == Py_None && i < last) {
+      FJ_CHECK_OK(record("unsqueeze", dim, nullptr));
+      item = whole.get();
+    } else {
+      is_done = false;
+    }
+    rest.push_back(item);
+    dim += item == Py_Ellipsis ? between : 1;
   }
-  if (rest.empty()) return result;
+  if (is_done) return result;
   result.index = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(rest.size())));
   if (!result.index) return Result<SelectedItem>::raised();
   for (size_t i = 0; i < rest.size(); ++i) {

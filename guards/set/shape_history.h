@@ -3,7 +3,7 @@
 // One history per code cache key. A miss compares the call with what the
 // entries at hand expected, a capture records what it saw; a size, stride, int
 // or float seen with two values is dynamic from then on, which the next capture
-// asks for by source text. (What happens to be 0 or 1 is specialised by the
+// asks for by source text. (A size or stride of 0 or 1 is specialised by the
 // tracer, and a stride that follows from sizes is their expression.)
 #pragma once
 

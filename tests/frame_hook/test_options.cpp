@@ -67,9 +67,12 @@ TEST_F(OptionsTest, ValuesAreCheckedByTheirRow) {
       {"recompile_limit", "99999999999", nullptr},
       {"log", "guards, Kernels,", "guards,kernels"},
       {"log", "guards,foo", nullptr},
+      {"log", " , ,", nullptr},
       {"disable_pass", "dead_code", "dead_code"},
       {"disable_pass", "dce", nullptr},
       {"only", "a b|c", "a b|c"},
+      {"only", "a.*, b:f ,", "a.*,b:f"},
+      {"only", ",", nullptr},
   };
   for (const auto& row : cases) {
     std::string before = option_text(row.keyword), error;
@@ -88,6 +91,7 @@ TEST_F(OptionsTest, AcceptedValuesInWords) {
   EXPECT_EQ(accepted_text("a,b"), "any of a, b, comma-separated");
   EXPECT_EQ(accepted_text("3.."), "a whole number, 3 or more");
   EXPECT_EQ(accepted_text("<a folder>"), "a folder");
+  EXPECT_EQ(accepted_text("<files>,.."), "files, comma-separated");
   EXPECT_EQ(accepted_words("a,b"), (std::vector<std::string>{"a", "b"}));
   EXPECT_TRUE(accepted_words("<a,b|c>").empty());
 }

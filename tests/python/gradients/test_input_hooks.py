@@ -6,7 +6,7 @@ import pytest
 import torch
 
 import framejit
-from differential import BACKENDS
+from differential import BACKENDS, assert_same
 from framejit import _C
 
 
@@ -99,6 +99,63 @@ def test_hooks_of_a_tensor_with_a_history(backend):
     torch.testing.assert_close(got[1], want[1])
 
 
+class Refused(Exception):
+    pass
+
+
+def refuse(_):
+    raise Refused
+
+
+def look_at(leaves):
+    """A hook that sees which gradients are there by then."""
+    seen = []
+    return seen, lambda _: seen.append([leaf.grad is None for leaf in leaves])
+
+
+REGISTER = {
+    "gradient": lambda t, hook: t.register_hook(hook),
+    "accumulated": lambda t, hook: t.register_post_accumulate_grad_hook(hook),
+}
+
+
+def gradients_after(backend, program, register, name, use):
+    m = model()
+    x = torch.linspace(-1, 1, 15).view(5, 3).requires_grad_()
+    leaves = {"x": x, **dict(m.named_parameters())}
+    looks = {}
+    for other in (EVERYTHING[0], name):
+        looks[other], hook = look_at(leaves.values())
+        REGISTER[register](leaves[other], hook)
+    REGISTER[register](leaves[name], refuse)
+    run = lambda m, x: PROGRAMS[program](m, x)  # noqa: E731
+    if backend:
+        framejit.reset()
+        run = framejit.compile(run, backend=backend)
+    raised = []
+    for _ in range(2):
+        results = run(m, x)
+        outputs = results if isinstance(results, tuple) else (results,)
+        try:
+            sum(o.sin().sum() for o in outputs[use : use + 1] or outputs).backward()
+        except Refused:
+            raised.append(True)
+    return {name: leaf.grad for name, leaf in leaves.items()}, raised, looks
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "native"])
+@pytest.mark.parametrize("use", [0, 9])
+@pytest.mark.parametrize("name", EVERYTHING)
+@pytest.mark.parametrize("register", REGISTER)
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_hook_that_raises_leaves_the_gradients_of_eager(
+    program, register, name, use, backend
+):
+    actual = gradients_after(backend, program, register, name, use)
+    expected = gradients_after(None, program, register, name, use)
+    assert_same(expected, actual)
+
+
 @pytest.mark.parametrize("backend", ["aot_eager", "native"])
 def test_only_hooks_that_see_it_cost_the_graph(backend):
     def told():
@@ -108,8 +165,10 @@ def test_only_hooks_that_see_it_cost_the_graph(backend):
     compiled = framejit.compile(lambda m, x: m(x), backend=backend)
     m, x = model(), torch.randn(5, 3)
     _C.clear_events()
-    handles = [m[0].weight.register_hook(lambda g: g * 2)]
-    compiled(m, x).sum().backward()
+    alone = framejit.compile(lambda x: x.sin() * x, backend=backend)
+    one = torch.randn(5, requires_grad=True)
+    handles = [one.register_hook(lambda g: g * 2)]
+    alone(one).sum().backward()
     assert not told()
     handles.append(m[2].weight.register_hook(lambda g: g * 2))
     for _ in range(3):

@@ -544,6 +544,21 @@ def test_command_line_shows_errors_as_python_does(program):
     assert done.stderr.endswith('raise ValueError("as asked")\nValueError: as asked\n')
 
 
+@pytest.mark.parametrize("name", ["nofile.py", "no/file", "prog.py/x"])
+def test_command_line_says_what_it_cannot_open_as_python_does(program, name):
+    plain = run(name, "a", cwd=program)
+    ours = run("-m", "framejit", name, "a", cwd=program)
+    assert plain.returncode == 2 and "[Errno " in plain.stderr
+    assert (ours.returncode, ours.stdout, ours.stderr) == (2, "", plain.stderr)
+
+
+@pytest.mark.parametrize("arguments", [["-m"], ["-c"], ["-z"], ["--nonsense"], []])
+def test_command_line_that_is_wrong_exits_with_2(program, arguments):
+    done = run("-m", "framejit", *arguments, cwd=program)
+    assert done.returncode == 2 and not done.stdout
+    assert "python -m framejit" in done.stderr
+
+
 def test_command_line_names_the_script_as_python_does(program):
     (program / "where.py").write_text(
         "import os, sys\nos.chdir('/')\n"
