@@ -43,6 +43,10 @@ def program_lines(error: BaseException) -> list[tuple[str, int]]:
         if code.co_filename.startswith("<fuzz"):
             found.append((code.co_name, trace.tb_lineno))
         trace = trace.tb_next
+    if found and isinstance(error, UnboundLocalError):
+        # CPython 3.11 joins instructions of code that has run a few times, and
+        # then says the line of the first of the two.
+        found[-1] = (found[-1][0], 0)
     return found
 
 
