@@ -2,6 +2,7 @@
 
 #include "frame_hook/code_cache.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/python_text.h"
 
 namespace framejit {
@@ -12,14 +13,7 @@ Ref owner_of(PyObject* code) {
   const CodeMemory* memory =
       PyCode_Check(code) ? find_code_memory(code) : nullptr;
   if (!memory || !memory->stands_for) return {};
-#if PY_VERSION_HEX >= 0x030d0000
-  PyObject* owner = nullptr;
-  if (PyWeakref_GetRef(memory->stands_for.get(), &owner) < 0) PyErr_Clear();
-  return Ref::steal(owner);
-#else
-  PyObject* owner = PyWeakref_GetObject(memory->stands_for.get());
-  return owner == Py_None ? Ref() : Ref::borrow(owner);
-#endif
+  return internals::weak_referent(memory->stands_for.get());
 }
 
 PyObject* code_of_function(PyObject* object) {

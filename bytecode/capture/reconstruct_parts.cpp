@@ -11,6 +11,7 @@
 #include "bytecode/objects/step_functions.h"
 #include "bytecode/objects/unbuildable.h"
 #include "bytecode/objects/write_log.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/known_objects.h"
 
 #include <frameobject.h>
@@ -68,9 +69,7 @@ Result<int> Planner::function(PyObject* object) {
   } parts[] = {{"__qualname__", made->func_qualname},
                {"__kwdefaults__", made->func_kwdefaults},
                {"__annotations__", made->func_annotations},
-#if PY_VERSION_HEX >= 0x030C0000
-               {"__type_params__", made->func_typeparams},
-#endif
+               {"__type_params__", internals::function_type_params(made)},
                {"__doc__", made->func_doc == implied_doc(made->func_code)
                                ? nullptr
                                : made->func_doc},

@@ -15,6 +15,7 @@
 #include "bytecode/objects/write_log.h"
 #include "bytecode/residual/residual.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/python_text.h"
@@ -113,7 +114,7 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
 
 // locals(): until 3.13 one dict a frame, brought up to date by each call.
 Result<Ref> Interpreter::frame_locals() {
-  if (!frame->locals || PY_VERSION_HEX >= 0x030D0000) {
+  if (!frame->locals || internals::kLocalsAreSnapshots) {
     FJ_TRY(frame->locals, from_api(PyDict_New()));
   }
   PyObject* dict = frame->locals.get();

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "bytecode/code/code_extra.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/set/source_text.h"
 
 namespace framejit::bytecode {
@@ -31,16 +32,8 @@ struct FunctionsSeen {
 size_t generation = 1;
 
 PyObject* referent(const Ref& weak) {
-  if (!weak) return nullptr;
-#if PY_VERSION_HEX >= 0x030d0000
-  PyObject* object = nullptr;
-  if (PyWeakref_GetRef(weak.get(), &object) < 0) PyErr_Clear();
-  Py_XDECREF(object);  // it is only compared
-  return object;
-#else
-  PyObject* object = PyWeakref_GetObject(weak.get());
-  return object == Py_None ? nullptr : object;
-#endif
+  // It is only compared.
+  return weak ? internals::weak_referent(weak.get()).get() : nullptr;
 }
 
 Ref weak_reference(PyObject* object) {

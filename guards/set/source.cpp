@@ -4,6 +4,7 @@
 #include <structmember.h>
 #include <bit>
 
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/native_stack.h"
 #include "guards/set/iterators.h"
 #include "guards/set/object_layout.h"
@@ -236,14 +237,7 @@ Ref method_function(const Source*, PyObject* base) {
 
 Ref weak_referent(const Source*, PyObject* base) {
   if (!PyWeakref_Check(base)) return nullptr;
-#if PY_VERSION_HEX >= 0x030D0000
-  PyObject* referent = nullptr;
-  if (PyWeakref_GetRef(base, &referent) < 0) PyErr_Clear();
-  return Ref::steal(referent);
-#else
-  PyObject* referent = PyWeakref_GET_OBJECT(base);
-  return referent == Py_None ? nullptr : Ref::borrow(referent);
-#endif
+  return internals::weak_referent(base);
 }
 
 Ref partial_part(const Source* source, PyObject* base) {
