@@ -209,9 +209,13 @@ bool is_traced(PyThreadState* thread) {
   if (thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr) {
     return true;
   }
+  // Global events outlive the id of their tool.
   const _Py_GlobalMonitors& monitors = thread->interp->monitors;
   static constexpr uint8_t kNone[sizeof(monitors.tools)] = {};
-  return std::memcmp(monitors.tools, kNone, sizeof(kNone)) != 0;
+  if (std::memcmp(monitors.tools, kNone, sizeof(kNone)) != 0) return true;
+  const auto& tools = thread->interp->monitoring_tool_names;
+  static constexpr uint8_t kNoTools[sizeof(tools)] = {};
+  return std::memcmp(tools, kNoTools, sizeof(kNoTools)) != 0;
 #else
   // Not cframe->use_tracing, which is off inside the trace function itself.
   return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
