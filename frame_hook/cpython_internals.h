@@ -76,6 +76,8 @@ PyCodeObject* new_code(Parts... parts) {
 // ---- what versions changed in the language
 // ~True warns that it is deprecated.
 inline constexpr bool kInvertingBoolWarns = PY_VERSION_HEX >= 0x030C0000;
+// Taking apart and restoring iterators of itertools warns, too.
+inline constexpr bool kItertoolsWarn = PY_VERSION_HEX >= 0x030C0000;
 // Each call of locals() in a function makes a dict.
 inline constexpr bool kLocalsAreSnapshots = PY_VERSION_HEX >= 0x030D0000;
 inline constexpr const char* kEmptyMinMaxText =

@@ -5,6 +5,7 @@
 #include "bytecode/interpreter/exceptions.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
+#include "bytecode/objects/itertools_state.h"
 #include "bytecode/objects/model_iterators.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/origins.h"
@@ -180,7 +181,10 @@ Result<int> Planner::model_iterator(PyObject* object) {
 }
 
 Result<int> Planner::reduced(PyObject* object) {
-  Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+  bool itertool = is_itertool(Py_TYPE(object));
+  Ref parts =
+      itertool ? reduce_itertool(object)
+               : Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
   if (!parts) return Result<int>::raised();
   PyObject* reduction = parts.get();
   if (!PyTuple_Check(reduction) || PyTuple_GET_SIZE(reduction) < 2) {
@@ -193,7 +197,9 @@ Result<int> Planner::reduced(PyObject* object) {
       PyTuple_GET_ITEM(reduction, 2) != Py_None) {
     define(object, step);
     FJ_TRY(int position, value(PyTuple_GET_ITEM(reduction, 2)));
-    PyObject* set_state = raw_lookup(Py_TYPE(object), "__setstate__");
+    PyObject* set_state = itertool
+                              ? restore_itertool_function()
+                              : raw_lookup(Py_TYPE(object), "__setstate__");
     if (!set_state) return escaping(object);
     // A position in a list is cut to its length: the writes come first.
     bool in_list = Py_IS_TYPE(object, &PyListIter_Type) ||
