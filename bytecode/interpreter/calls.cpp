@@ -88,6 +88,14 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
       return compile_text(*this, args);
     }
   }
+  // sys has it from 3.12 on.
+  if (PyCFunction_Check(callable) && args.size() == 1 && frame && !kwnames &&
+      std::string_view(
+          reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name) ==
+          "_getframemodulename" &&
+      is_function_of_module(callable, "sys")) {
+    return frame_module_name(*this, args[0]);
+  }
   if (PyCFunction_Check(callable) && args.empty() && frame) {
     const char* name =
         reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
