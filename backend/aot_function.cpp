@@ -15,6 +15,7 @@
 #include "backend/torch_executor.h"
 #include "backend/warnings.h"
 #include "graph/ops/alias_analysis.h"
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "guards/set/number_expr.h"
 
@@ -155,7 +156,7 @@ struct AotExecutor::Call {
   Tensors held;
   Program::Registers registers;
   Tensors results, mutations;
-  c10::intrusive_ptr<AotNode> node;
+  graph::NodePtr<AotNode> node;
   RngState random;
 };
 
@@ -419,8 +420,7 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
   for (int input : backward_->edge_inputs()) {
     edges.push_back(torch::autograd::impl::gradient_edge(*call.tensors[input]));
   }
-  call.node =
-      c10::make_intrusive<AotNode>(backward_, std::move(edges), symbols);
+  call.node = graph::make_node<AotNode>(backward_, std::move(edges), symbols);
   AotNode& node = *call.node;
   for (size_t i = 0; i < saved_.size(); ++i) {
     if (saved_[i].kind == SavedSlot::Kind::kInput)
@@ -448,11 +448,11 @@ void AotExecutor::attach_gates(Call& call) const {
   const std::vector<int>& outputs = backward_->tangent_of();
   for (int output : outputs)
     call.node->add_input_metadata(call.results[output]);
-  std::vector<c10::intrusive_ptr<OutputGate>> gates(outputs.size());
+  std::vector<graph::NodePtr<OutputGate>> gates(outputs.size());
   for (size_t tangent : gate_order_) {
-    std::vector<c10::intrusive_ptr<OutputGate>> behind;
+    std::vector<graph::NodePtr<OutputGate>> behind;
     for (int other : gates_behind_[tangent]) behind.push_back(gates[other]);
-    gates[tangent] = c10::make_intrusive<OutputGate>(
+    gates[tangent] = graph::make_node<OutputGate>(
         call.node, static_cast<uint32_t>(tangent), behind);
     torch::autograd::set_history(call.results[outputs[tangent]],
                                  gates[tangent]);
@@ -488,8 +488,8 @@ void AotExecutor::attach_node(Call& call) const {
 void AotExecutor::attach_spent(Call& call) const {
   std::vector<at::Tensor> inputs;
   for (int input : gradient_inputs_) inputs.push_back(*call.tensors[input]);
-  auto node = c10::make_intrusive<SpentNode>(
-      torch::autograd::collect_next_edges(inputs));
+  auto node =
+      graph::make_node<SpentNode>(torch::autograd::collect_next_edges(inputs));
   for (int output : spent_outputs_)
     torch::autograd::set_history(call.results[output], node);
 }

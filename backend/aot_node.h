@@ -19,6 +19,7 @@
 
 #include "backend/backward_code.h"
 #include "backend/output_gate.h"
+#include "graph/tensors/libtorch_private.h"
 
 namespace framejit::backend {
 
@@ -62,7 +63,7 @@ class AotNode final : public torch::autograd::Node {
     kept_.push_back({input, saved, at::Tensor(), 0});
   }
   // The histories of the outputs, by tangent; none: this node itself.
-  void set_gates(const std::vector<c10::intrusive_ptr<OutputGate>>& gates) {
+  void set_gates(const std::vector<graph::NodePtr<OutputGate>>& gates) {
     gates_.assign(gates.begin(), gates.end());
   }
   // In a backward: what comes of an output's gradient to the outputs next
@@ -111,7 +112,7 @@ class AotNode final : public torch::autograd::Node {
 
   std::shared_ptr<BackwardCode> code_;
   std::vector<int64_t> symbols_;
-  std::vector<c10::weak_intrusive_ptr<OutputGate>> gates_;
+  std::vector<graph::WeakNodePtr<OutputGate>> gates_;
   // ---- under mutex_
   std::vector<SavedVariable> saved_;
   std::vector<std::pair<int, SavedVariable>> watched_;

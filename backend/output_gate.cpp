@@ -1,14 +1,14 @@
 #include "backend/output_gate.h"
 
 #include "backend/aot_node.h"
+#include "graph/tensors/libtorch_private.h"
 
 namespace framejit::backend {
 
 using torch::autograd::variable_list;
 
-OutputGate::OutputGate(
-    const c10::intrusive_ptr<AotNode>& node, uint32_t tangent,
-    const std::vector<c10::intrusive_ptr<OutputGate>>& behind)
+OutputGate::OutputGate(const graph::NodePtr<AotNode>& node, uint32_t tangent,
+                       const std::vector<graph::NodePtr<OutputGate>>& behind)
     : node_(node), tangent_(tangent) {
   add_next_edge({node, tangent});
   for (const auto& gate : behind) {

@@ -20,6 +20,8 @@
 #include <string>
 #include <vector>
 
+#include "graph/tensors/libtorch_private.h"
+
 namespace framejit::backend {
 
 class AotNode;
@@ -28,8 +30,8 @@ class OutputGate final : public torch::autograd::Node {
  public:
   // tangent: the output's number among those of the node. behind: the gates
   // its gradient passes through next, and their numbers.
-  OutputGate(const c10::intrusive_ptr<AotNode>& node, uint32_t tangent,
-             const std::vector<c10::intrusive_ptr<OutputGate>>& behind);
+  OutputGate(const graph::NodePtr<AotNode>& node, uint32_t tangent,
+             const std::vector<graph::NodePtr<OutputGate>>& behind);
 
   torch::autograd::variable_list apply(
       torch::autograd::variable_list&& grads) override;
@@ -46,7 +48,7 @@ class OutputGate final : public torch::autograd::Node {
   }
 
  private:
-  c10::intrusive_ptr<AotNode> node_;
+  graph::NodePtr<AotNode> node_;
   uint32_t tangent_;
   std::vector<int> behind_;
   bool is_behind_another_ = false;

@@ -17,6 +17,7 @@
 
 #include "backend/torch_executor.h"
 #include "frame_hook/frame_eval.h"
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
 #include "graph/tracing/gradient_link.h"
@@ -212,8 +213,8 @@ std::vector<at::Tensor> TorchReplay::make_inputs(
       continue;
     }
     torch::autograd::set_history(
-        input, c10::make_intrusive<ReplayedInput>(edge_list{call.edges[i]},
-                                                  outputs_topological_nr));
+        input, graph::make_node<ReplayedInput>(edge_list{call.edges[i]},
+                                               outputs_topological_nr));
   }
   return inputs;
 }
@@ -370,7 +371,7 @@ std::shared_ptr<const CutReplay> TorchReplay::cut(
       }
       made->outputs_.push_back(torch::autograd::impl::gradient_edge(tensor));
       auto cut =
-          c10::make_intrusive<CutNode>(made->outputs_.back(), made->closed_);
+          graph::make_node<CutNode>(made->outputs_.back(), made->closed_);
       made->cuts_.emplace_back(cut, cut->add_input_metadata(tensor));
     }
     for (const at::Tensor& input : inputs) {

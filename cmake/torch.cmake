@@ -13,13 +13,18 @@ foreach(framejit_flag -E -B)
   endif()
 endforeach()
 if(NOT framejit_torch_status EQUAL 0)
-  message(FATAL_ERROR "FrameJIT needs torch: pip install torch==2.13.0, or configure with "
-                      "-DFRAMEJIT_TORCH=OFF for the lower half alone")
+  message(FATAL_ERROR "FrameJIT needs torch 2.11, 2.12 or 2.13: pip install torch==2.13.0, or "
+                      "configure with -DFRAMEJIT_TORCH=OFF for the lower half alone")
 endif()
 string(REPLACE "\n" ";" framejit_torch_info "${framejit_torch_info}")
 list(GET framejit_torch_info 0 FRAMEJIT_TORCH_DIR)
 list(GET framejit_torch_info 1 FRAMEJIT_TORCH_VERSION)
 list(GET framejit_torch_info 2 FRAMEJIT_TORCH_ABI)
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" FRAMEJIT_TORCH_MINOR "${FRAMEJIT_TORCH_VERSION}")
+if(NOT FRAMEJIT_TORCH_MINOR MATCHES "^2\\.1[123]$")
+  message(FATAL_ERROR "FrameJIT supports torch 2.11, 2.12 and 2.13 (docs/versions.md); "
+                      "this is ${FRAMEJIT_TORCH_VERSION}")
+endif()
 message(STATUS "torch ${FRAMEJIT_TORCH_VERSION} in ${FRAMEJIT_TORCH_DIR}")
 
 add_library(framejit_torch INTERFACE)

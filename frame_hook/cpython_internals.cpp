@@ -2,6 +2,11 @@
 #define PY_SSIZE_T_CLEAN
 #define Py_BUILD_CORE 1
 #include <Python.h>
+#if PY_VERSION_HEX < 0x030B0000 || PY_VERSION_HEX >= 0x030E0000 || \
+    defined(Py_GIL_DISABLED)
+#error \
+    "FrameJIT supports CPython 3.11, 3.12 and 3.13 with the GIL: docs/versions.md"
+#endif
 // 3.11 and 3.12 include <stdatomic.h> here, which does not compile as C++.
 #undef HAVE_STD_ATOMIC
 #include <internal/pycore_frame.h>
@@ -188,14 +193,29 @@ PyTypeObject* method_wrapper_type() {
   return type;
 }
 
+Ref weak_referent(PyObject* reference) {
+#if FJ_PYTHON_313
+  PyObject* object = nullptr;
+  if (PyWeakref_GetRef(reference, &object) < 0) PyErr_Clear();
+  return Ref::steal(object);
+#else
+  PyObject* object = PyWeakref_GetObject(reference);
+  return object == Py_None ? Ref() : Ref::borrow(object);
+#endif
+}
+
 bool is_traced(PyThreadState* thread) {
 #if FJ_PYTHON_312
   if (thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr) {
     return true;
   }
+  // Global events outlive the id of their tool.
   const _Py_GlobalMonitors& monitors = thread->interp->monitors;
   static constexpr uint8_t kNone[sizeof(monitors.tools)] = {};
-  return std::memcmp(monitors.tools, kNone, sizeof(kNone)) != 0;
+  if (std::memcmp(monitors.tools, kNone, sizeof(kNone)) != 0) return true;
+  const auto& tools = thread->interp->monitoring_tool_names;
+  static constexpr uint8_t kNoTools[sizeof(tools)] = {};
+  return std::memcmp(tools, kNoTools, sizeof(kNoTools)) != 0;
 #else
   // Not cframe->use_tracing, which is off inside the trace function itself.
   return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;

@@ -52,7 +52,42 @@ Ref own_dict(PyTypeObject* type);
 // Of x.__add__ where the slot is C code; its name left the headers in 3.13.
 PyTypeObject* method_wrapper_type();
 
-// sys.settrace, sys.setprofile or sys.monitoring watch this thread.
+// What a weak reference leads to; null: it died.
+Ref weak_referent(PyObject* reference);
+// __type_params__ of a function (borrowed); null: none.
+inline PyObject* function_type_params(PyFunctionObject* function) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return function->func_typeparams;
+#else
+  (void)function;
+  return nullptr;
+#endif
+}
+// PyCode_NewWithPosOnlyArgs, under its later name.
+template <class... Parts>
+PyCodeObject* new_code(Parts... parts) {
+#if PY_VERSION_HEX >= 0x030C0000
+  return PyUnstable_Code_NewWithPosOnlyArgs(parts...);
+#else
+  return PyCode_NewWithPosOnlyArgs(parts...);
+#endif
+}
+
+// ---- what versions changed in the language
+// ~True warns that it is deprecated.
+inline constexpr bool kInvertingBoolWarns = PY_VERSION_HEX >= 0x030C0000;
+// Taking apart and restoring iterators of itertools warns, too.
+inline constexpr bool kItertoolsWarn = PY_VERSION_HEX >= 0x030C0000;
+// Each call of locals() in a function makes a dict.
+inline constexpr bool kLocalsAreSnapshots = PY_VERSION_HEX >= 0x030D0000;
+inline constexpr const char* kEmptyMinMaxText =
+    PY_VERSION_HEX >= 0x030C0000 ? "%s() iterable argument is empty"
+                                 : "%s() arg is an empty sequence";
+
+// ---- the state of a thread
+// sys.settrace, sys.setprofile or sys.monitoring watch this thread. A tool of
+// sys.monitoring counts from when it takes its id: which codes it watches
+// (set_local_events) is known by each code only.
 bool is_traced(PyThreadState* thread);
 
 // Do Python's signal handlers and pending calls run on this thread?
@@ -90,7 +125,7 @@ inline bool is_generator_like(const PyCodeObject* code) {
 }
 
 // ---- function watchers (CPython 3.12 and newer)
-#if PY_VERSION_HEX >= 0x030C0000 && !defined(Py_GIL_DISABLED)
+#if PY_VERSION_HEX >= 0x030C0000
 #define FJ_FUNCTION_WATCHERS 1
 // Functions that `def` makes of this code from now on have no version, so no
 // call site takes one for another. Returns what their version was.

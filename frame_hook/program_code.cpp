@@ -2,8 +2,8 @@
 
 #include "frame_hook/code_cache.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/python_text.h"
-#include "frame_hook/weak_reference.h"
 
 namespace framejit {
 namespace {
@@ -13,7 +13,7 @@ Ref owner_of(PyObject* code) {
   const CodeMemory* memory =
       PyCode_Check(code) ? find_code_memory(code) : nullptr;
   if (!memory || !memory->stands_for) return {};
-  return referent_of(memory->stands_for.get());
+  return internals::weak_referent(memory->stands_for.get());
 }
 
 PyObject* code_of_function(PyObject* object) {

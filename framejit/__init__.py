@@ -13,6 +13,10 @@ and *recompile* mean what they mean in ``torch.compile``.
 
 from __future__ import annotations
 
+# First: it finds the extension.
+from framejit import _versions  # noqa: F401
+
+# isort: split
 from framejit import testing
 from framejit._api import (
     allow_in_graph,

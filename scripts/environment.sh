@@ -3,9 +3,13 @@
 #
 # Afterwards BIN is the directory of the environment's programs. Nothing that
 # is there already is installed again, so a second run costs about a second.
+# choose_pair takes another CPython and torch than the usual ones.
 
 JOBS=${JOBS:-$(nproc)}
+PYTHON_VERSION=3.11
 TORCH_VERSION=2.13.0
+ENVIRONMENT=.venv
+BUILD=build/release
 CLANG_FORMAT_VERSION=23.1.5
 CMAKE_ARGUMENTS=()
 BIN=
@@ -45,6 +49,25 @@ END
   return 1
 }
 
+# choose_pair PYTHON TORCH: minor versions ("3.12", "2.11"). Environment and build
+# folder are the pair's own, unless it is the usual one.
+choose_pair() {
+  case "$1" in 3.11 | 3.12 | 3.13) ;; *)
+    echo "CPython 3.11, 3.12 or 3.13, not $1" >&2; return 1 ;;
+  esac
+  case "$2" in 2.11 | 2.12 | 2.13) ;; *)
+    echo "torch 2.11, 2.12 or 2.13, not $2" >&2; return 1 ;;
+  esac
+  [ "$1" = "$PYTHON_VERSION" ] && [ "$2" = "${TORCH_VERSION%.*}" ] && return 0
+  PYTHON_VERSION=$1
+  case "$2" in
+    2.11) TORCH_VERSION=2.11.0 ;;
+    2.12) TORCH_VERSION=2.12.1 ;;
+  esac
+  ENVIRONMENT=.venv-$1-torch$2
+  BUILD=build/py${1/./}-torch${2/./}
+}
+
 # Debian packages for the programs and headers that are missing.
 install_packages() {
   local missing=()
@@ -57,7 +80,7 @@ install_packages() {
   [ -e /usr/include/gtest/gtest.h ] || [ -e /usr/local/include/gtest/gtest.h ] ||
     missing+=(libgtest-dev)
   [ -e /usr/include/asmjit/asmjit.h ] || missing+=(libasmjit-dev)
-  if ! find_python 3.11 > /dev/null; then
+  if ! find_python "$PYTHON_VERSION" > /dev/null && [ "$PYTHON_VERSION" = 3.11 ]; then
     missing+=(python3 python3-dev python3-venv)
   fi
   [ ${#missing[@]} -eq 0 ] && return 0
@@ -72,24 +95,33 @@ has_torch() {
 sys.exit(m.version('torch').split('+')[0] != '$TORCH_VERSION')" 2> /dev/null
 }
 
-# The environment: the active one, or .venv (which sees the packages of its
+is_version() {
+  "$1" -c "import sys; sys.exit('%d.%d' % sys.version_info[:2] != '$2')" 2> /dev/null
+}
+
+# The environment: the active one if it is of the right Python (and, where another
+# pair was chosen, has its torch), or $ENVIRONMENT (which sees the packages of its
 # Python only when the right torch is among them, so none is fetched twice).
 make_environment() {
   local python
-  if [ -n "${VIRTUAL_ENV:-}" ]; then
-    BIN=$VIRTUAL_ENV/bin
-  else
-    BIN=$PWD/.venv/bin
+  BIN=$PWD/$ENVIRONMENT/bin
+  if [ -n "${VIRTUAL_ENV:-}" ] && is_version "$VIRTUAL_ENV/bin/python" "$PYTHON_VERSION"; then
+    if [ "$ENVIRONMENT" = .venv ] || has_torch "$VIRTUAL_ENV/bin/python"; then
+      BIN=$VIRTUAL_ENV/bin
+    fi
   fi
   if [ ! -x "$BIN/python" ]; then
-    python=$(find_python 3.11) || { echo 'no usable Python 3.11' >&2; return 1; }
+    python=$(find_python "$PYTHON_VERSION") || {
+      echo "no usable Python $PYTHON_VERSION" >&2
+      return 1
+    }
     local visible=()
     has_torch "$python" && visible=(--system-site-packages)
-    "$python" -m venv "${visible[@]}" .venv || {
-      rm -rf .venv
+    "$python" -m venv "${visible[@]}" "$ENVIRONMENT" || {
+      rm -rf "$ENVIRONMENT"
       # Debian splits ensurepip off into a package of its own.
       as_root apt-get install -qy python3-venv &&
-        "$python" -m venv "${visible[@]}" .venv
+        "$python" -m venv "${visible[@]}" "$ENVIRONMENT"
     } || return 1
   fi
 }
@@ -150,7 +182,9 @@ prepare_environment() {
 # extension (framejit_C), in place, and the GoogleTests.
 build_release() {
   mkdir -p build/logs
-  cmake --preset release "${CMAKE_ARGUMENTS[@]}" -DPython3_EXECUTABLE="$BIN/python" \
+  cmake --preset release -B "$BUILD" "${CMAKE_ARGUMENTS[@]}" \
+    -DPython3_EXECUTABLE="$BIN/python" \
+    -DPython3_ROOT_DIR="$("$BIN/python" -c 'import sys; print(sys.base_prefix)')" \
     > build/logs/configure.log || { cat build/logs/configure.log; return 1; }
-  cmake --build build/release -j "$JOBS" ${1:+--target "$@"}
+  cmake --build "$BUILD" -j "$JOBS" ${1:+--target "$@"}
 }

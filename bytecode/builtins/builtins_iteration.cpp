@@ -12,6 +12,7 @@
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/write_log.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -436,10 +437,7 @@ Result<Ref> extreme(BuiltinCall& call, int op) {
   if (!best) {
     PyObject* fallback = call.argument(SIZE_MAX, "default");
     if (fallback) return Ref::borrow(fallback);
-    PyErr_Format(PyExc_ValueError,
-                 PY_VERSION_HEX >= 0x030c0000
-                     ? "%s() iterable argument is empty"
-                     : "%s() arg is an empty sequence",
+    PyErr_Format(PyExc_ValueError, internals::kEmptyMinMaxText,
                  op == Py_GT ? "max" : "min");
     return Result<Ref>::raised();
   }

@@ -1,7 +1,5 @@
 #include "bytecode/capture/reconstruct.h"
 
-#include <cstring>
-
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/builtins/cached_results.h"
 #include "bytecode/interpreter/interpreter.h"
@@ -10,6 +8,7 @@
 #include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
+#include "bytecode/objects/itertools_state.h"
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/model_iterators.h"
 #include "bytecode/objects/native_calls.h"
@@ -54,12 +53,6 @@ bool is_tuple_made_in_c(PyObject* object) {
   return shown && all && PyLong_CheckExact(shown) && PyLong_CheckExact(all) &&
          PyLong_AsLong(shown) == PyTuple_GET_SIZE(object) &&
          PyLong_AsLong(all) == PyTuple_GET_SIZE(object);
-}
-
-// A public type of itertools: the others cannot be taken apart.
-bool is_itertool(PyTypeObject* type) {
-  const char* dot = std::strrchr(type->tp_name, '.');
-  return dot && dot[1] != '_' && is_type_of_module(type, "itertools");
 }
 
 }  // namespace
@@ -230,10 +223,7 @@ Result<int> Planner::rebuild_other(PyObject* object) {
     FJ_TRY(int subject, value(opaque_object(object)));
     return call(library_object("builtins", "id"), {subject});
   }
-  // Later versions warn when those of itertools are taken apart, and 3.14
-  // cannot.
-  if (PY_VERSION_HEX < 0x030C0000 && is_itertool(Py_TYPE(object)))
-    return reduced(object);
+  if (is_itertool(Py_TYPE(object))) return reduced(object);
   if (is_tuple_made_in_c(object)) {
     FJ_TRY(int items, tuple(object));
     return call(as_object(Py_TYPE(object)), {items});

@@ -5,12 +5,14 @@
 #include "bytecode/interpreter/exceptions.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
+#include "bytecode/objects/itertools_state.h"
 #include "bytecode/objects/model_iterators.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/origins.h"
 #include "bytecode/objects/step_functions.h"
 #include "bytecode/objects/unbuildable.h"
 #include "bytecode/objects/write_log.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/known_objects.h"
 
 #include <frameobject.h>
@@ -68,9 +70,7 @@ Result<int> Planner::function(PyObject* object) {
   } parts[] = {{"__qualname__", made->func_qualname},
                {"__kwdefaults__", made->func_kwdefaults},
                {"__annotations__", made->func_annotations},
-#if PY_VERSION_HEX >= 0x030C0000
-               {"__type_params__", made->func_typeparams},
-#endif
+               {"__type_params__", internals::function_type_params(made)},
                {"__doc__", made->func_doc == implied_doc(made->func_code)
                                ? nullptr
                                : made->func_doc},
@@ -181,7 +181,10 @@ Result<int> Planner::model_iterator(PyObject* object) {
 }
 
 Result<int> Planner::reduced(PyObject* object) {
-  Ref parts = Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
+  bool itertool = is_itertool(Py_TYPE(object));
+  Ref parts =
+      itertool ? reduce_itertool(object)
+               : Ref::steal(PyObject_CallMethod(object, "__reduce__", nullptr));
   if (!parts) return Result<int>::raised();
   PyObject* reduction = parts.get();
   if (!PyTuple_Check(reduction) || PyTuple_GET_SIZE(reduction) < 2) {
@@ -194,7 +197,9 @@ Result<int> Planner::reduced(PyObject* object) {
       PyTuple_GET_ITEM(reduction, 2) != Py_None) {
     define(object, step);
     FJ_TRY(int position, value(PyTuple_GET_ITEM(reduction, 2)));
-    PyObject* set_state = raw_lookup(Py_TYPE(object), "__setstate__");
+    PyObject* set_state = itertool
+                              ? restore_itertool_function()
+                              : raw_lookup(Py_TYPE(object), "__setstate__");
     if (!set_state) return escaping(object);
     // A position in a list is cut to its length: the writes come first.
     bool in_list = Py_IS_TYPE(object, &PyListIter_Type) ||

@@ -5,6 +5,7 @@
 #include <string_view>
 
 #include "bytecode/code/opcode_table.h"
+#include "frame_hook/cpython_internals.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -217,18 +218,13 @@ Result<Ref> make_code(const CodeParts& parts, const AssembledCode& code) {
   Ref locations = bytes(code.location_table);
   Ref handlers = bytes(code.exception_table);
   if (!instructions || !locations || !handlers) return Result<Ref>::raised();
-#if PY_VERSION_HEX >= 0x030C0000
-  auto* make = PyUnstable_Code_NewWithPosOnlyArgs;
-#else
-  auto* make = PyCode_NewWithPosOnlyArgs;
-#endif
   int num_locals = int(PyTuple_GET_SIZE(parts.varnames.get()));
-  return from_api(reinterpret_cast<PyObject*>(
-      make(parts.arg_count, 0, 0, num_locals, parts.stack_size, parts.flags,
-           instructions.get(), parts.consts.get(), parts.names.get(),
-           parts.varnames.get(), parts.freevars.get(), parts.cellvars.get(),
-           parts.filename.get(), parts.name.get(), parts.qualname.get(),
-           parts.first_line, locations.get(), handlers.get())));
+  return from_api(reinterpret_cast<PyObject*>(internals::new_code(
+      parts.arg_count, 0, 0, num_locals, parts.stack_size, parts.flags,
+      instructions.get(), parts.consts.get(), parts.names.get(),
+      parts.varnames.get(), parts.freevars.get(), parts.cellvars.get(),
+      parts.filename.get(), parts.name.get(), parts.qualname.get(),
+      parts.first_line, locations.get(), handlers.get())));
 }
 
 std::string dump_code(PyObject* code) {

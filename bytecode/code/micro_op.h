@@ -18,6 +18,10 @@ namespace framejit::bytecode {
 // or callable, args...] (3.11, 3.12).
 inline constexpr bool kCallableFirst = PY_VERSION_HEX >= 0x030D0000;
 
+// A SEND that ends takes its receiver off (3.11); later versions leave that to
+// END_SEND.
+inline constexpr bool kSendDropsReceiver = PY_VERSION_HEX < 0x030C0000;
+
 // FJ_MICRO(name): grouped; fields used are in the comments. `arg` unless said.
 #define FJ_MICRO_OPS(FJ_MICRO)                                                 \
   /* stack */                                                                  \

@@ -1,10 +1,12 @@
 #include "bytecode/code/opcode_table.h"
 
+#include <climits>
 #include <cstring>
 
 namespace framejit::bytecode {
 namespace {
 
+constexpr int kOpen = INT_MAX;
 constexpr OpcodeRow kRows[] = {
 #define FJ_OPCODE(name, first, last, lowering, kind, extra) \
   {#name, first, last, Lowering::lowering, MicroOpKind::k##kind, extra},

@@ -15,6 +15,7 @@
 #include "bytecode/objects/write_log.h"
 #include "bytecode/residual/residual.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/python_text.h"
@@ -87,6 +88,14 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
       return compile_text(*this, args);
     }
   }
+  // sys has it from 3.12 on.
+  if (PyCFunction_Check(callable) && args.size() == 1 && frame && !kwnames &&
+      std::string_view(
+          reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name) ==
+          "_getframemodulename" &&
+      is_function_of_module(callable, "sys")) {
+    return frame_module_name(*this, args[0]);
+  }
   if (PyCFunction_Check(callable) && args.empty() && frame) {
     const char* name =
         reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
@@ -113,7 +122,7 @@ Result<Ref> Interpreter::call_frame_builtin(PyObject* callable,
 
 // locals(): until 3.13 one dict a frame, brought up to date by each call.
 Result<Ref> Interpreter::frame_locals() {
-  if (!frame->locals || PY_VERSION_HEX >= 0x030D0000) {
+  if (!frame->locals || internals::kLocalsAreSnapshots) {
     FJ_TRY(frame->locals, from_api(PyDict_New()));
   }
   PyObject* dict = frame->locals.get();

@@ -13,5 +13,6 @@ Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
 // compile(text, file, mode), with the flags of the code around
 // (handlers_exec.cpp).
 Result<Ref> compile_text(Interpreter& interpreter, const Arguments& args);
+Result<Ref> frame_module_name(Interpreter& interpreter, PyObject* depth);
 
 }  // namespace framejit::bytecode

@@ -294,7 +294,7 @@ Result<std::optional<GeneratorStep>> throw_to_delegate(Interpreter& interpreter,
   // The receiver returned: go on behind the loop of SEND with its value.
   const MicroOp& send = frame.decoded->op(frame.pc - 2);
   FJ_CHECK(send.op == MicroOpKind::kSend, "yield from without SEND");
-  if (PY_VERSION_HEX < 0x030C0000) frame.drop(1);
+  if (kSendDropsReceiver) frame.drop(1);
   frame.pc = send.target;
   *thrown = {};
   return std::optional<GeneratorStep>(

@@ -81,6 +81,8 @@ Result<Ref> Interpreter::run_code(const Arguments& args, bool is_eval) {
     return make_break(BreakReason::kUnknownCallee, is_eval ? "eval" : "exec");
   }
   FJ_TRY(Ref function, from_api(PyFunction_New(code.get(), globals.get())));
+  // What exec and eval run belongs to no module.
+  Py_CLEAR(reinterpret_cast<PyFunctionObject*>(function.get())->func_module);
   add_fresh_function(function.get());
   auto body = std::make_unique<Frame>();
   FJ_CHECK_OK(prepare_frame(*body, function.get()));
@@ -106,6 +108,27 @@ Result<Ref> compile_text(Interpreter& interpreter, const Arguments& args) {
   return from_api(PyObject_CallFunction(
       compile, "OOOiO", args[0], args[1], args[2],
       interpreter.frame->code_object()->co_flags & PyCF_MASK, Py_True));
+}
+
+// sys._getframemodulename(depth): the __module__ of the function whose frame is
+// `depth` callers up.
+Result<Ref> frame_module_name(Interpreter& interpreter, PyObject* depth) {
+  CaptureState& state = interpreter.state;
+  long up = PyLong_CheckExact(depth) ? PyLong_AsLong(depth) : -1;
+  if (up == -1) PyErr_Clear();
+  PythonFrame place;
+  if (up >= 0 && up <= 1000) place = interpreter.python_frame(int(up));
+  if (!place.known || place.beyond) {
+    return interpreter.make_break(BreakReason::kUnknownCallee,
+                                  "sys._getframemodulename");
+  }
+  const Frame* at = interpreter.frame;
+  for (; up > 0; --up) at = at->caller;
+  PyObject* function = at->function.get();
+  if (at->source && !state.is_input(function)) {
+    state.register_input(function, at->source);
+  }
+  return state.get_attr(function, interned("__module__"));
 }
 
 // The frame `depth` callers up.

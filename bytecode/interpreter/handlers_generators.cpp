@@ -55,8 +55,7 @@ FJ_HANDLER(Send) {
     frame.push(std::move(step.value));
     return Flow::kNext;
   }
-  // 3.11 takes the receiver off here, later versions leave it to END_SEND.
-  if (PY_VERSION_HEX < 0x030C0000) frame.drop(1);
+  if (kSendDropsReceiver) frame.drop(1);
   frame.push(std::move(step.value));
   frame.pc = op.target;
   return Flow::kNext;

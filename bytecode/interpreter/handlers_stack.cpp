@@ -126,7 +126,10 @@ FJ_HANDLER(DeleteFast) {
 }
 
 FJ_HANDLER(LoadFastAndClear) {
-  FJ_CHECK_OK(read_argument(interp, frame, op.arg));
+  if (!frame.is_unread(op.arg) || !is_dropped_at_once(frame)) {
+    FJ_CHECK_OK(read_argument(interp, frame, op.arg));
+  }
+  frame.forget_unread(op.arg);
   frame.push(std::move(frame.slots[op.arg]));
   return Flow::kNext;
 }

@@ -202,9 +202,9 @@ Result<Ref> bind_member(CaptureState& state, PyObject* descriptor,
 // C attributes of pinned objects that can be guarded by reading them again.
 bool is_guardable_getset(PyObject* object, PyObject* name) {
   static const char* const kNames[] = {
-      "__name__",  "__qualname__", "__module__",
-      "__doc__",   "__defaults__", "__kwdefaults__",
-      "__bases__", "__mro__",      "__annotations__"};
+      "__name__",        "__qualname__",   "__module__", "__doc__",
+      "__defaults__",    "__kwdefaults__", "__bases__",  "__mro__",
+      "__annotations__", "__type_params__"};
   if (PyExceptionInstance_Check(object)) return name_is(name, "args");
   if (kDeque.is_type_of(object)) return name_is(name, "maxlen");
   if (!PyFunction_Check(object) && !PyType_Check(object)) return false;

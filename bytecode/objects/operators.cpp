@@ -15,6 +15,7 @@
 #include "bytecode/objects/overrides.h"
 #include "bytecode/objects/special_results.h"
 #include "bytecode/objects/write_log.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -358,12 +359,10 @@ Result<Ref> CaptureState::unary(int op, PyObject* a) {
     return Ref::borrow(value ? Py_False : Py_True);
   }
   const Row& row = kRows[op == kPositive ? 0 : op == kNegative ? 1 : 2];
-#if PY_VERSION_HEX >= 0x030C0000
-  if (op == kInvert && PyBool_Check(a)) {
-    // Warns that it is deprecated, at the program's own line.
+  if (internals::kInvertingBoolWarns && op == kInvert && PyBool_Check(a)) {
+    // At the program's own line.
     return make_break(BreakReason::kSideEffectCallee, "~ of a bool");
   }
-#endif
   if (is_foreign(*this, a)) {
     PyObject* function = library_object("operator", row.name);
     FJ_TRY(Ref special, python_special(a, row.method));

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bytecode/code/code_extra.h"
-#include "frame_hook/weak_reference.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/set/source_text.h"
 
 namespace framejit::bytecode {
@@ -32,7 +32,7 @@ struct FunctionsSeen {
 size_t generation = 1;
 
 bool leads_to(const Ref& weak, PyObject* object) {
-  return weak && referent_of(weak.get()).get() == object;
+  return weak && internals::weak_referent(weak.get()).get() == object;
 }
 
 Ref weak_reference(PyObject* object) {

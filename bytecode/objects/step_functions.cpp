@@ -3,6 +3,7 @@
 #include "bytecode/objects/containers.h"
 
 #include "bytecode/objects/exceptions.h"
+#include "bytecode/objects/itertools_state.h"
 #include "guards/known_objects.h"
 #include "guards/set/set_table.h"
 
@@ -73,6 +74,11 @@ PyObject* copy_set(PyObject*, PyObject* const* args, Py_ssize_t) {
 
 PyObject* take_set(PyObject*, PyObject* const* args, Py_ssize_t) {
   if (!take_set_table(args[0], args[1])) return nullptr;
+  Py_RETURN_NONE;
+}
+
+PyObject* restore_state(PyObject*, PyObject* const* args, Py_ssize_t) {
+  if (!restore_itertool(args[0], args[1])) return nullptr;
   Py_RETURN_NONE;
 }
 

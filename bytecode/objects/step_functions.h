@@ -19,6 +19,7 @@ namespace framejit::bytecode {
   X(replace_content, replace_content) /* container, content */                \
   X(copy_set, copy_set)               /* set or frozenset */                  \
   X(take_set, take_set)               /* set, another set */                  \
+  X(restore_itertool, restore_state)  /* iterator, what __reduce__ gave */    \
   X(set_handled_exception, set_handled_exception) /* exception or None */     \
   X(add_traceback, add_traceback)                 /* exception, lines */
 

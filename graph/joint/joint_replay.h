@@ -13,6 +13,7 @@
 #include "frame_hook/py_ref.h"
 #include "graph/joint/joint.h"
 #include "graph/joint/joint_tracer.h"
+#include "graph/tensors/libtorch_private.h"
 
 namespace framejit::graph {
 
@@ -75,7 +76,7 @@ class JointReplay {
   std::vector<std::pair<at::Tensor, uint32_t>> late_;
   std::unordered_set<const torch::autograd::Node*> freed_;
   std::unordered_set<const torch::autograd::Node*> known_nodes_;
-  std::vector<c10::intrusive_ptr<torch::autograd::Node>> kept_nodes_;
+  std::vector<NodePtr<torch::autograd::Node>> kept_nodes_;
   std::vector<Value*> initial_;  // the values the inputs came with
   std::vector<Graph::Mutation> mutations_;
   std::vector<at::Tensor> tensors_;  // per user output; undefined: no tensor

@@ -8,6 +8,7 @@
 #include "graph/joint/joint_replay.h"
 #include "graph/joint/saving_nodes.h"
 #include "graph/ops/shape_rules.h"
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/memory_places.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
@@ -101,8 +102,8 @@ Status JointReplay::check_late_reads() {
 // The formula of an operator that is written in Python, as by
 // torch.library.register_autograd, may read anything.
 Status JointReplay::check_history(const at::Tensor& tensor) {
-  std::vector<c10::intrusive_ptr<torch::autograd::Node>> open;
-  auto visit = [&](const c10::intrusive_ptr<torch::autograd::Node>& node) {
+  std::vector<NodePtr<torch::autograd::Node>> open;
+  auto visit = [&](const NodePtr<torch::autograd::Node>& node) {
     if (node && known_nodes_.insert(node.get()).second) {
       kept_nodes_.push_back(node);
       open.push_back(node);

@@ -9,6 +9,7 @@
 
 #include "frame_hook/py_ref.h"
 #include "frame_hook/python_text.h"
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
 
@@ -45,7 +46,7 @@ bool holds_tensor(PyObject* value) {
   return false;
 }
 
-bool saves(const c10::intrusive_ptr<Node>& node) {
+bool saves(const NodePtr<Node>& node) {
   Ref object = Ref::steal(torch::autograd::functionToPyObject(node));
   if (!object) {
     PyErr_Clear();
@@ -69,13 +70,13 @@ std::vector<Node*> saving_nodes(const std::vector<at::Tensor>& outputs,
     goals.insert(torch::autograd::impl::gradient_edge(input).function.get());
   // Callers before callees; what leads to a goal is known from the end on.
   struct Place {
-    c10::intrusive_ptr<Node> node;
+    NodePtr<Node> node;
     size_t next = 0;
   };
   std::unordered_map<const Node*, bool> leads;
   std::vector<Place> open;
   std::vector<Node*> found;
-  auto visit = [&](const c10::intrusive_ptr<Node>& node) {
+  auto visit = [&](const NodePtr<Node>& node) {
     if (node &&
         leads.try_emplace(node.get(), goals.contains(node.get())).second)
       open.push_back({node});

@@ -1,17 +1,48 @@
 // The one place that depends on LibTorch internals that are not API: private
-// members, field offsets, kernels hidden by Python registrations. A new torch
-// version is checked here first.
+// members, field offsets, kernels hidden by Python registrations. What differs
+// between the supported versions ends here, too. A new torch version is checked
+// here first.
 #pragma once
 
 #include <ATen/PythonTorchFunctionTLS.h>
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/version.h>
 
 #include <optional>
 
 #include "guards/set/guard_set.h"
 
+#if TORCH_VERSION_MAJOR != 2 || TORCH_VERSION_MINOR < 11 || \
+    TORCH_VERSION_MINOR > 13
+#error "FrameJIT supports torch 2.11, 2.12 and 2.13: docs/versions.md"
+#endif
+#define FJ_TORCH_213 (TORCH_VERSION_MINOR >= 13)
+
 namespace framejit::graph {
+
+// Owners of autograd's nodes: intrusive since 2.13, shared_ptr before.
+#if FJ_TORCH_213
+template <class Node>
+using NodePtr = c10::intrusive_ptr<Node>;
+template <class Node>
+using WeakNodePtr = c10::weak_intrusive_ptr<Node>;
+template <class Node, class... Args>
+NodePtr<Node> make_node(Args&&... args) {
+  return c10::make_intrusive<Node>(std::forward<Args>(args)...);
+}
+#else
+template <class Node>
+using NodePtr = std::shared_ptr<Node>;
+template <class Node>
+using WeakNodePtr = std::weak_ptr<Node>;
+template <class Node, class... Args>
+NodePtr<Node> make_node(Args&&... args) {
+  return NodePtr<Node>(new Node(std::forward<Args>(args)...),
+                       torch::autograd::deleteNode);
+}
+#endif
 
 // The C++ kernel that computes an operator on meta tensors. Importing torch
 // puts Python meta functions in front of about a thousand of them; they are

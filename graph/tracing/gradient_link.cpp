@@ -17,6 +17,7 @@
 #include <typeinfo>
 #include <unordered_set>
 
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_objects.h"
 #include "graph/tensors/tensor_check.h"
@@ -105,7 +106,7 @@ class Captured {
     saved_.emplace_back();
     kept_.push_back(tensor);
   }
-  variable_list unpack(const c10::intrusive_ptr<torch::autograd::Node>& node) {
+  variable_list unpack(const NodePtr<torch::autograd::Node>& node) {
     variable_list tensors;
     for (size_t i = 0; i < saved_.size(); ++i)
       tensors.push_back(kept_[i].defined() ? kept_[i] : saved_[i].unpack(node));
@@ -161,7 +162,7 @@ class FunctionNode final : public torch::autograd::Node {
 
  private:
   static void forbid_twice(variable_list* results) {
-    auto error = c10::make_intrusive<torch::autograd::DelayedError>(
+    auto error = make_node<torch::autograd::DelayedError>(
         "trying to differentiate twice a function that was marked with "
         "@once_differentiable",
         static_cast<int64_t>(results->size()));
@@ -204,7 +205,7 @@ PyObject* call_function_gradient(const SharedCode& code, PyObject* args) {
     inputs.push_back(tensor_at(args, next));
   for (size_t i = 0; i < code->num_results; ++i)
     results.push_back(tensor_at(args, next++));
-  auto node = c10::make_intrusive<FunctionNode>(
+  auto node = make_node<FunctionNode>(
       code, torch::autograd::collect_next_edges(inputs));
   std::unordered_set<at::TensorImpl*> constant;
   std::vector<std::optional<at::Tensor>> raw;

@@ -19,7 +19,8 @@ bool is_tensor(PyObject* object) {
 // Our own callbacks (guards/set/weak_objects.h) are C functions.
 bool is_seen_by_weak_references(PyObject* object, bool callbacks_only) {
   PyTypeObject* type = Py_TYPE(object);
-  if (type->tp_weaklistoffset <= 0) return false;
+  // Negative from 3.12 on, where the list lies before the object.
+  if (type->tp_weaklistoffset == 0) return false;
   auto* reference = *reinterpret_cast<PyWeakReference**>(
       reinterpret_cast<char*>(object) + type->tp_weaklistoffset);
   for (; reference; reference = reference->wr_next) {

@@ -4,8 +4,8 @@
 #include <structmember.h>
 #include <bit>
 
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/native_stack.h"
-#include "frame_hook/weak_reference.h"
 #include "guards/set/iterators.h"
 #include "guards/set/object_layout.h"
 
@@ -236,7 +236,8 @@ Ref method_function(const Source*, PyObject* base) {
 }
 
 Ref weak_referent(const Source*, PyObject* base) {
-  return PyWeakref_Check(base) ? referent_of(base) : nullptr;
+  if (!PyWeakref_Check(base)) return nullptr;
+  return internals::weak_referent(base);
 }
 
 Ref partial_part(const Source* source, PyObject* base) {

@@ -447,6 +447,23 @@ TEST_F(Dispatch, TracedThreadsRunTheOriginal) {
   EXPECT_EQ(ns.repr("traced, profiled, after"), "(1, 1, 101)");
 }
 
+TEST_F(Dispatch, MonitoredThreadsRunTheOriginal) {
+  if (PY_VERSION_HEX < 0x030C0000) GTEST_SKIP() << "CPython 3.12";
+  Namespace ns("import sys\ndef f(x): return x");
+  compile_in(ns, "f");
+  compiler_.on_compile = [&](const CompileRequest&) {
+    return outcome_of(value_entry(first_is_int, plus_100));
+  };
+  EXPECT_EQ(ns.repr("f(1)"), "101");
+  ns.run(
+      "m = sys.monitoring\nm.use_tool_id(3, 'test')\n"
+      "m.set_events(3, m.events.PY_START)\neverywhere = f(1)\n"
+      "m.set_events(3, 0)\ncode = f.__wrapped__.__code__\n"
+      "m.set_local_events(3, code, m.events.LINE)\nhere = f(1)\n"
+      "m.set_local_events(3, code, 0)\nm.free_tool_id(3)\nafter = f(1)");
+  EXPECT_EQ(ns.repr("everywhere, here, after"), "(1, 1, 101)");
+}
+
 TEST_F(Dispatch, SuspendedThreadsRunTheOriginal) {
   Namespace ns("def f(x): return x");
   compile_in(ns, "f");

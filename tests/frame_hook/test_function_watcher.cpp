@@ -617,7 +617,13 @@ TEST_F(FunctionWatcher, MonitoredThreadsRunTheOriginal) {
   ns.run("m.set_events(3, m.events.PY_START)\nf(1.5)\nm.set_events(3, 0)");
   EXPECT_EQ(total(), 0);
   EXPECT_EQ(ns.repr("starts.count('f')"), "1");
-  ns.run("f(1.5)\nm.free_tool_id(3)");
+  // Only f itself knows of events that are set for its code.
+  ns.run(
+      "m.set_local_events(3, f.__code__, m.events.PY_START)\nf(1.5)\n"
+      "m.set_local_events(3, f.__code__, 0)");
+  EXPECT_EQ(total(), 0);
+  EXPECT_EQ(ns.repr("starts.count('f')"), "2");
+  ns.run("m.free_tool_id(3)\nf(1.5)");
   EXPECT_EQ(total(), 1);
 }
 
