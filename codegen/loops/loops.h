@@ -1,0 +1,117 @@
+// Loop IR: what is computed, element by element, and not yet how.
+//
+//   loops(s0) {
+//     %0 : f32[s0, 64] = input
+//     %1 : f32[64] = input
+//     %2 : f32[s0] = reduce sum (i < s0; k < 64) %0[i, k]
+//     %3 : f32[s0, 64] = map (i < s0, j < 64) add(sub(%0[i, j], %2[i]), %1[j])
+//     return %3
+//   }
+//
+// A LoopGraph is a list of definitions. Each defines one or more *buffers* over
+// an index domain with symbolic extents; a definition reads earlier buffers at
+// index maps that are affine in its loops, or at indices that are data. A
+// buffer is a value: it is written once. Whether it ever lies in memory, and
+// where, is for the schedule to say.
+//
+// interpret() (interpreter.h) is the meaning. Everything prints and parses back
+// (text.h); verify() says what is malformed.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "codegen/scalar/body.h"
+#include "guards/expr/expr.h"
+
+namespace framejit::codegen {
+
+using BufferId = int32_t;
+
+// A value over an index space. `strides` (in elements) and `offset` say how it
+// lies in memory if it does: for inputs and outputs they are eager's, otherwise
+// contiguous.
+struct Buffer {
+  DType type = DType::kF32;
+  std::vector<Expr> sizes;
+  std::vector<Expr> strides;
+  // The same memory as another buffer seen otherwise: elements of `alias_of`
+  // at offset + sum(index * stride). Never data of its own.
+  BufferId alias_of = -1;
+  Expr offset;
+  std::string name;  // optional, for people
+};
+
+// offset + sum(coefficients[k] * loop k), one coefficient a loop of the
+// definition (outer first), plus the value of `data`, an i64 of the body.
+struct Index {
+  Expr offset;
+  std::vector<Expr> coefficients;
+  ScalarId data = kNoScalar;
+};
+
+// An element of a buffer: one Index a dim. Loads out of range do not happen:
+// bounds of data are checked by a Check in the body, and a load under `when` is
+// only done where that is true (elsewhere its value is 0).
+struct Access {
+  BufferId buffer;
+  std::vector<Index> indices;
+  ScalarId when = kNoScalar;
+};
+
+// FJ_COMBINER(name, text, values, results): values an element gives, and
+// buffers that come out.
+enum class Combiner : uint8_t {
+#define FJ_COMBINER(name, ...) k##name,
+#include "codegen/loops/combiners.def"
+#undef FJ_COMBINER
+};
+
+enum class DefinitionKind : uint8_t {
+  kInput,   // a tensor of the caller
+  kMap,     // result[loops] = values[0]
+  kReduce,  // over the last `reduced` loops: result[other loops]
+  kScan,    // prefixes along the last loop: result[loops]
+  kUpdate,  // base with result[target indices] = values[0], in loop order;
+            // with a combiner: combined with what is there (scatter_add)
+  kExtern,  // a call that is not ours: `callee` names it for the caller
+};
+
+struct Definition {
+  DefinitionKind kind = DefinitionKind::kMap;
+  std::vector<BufferId> results;
+  std::vector<Expr> loops;  // extents, outer first
+  int reduced = 0;          // kReduce: how many of the last loops
+  std::optional<Combiner> combiner;
+  Body body;  // Load: of accesses; Index: of loops; Number: of
+              // LoopGraph::numbers
+  std::vector<Access> accesses;
+  std::vector<ScalarId> values;  // what an element gives
+  // kUpdate: the buffer that is changed (-1: nothing is there yet, and the
+  // elements not written have no value) and where an element goes.
+  BufferId base = -1;
+  std::vector<Index> target;
+  // kExtern.
+  int callee = -1;
+  std::vector<BufferId> operands;
+};
+
+class LoopGraph {
+ public:
+  std::vector<Buffer> buffers;
+  std::vector<Definition> definitions;  // each before its readers
+  std::vector<Expr> numbers;            // of Number leaves: ints, or floats
+  std::vector<BufferId> outputs;
+
+  BufferId add_buffer(Buffer buffer);
+  int add_number(const Expr& number);  // its place in numbers
+};
+
+// Contiguous strides of these sizes.
+std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes);
+
+// "": fine; otherwise what is wrong.
+std::string verify(const LoopGraph& graph);
+
+}  // namespace framejit::codegen

@@ -1,0 +1,87 @@
+// Body: a scalar program, the arithmetic of one element.
+//
+// Typed SSA, hash-consed, without pointers: a value is the number of its node,
+// and operands come before their users. What a leaf stands for depends on where
+// the body is used: Load, Index, Number and Row name an entry of a list beside
+// it. scalar_ops.def has the operations; evaluate.h says what they mean.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "codegen/scalar/dtype.h"
+
+namespace framejit::codegen {
+
+enum class ScalarOp : uint8_t {
+#define FJ_SCALAR_OP(name, ...) k##name,
+#include "codegen/scalar/scalar_ops.def"
+#undef FJ_SCALAR_OP
+};
+
+enum class OperandTypes : uint8_t {
+  kNone,      // no operands
+  kNumber,    // integers, f32, f64
+  kFloat,     // f32, f64
+  kInteger,   // integers
+  kIntegral,  // integers and b8
+  kAny,       // all of these
+  kBoolOnly,
+  kSelect,   // b8, then two of any one type, f16 and bf16 too
+  kConvert,  // anything
+};
+
+enum class ResultType : uint8_t { kSame, kBool, kGiven };
+
+struct ScalarOpRow {
+  const char* text;
+  int operands;
+  OperandTypes types;
+  ResultType result;
+};
+const ScalarOpRow& scalar_op_row(ScalarOp op);
+
+// A node's number within its body.
+using ScalarId = int32_t;
+inline constexpr ScalarId kNoScalar = -1;
+
+struct ScalarNode {
+  ScalarOp op;
+  DType type;
+  std::array<ScalarId, 3> in = {kNoScalar, kNoScalar, kNoScalar};
+  // Const: the value, a double's bits for floats (f32, f16 and bf16 are exact
+  // in it), else the integer. Other leaves: the entry they name.
+  int64_t payload = 0;
+  bool operator==(const ScalarNode&) const = default;
+};
+
+class Body {
+ public:
+  // The node with these parts, new or known. Types are checked (InternalError);
+  // constants are not folded here (codegen/scalar/simplify.h).
+  ScalarId emit(ScalarOp op, DType type,
+                std::array<ScalarId, 3> in = {-1, -1, -1}, int64_t payload = 0);
+  const std::vector<ScalarNode>& nodes() const { return nodes_; }
+  const ScalarNode& node(ScalarId id) const { return nodes_[id]; }
+  DType type(ScalarId id) const { return nodes_[id].type; }
+
+  ScalarId constant(DType type, double value);
+  ScalarId integer(DType type, int64_t value);
+  // Operations whose type follows from the operands.
+  ScalarId unary(ScalarOp op, ScalarId a);
+  ScalarId binary(ScalarOp op, ScalarId a, ScalarId b);
+  ScalarId ternary(ScalarOp op, ScalarId a, ScalarId b, ScalarId c);
+  ScalarId cast(DType type, ScalarId a);  // a itself when it has the type
+
+ private:
+  struct Hash {
+    size_t operator()(const ScalarNode& node) const;
+  };
+  std::vector<ScalarNode> nodes_;
+  std::unordered_map<ScalarNode, ScalarId, Hash> known_;
+};
+
+}  // namespace framejit::codegen
