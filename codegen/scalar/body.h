@@ -8,7 +8,9 @@
 
 #include <array>
 #include <cstdint>
+#include <optional>
 #include <string>
+#include <string_view>
 #include <unordered_map>
 #include <vector>
 
@@ -43,6 +45,10 @@ struct ScalarOpRow {
   ResultType result;
 };
 const ScalarOpRow& scalar_op_row(ScalarOp op);
+std::optional<ScalarOp> scalar_op_named(std::string_view text);
+
+// The value of one element, of any type (evaluate.h says how it lies in it).
+using Element = uint64_t;
 
 // A node's number within its body.
 using ScalarId = int32_t;
@@ -52,8 +58,7 @@ struct ScalarNode {
   ScalarOp op;
   DType type;
   std::array<ScalarId, 3> in = {kNoScalar, kNoScalar, kNoScalar};
-  // Const: the value, a double's bits for floats (f32, f16 and bf16 are exact
-  // in it), else the integer. Other leaves: the entry they name.
+  // Const: the value, an Element. Other leaves: the entry they name.
   int64_t payload = 0;
   bool operator==(const ScalarNode&) const = default;
 };
@@ -61,15 +66,17 @@ struct ScalarNode {
 class Body {
  public:
   // The node with these parts, new or known. Types are checked (InternalError);
-  // constants are not folded here (codegen/scalar/simplify.h).
+  // nothing is folded here (codegen/scalar/simplify.h).
   ScalarId emit(ScalarOp op, DType type,
                 std::array<ScalarId, 3> in = {-1, -1, -1}, int64_t payload = 0);
   const std::vector<ScalarNode>& nodes() const { return nodes_; }
   const ScalarNode& node(ScalarId id) const { return nodes_[id]; }
   DType type(ScalarId id) const { return nodes_[id].type; }
 
+  // Constants: a number converted as Cast does, or the element as it is.
   ScalarId constant(DType type, double value);
   ScalarId integer(DType type, int64_t value);
+  ScalarId emit_element(DType type, Element value);
   // Operations whose type follows from the operands.
   ScalarId unary(ScalarOp op, ScalarId a);
   ScalarId binary(ScalarOp op, ScalarId a, ScalarId b);
@@ -83,5 +90,8 @@ class Body {
   std::vector<ScalarNode> nodes_;
   std::unordered_map<ScalarNode, ScalarId, Hash> known_;
 };
+
+// "": the node may be added to the body; otherwise what is wrong with it.
+std::string malformed(const Body& body, const ScalarNode& node);
 
 }  // namespace framejit::codegen
