@@ -3,16 +3,17 @@
 //   loops(s0) {
 //     %0 : f32[s0, 64] = input
 //     %1 : f32[64] = input
-//     %2 : f32[s0] = reduce sum (i < s0; k < 64) %0[i, k]
-//     %3 : f32[s0, 64] = map (i < s0, j < 64) add(sub(%0[i, j], %2[i]), %1[j])
-//     return %3
+//     %2 : f32[s0] = reduce sum (i0 < s0; i1 < 64) %0[i0, i1]
+//     %3 : f32[s0, 64] = map (i0 < s0, i1 < 64) add(sub(%0[i0, i1], %2[i0]),
+//     %1[i1]) return %3
 //   }
 //
 // A LoopGraph is a list of definitions. Each defines one or more *buffers* over
 // an index domain with symbolic extents; a definition reads earlier buffers at
 // index maps that are affine in its loops, or at indices that are data. A
 // buffer is a value: it is written once. Whether it ever lies in memory, and
-// where, is for the schedule to say.
+// where, is for the schedule to say. A Check in a body is an effect: its
+// definition is computed even if nothing reads it.
 //
 // interpret() (interpreter.h) is the meaning. Everything prints and parses back
 // (text.h); verify() says what is malformed.
@@ -28,6 +29,7 @@
 namespace framejit::codegen {
 
 using BufferId = int32_t;
+inline constexpr BufferId kNoBuffer = -1;
 
 // A value over an index space. `strides` (in elements) and `offset` say how it
 // lies in memory if it does: for inputs and outputs they are eager's, otherwise
@@ -36,9 +38,10 @@ struct Buffer {
   DType type = DType::kF32;
   std::vector<Expr> sizes;
   std::vector<Expr> strides;
-  // The same memory as another buffer seen otherwise: elements of `alias_of`
-  // at offset + sum(index * stride). Never data of its own.
-  BufferId alias_of = -1;
+  // The same memory as another buffer seen otherwise: elements at offset +
+  // sum(index * stride) from the first of `alias_of`, which is no alias itself.
+  // Never data of its own, and no definition's result.
+  BufferId alias_of = kNoBuffer;
   Expr offset;
   std::string name;  // optional, for people
 };
@@ -49,31 +52,42 @@ struct Index {
   Expr offset;
   std::vector<Expr> coefficients;
   ScalarId data = kNoScalar;
+  bool operator==(const Index&) const = default;
 };
 
 // An element of a buffer: one Index a dim. Loads out of range do not happen:
 // bounds of data are checked by a Check in the body, and a load under `when` is
-// only done where that is true (elsewhere its value is 0).
+// only done where that is true (elsewhere its value is 0). What `data` and
+// `when` name comes before the Load in the body.
 struct Access {
   BufferId buffer;
   std::vector<Index> indices;
   ScalarId when = kNoScalar;
+  bool operator==(const Access&) const = default;
 };
 
-// FJ_COMBINER(name, text, values, results): values an element gives, and
-// buffers that come out.
+// FJ_COMBINER(name, text, results, types): buffers that come out.
 enum class Combiner : uint8_t {
 #define FJ_COMBINER(name, ...) k##name,
 #include "codegen/loops/combiners.def"
 #undef FJ_COMBINER
 };
 
+struct CombinerRow {
+  const char* text;
+  int results;
+  OperandTypes types;  // of the value
+  bool place;          // the second result is an i64
+  bool prefixes;       // a scan may have it
+};
+const CombinerRow& combiner_row(Combiner combiner);
+
 enum class DefinitionKind : uint8_t {
   kInput,   // a tensor of the caller
-  kMap,     // result[loops] = values[0]
+  kMap,     // result[loops] = value
   kReduce,  // over the last `reduced` loops: result[other loops]
-  kScan,    // prefixes along the last loop: result[loops]
-  kUpdate,  // base with result[target indices] = values[0], in loop order;
+  kScan,    // prefixes along the last loop, it included: result[loops]
+  kUpdate,  // base with result[target indices] = value, in loop order;
             // with a combiner: combined with what is there (scatter_add)
   kExtern,  // a call that is not ours: `callee` names it for the caller
 };
@@ -84,13 +98,13 @@ struct Definition {
   std::vector<Expr> loops;  // extents, outer first
   int reduced = 0;          // kReduce: how many of the last loops
   std::optional<Combiner> combiner;
-  Body body;  // Load: of accesses; Index: of loops; Number: of
-              // LoopGraph::numbers
+  // Load: of accesses; Index: of loops; Number: of LoopGraph::numbers.
+  Body body;
   std::vector<Access> accesses;
-  std::vector<ScalarId> values;  // what an element gives
-  // kUpdate: the buffer that is changed (-1: nothing is there yet, and the
-  // elements not written have no value) and where an element goes.
-  BufferId base = -1;
+  ScalarId value = kNoScalar;  // what an element gives
+  // kUpdate: the buffer that is changed (kNoBuffer: nothing is there yet, and
+  // the elements not written have no value) and where an element goes.
+  BufferId base = kNoBuffer;
   std::vector<Index> target;
   // kExtern.
   int callee = -1;
@@ -106,6 +120,8 @@ class LoopGraph {
 
   BufferId add_buffer(Buffer buffer);
   int add_number(const Expr& number);  // its place in numbers
+  // The buffer whose memory it is: itself, but for aliases.
+  BufferId root(BufferId buffer) const;
 };
 
 // Contiguous strides of these sizes.
