@@ -33,6 +33,14 @@ void require_integers(const TensorView& view) {
   require(codegen::is_integer(view.type), "indices that are no integers");
 }
 
+// One index of a dim, or a list of them.
+TensorView index_list(NodeLowering& node, size_t i) {
+  TensorView places = node.tensor(i);
+  require_integers(places);
+  require(places.rank() <= 1, "indices of more dims");
+  return places.rank() == 0 ? with_dim(places, 0) : places;
+}
+
 // A view of the type that sums are made in, in memory of its own.
 TensorView summing(NodeLowering& node, const TensorView& view) {
   const DType type = compute_type(view.type);
@@ -101,9 +109,8 @@ void lower_gather(NodeLowering& node) {
 }
 
 void lower_index_select(NodeLowering& node) {
-  TensorView view = node.tensor(0), places = node.tensor(2);
-  require_integers(places);
-  require(view.rank() > 0 && places.rank() == 1, "a selection of scalars");
+  TensorView view = node.tensor(0), places = index_list(node, 2);
+  require(view.rank() > 0, "a selection of a scalar");
   const int dim = node.dim(1, view.rank());
   Elements elements(node, node.out().sizes);
   Term place = checked(elements, elements.load(places, {elements.at_loop(dim)}),
@@ -246,6 +253,40 @@ void lower_index_add(NodeLowering& node) {
   if (!is_constant(alpha, 1)) value = value * alpha;
   set_summed(node, node.update(std::move(elements), base, target, value,
                                Combiner::kSum));
+}
+
+void lower_index_copy(NodeLowering& node) {
+  // (self, dim, index, source)
+  TensorView view = node.tensor(0), places = index_list(node, 2),
+             source = node.tensor(3);
+  require(view.rank() > 0 && source.rank() == view.rank(), "a copy of scalars");
+  const int dim = node.dim(1, view.rank());
+  Elements elements(node, source.sizes);
+  Term place = checked(elements, elements.load(places, {elements.at_loop(dim)}),
+                       view.sizes[dim]);
+  auto target = elements.at_loops(0, view.rank());
+  target[dim] = elements.at_data(place);
+  Term value = elements.load_broadcast(source);
+  node.set(0, node.update(std::move(elements), view, target, value));
+}
+
+void lower_index_fill(NodeLowering& node) {
+  // (self, dim, index, value)
+  TensorView view = node.tensor(0), places = index_list(node, 2);
+  require(view.rank() > 0, "a fill of a scalar");
+  const int dim = node.dim(1, view.rank());
+  std::vector<Expr> loops = view.sizes;
+  loops[dim] = places.sizes[0];
+  Elements elements(node, loops);
+  Term place =
+      checked_from_end(elements, elements.load(places, {elements.at_loop(dim)}),
+                       view.sizes[dim]);
+  auto target = elements.at_loops(0, view.rank());
+  target[dim] = elements.at_data(place);
+  Term value = node.is_tensor(3)
+                   ? cast(view.type, elements.load_broadcast(node.tensor(3)))
+                   : node.number(elements, 3, view.type);
+  node.set(0, node.update(std::move(elements), view, target, value));
 }
 
 namespace {

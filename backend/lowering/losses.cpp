@@ -121,6 +121,18 @@ void lower_smooth_l1_loss_backward(NodeLowering& node) {
   });
 }
 
+void lower_soft_margin_loss(NodeLowering& node) {
+  lower_loss(node, 2,
+             [](LossOperands& o) { return log1p(exp(-o.x(1) * o.x(0))); });
+}
+
+void lower_soft_margin_loss_backward(NodeLowering& node) {
+  lower_loss_backward(node, 3, [](LossOperands& o) {
+    Term z = exp(-o.x(2) * o.x(1));
+    return -o.x(2) * z / (z + 1);
+  });
+}
+
 void lower_bce(NodeLowering& node) {
   // Eager refuses an input outside of [0, 1].
   lower_loss(node, 3, [](LossOperands& o) {
@@ -173,7 +185,7 @@ Target target_of(Elements& elements, const TensorView& target,
   Term place = cast(DType::kI64, elements.load(target, row));
   Term counts = place != ignored;
   Term inside =
-      check((!counts) | ((place >= 0) & (place < elements.number(classes))));
+      check(~counts | ((place >= 0) & (place < elements.number(classes))));
   return {select(inside & counts, place, constant(place, 0)), counts};
 }
 

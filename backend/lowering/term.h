@@ -62,7 +62,7 @@ FJ_TERM_BINARY(atan2, Atan2)
 FJ_TERM_BINARY(pow, Pow)
 FJ_TERM_BINARY(hypot, Hypot)
 FJ_TERM_UNARY(operator-, Neg)
-FJ_TERM_UNARY(operator!, Not)
+FJ_TERM_UNARY(operator~, Not)  // not !, which asks for emptiness
 FJ_TERM_UNARY(abs, Abs)
 FJ_TERM_UNARY(floor, Floor)
 FJ_TERM_UNARY(ceil, Ceil)

@@ -172,6 +172,12 @@ void lower_diagonal_backward(NodeLowering& node) {
                            node.dim(3, base.rank()), node.dim(4, base.rank())));
 }
 
+void lower_diag_embed(NodeLowering& node) {
+  TensorView base = filled(node, 0);
+  node.set(0, put_diagonal(node, base, node.tensor(0), node.known_integer(1),
+                           node.dim(2, base.rank()), node.dim(3, base.rank())));
+}
+
 void lower_unfold_backward(NodeLowering& node) {
   TensorView part = node.tensor(0);
   const DType type = node.out_type(), computed = compute_type(type);
@@ -213,6 +219,104 @@ void lower_roll(NodeLowering& node) {
                      shift, 1);
   }
   node.set(0, view);
+}
+
+void lower_rot90(NodeLowering& node) {
+  TensorView view = node.tensor(0);
+  auto dims = node.dims(2, view.rank());
+  auto given = node.integers(2);
+  require(dims.size() == 2 && given.size() == 2, "not two dims");
+  auto first = static_cast<int>(given[0].constant());
+  if (first < 0) first += view.rank();
+  const int a = first, b = dims[0] == first ? dims[1] : dims[0];
+  const int64_t turns = ((node.known_integer(1) % 4) + 4) % 4;
+  const int rank = view.rank();
+  std::vector<Index> indices;
+  for (int dim = 0; dim < rank; ++dim)
+    indices.push_back(index_along(rank, dim));
+  std::vector<Expr> sizes = view.sizes;
+  if (turns % 2) {
+    std::swap(indices[a], indices[b]);
+    std::swap(sizes[a], sizes[b]);
+  }
+  auto turn = [&](int dim) {
+    for (Expr& coefficient : indices[dim].coefficients)
+      coefficient = coefficient * -1;
+    indices[dim].offset = view.sizes[dim] - 1;
+  };
+  if (turns == 1 || turns == 2) turn(b);
+  if (turns == 3 || turns == 2) turn(a);
+  node.set(0, LoopBuilder::reindex(view, std::move(sizes), indices));
+}
+
+namespace {
+
+// Dims that are put together when the elements lie in this order.
+void set_merged(NodeLowering& node, const TensorView& view,
+                const std::vector<int>& order) {
+  auto strides = codegen::contiguous_strides(node.out().sizes);
+  require(node.out().strides == strides, "a result in another order");
+  std::vector<Expr> sizes;
+  std::vector<Index> indices(view.rank());
+  for (int dim = 0; dim < view.rank(); ++dim) {
+    sizes.push_back(view.sizes[order[dim]]);
+    indices[order[dim]] = index_along(view.rank(), dim);
+  }
+  TensorView memory = node.copy(
+      LoopBuilder::reindex(view, std::move(sizes), indices), view.type);
+  node.set(0, node.alias(memory, node.out().sizes, strides, 0));
+}
+
+TensorView split_dims(const TensorView& view, const std::vector<Expr>& sizes) {
+  auto out = reshaped(view, sizes);
+  require(out.has_value(), "sizes that are not known to divide");
+  return *out;
+}
+
+// The dims in front, then those of the end in the given order.
+std::vector<int> behind(int front, const std::vector<int>& order) {
+  std::vector<int> out;
+  for (int dim = 0; dim < front; ++dim) out.push_back(dim);
+  for (int dim : order) out.push_back(front + dim);
+  return out;
+}
+
+}  // namespace
+
+void lower_pixel_shuffle(NodeLowering& node) {
+  TensorView view = node.tensor(0);
+  const int front = view.rank() - 3;
+  const int64_t factor = node.known_integer(1);
+  std::vector<Expr> sizes(view.sizes.begin(), view.sizes.begin() + front);
+  for (const Expr& size : {node.out().sizes[front], Expr(factor), Expr(factor),
+                           view.sizes[front + 1], view.sizes[front + 2]})
+    sizes.push_back(size);
+  set_merged(node, split_dims(view, sizes), behind(front, {0, 3, 1, 4, 2}));
+}
+
+void lower_pixel_unshuffle(NodeLowering& node) {
+  TensorView view = node.tensor(0);
+  const int front = view.rank() - 3;
+  const int64_t factor = node.known_integer(1);
+  std::vector<Expr> sizes(view.sizes.begin(), view.sizes.begin() + front + 1);
+  for (const Expr& size : {node.out().sizes[front + 1], Expr(factor),
+                           node.out().sizes[front + 2], Expr(factor)})
+    sizes.push_back(size);
+  set_merged(node, split_dims(view, sizes), behind(front, {0, 2, 4, 1, 3}));
+}
+
+void lower_channel_shuffle(NodeLowering& node) {
+  TensorView view = node.tensor(0);
+  const int64_t groups = node.known_integer(1);
+  require(view.rank() >= 2 && view.sizes[1].is_const(), "symbolic channels");
+  std::vector<Expr> sizes{view.sizes[0], groups,
+                          view.sizes[1].constant() / groups};
+  std::vector<int> order{0, 2, 1};
+  for (int dim = 2; dim < view.rank(); ++dim) {
+    order.push_back(static_cast<int>(sizes.size()));
+    sizes.push_back(view.sizes[dim]);
+  }
+  set_merged(node, split_dims(view, sizes), order);
 }
 
 void lower_repeat(NodeLowering& node) {
