@@ -19,6 +19,7 @@ LAYERS = (
     "guards",
     "bytecode",
     "libraries",
+    "codegen",
     "graph",
     "backend",
     "framejit",
@@ -31,8 +32,12 @@ ALLOWED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "guards": (("frame_hook", "guards"), ("asmjit/",)),
     "bytecode": (("frame_hook", "guards", "bytecode"), ()),
     "libraries": (("frame_hook", "guards", "bytecode", "libraries"), ()),
+    "codegen": (("frame_hook", "guards", "codegen"), ("asmjit/",)),
     "graph": (("frame_hook", "guards", "graph"), LIBTORCH),
-    "backend": (("frame_hook", "guards", "graph", "backend"), ("asmjit/", *LIBTORCH)),
+    "backend": (
+        ("frame_hook", "guards", "codegen", "graph", "backend"),
+        ("asmjit/", *LIBTORCH),
+    ),
     "framejit": (LAYERS, ("asmjit/", *LIBTORCH)),
 }
 # folder -> its rooms in order: each may include those before it. A room is a
@@ -46,10 +51,11 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("code", "library", "residual", "objects"),
         *("builtins", "interpreter", "capture"),
     ),
+    "codegen": ("scalar", "loops", "kernels", "schedule", "legalise", "x86"),
     "graph": ("tensors", "ir", "ops", "passes", "tracing", "joint"),
 }
 # Folders whose code names none of these.
-NAMELESS = ("frame_hook", "guards", "bytecode")
+NAMELESS = ("frame_hook", "guards", "bytecode", "codegen")
 LIBRARY_NAMES = re.compile(r"torch|dynamo|numpy", re.IGNORECASE)
 NO_CODE = re.compile(r"//.*|^\s*#\s*include.*")
 RESTRICTED = ("asmjit/", *LIBTORCH)

@@ -1,0 +1,46 @@
+#include "codegen/loops/loops.h"
+
+#include <algorithm>
+
+#include "guards/result.h"
+
+namespace framejit::codegen {
+
+const CombinerRow& combiner_row(Combiner combiner) {
+  static constexpr CombinerRow kRows[] = {
+#define FJ_COMBINER(name, text, results, types, place, prefixes) \
+  {text, results, OperandTypes::types, place, prefixes},
+#include "codegen/loops/combiners.def"
+#undef FJ_COMBINER
+  };
+  return kRows[static_cast<int>(combiner)];
+}
+
+BufferId LoopGraph::add_buffer(Buffer buffer) {
+  buffers.push_back(std::move(buffer));
+  return static_cast<BufferId>(buffers.size()) - 1;
+}
+
+int LoopGraph::add_number(const Expr& number) {
+  auto found = std::find(numbers.begin(), numbers.end(), number);
+  if (found != numbers.end()) return static_cast<int>(found - numbers.begin());
+  numbers.push_back(number);
+  return static_cast<int>(numbers.size()) - 1;
+}
+
+BufferId LoopGraph::root(BufferId buffer) const {
+  BufferId base = buffers[buffer].alias_of;
+  return base == kNoBuffer ? buffer : base;
+}
+
+std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
+  std::vector<Expr> strides(sizes.size());
+  Expr stride = 1;
+  for (size_t dim = sizes.size(); dim-- > 0;) {
+    strides[dim] = stride;
+    stride = stride * sizes[dim];
+  }
+  return strides;
+}
+
+}  // namespace framejit::codegen
