@@ -95,8 +95,9 @@ Lanes KernelEmitter::operation(const Body& body, ScalarId id,
     bool in_memory = false;
     if (node.op == ScalarOp::kFma || node.op == ScalarOp::kFnma) {
       // One operand may lie in memory.
-      in_memory = is_const(2) ? k == 2 && !is_const(0) && !is_const(1)
-                              : k < 2 && !is_const(1 - k);
+      in_memory = isa_.takes_memory(ScalarOp::kAdd, node.type) &&
+                  (is_const(2) ? k == 2 && !is_const(0) && !is_const(1)
+                               : k < 2 && !is_const(1 - k));
     } else {
       in_memory = k == 1 && isa_.takes_memory(node.op, body.type(node.in[0]));
     }
