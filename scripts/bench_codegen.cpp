@@ -204,6 +204,34 @@ const std::vector<Sample>& samples() {
 })",
        {2048, 2048},
        {1 << 22, 1 << 22, 1 << 22}},
+      {R"(kernel transpose_tiled(%0: f32, %1: f32, %2: out f32) outer (i0 < s0, i1 < s1) columns {
+  stage (i2 < 16) {
+    v0: f32 = load %0[i0*16 + i1*(s0*16) + i2]
+    v1: f32 = load %1[i0*(s1*16) + i1 + i2*s1]
+    v2: f32 = add v0, v1
+    store %2[i0*(s1*16) + i1 + i2*s1] = v2
+  }
+})",
+       {2048 / 16, 2048},
+       {1 << 22, 1 << 22, 1 << 22}},
+      {R"(kernel column_stream(%0: f32, %1: out f64, %2: out f32) outer () inner {
+  stage (i0 < s1) {
+    v0: f64 = const 0
+    store %1[i0] = v0
+  }
+  stage (i0 < s0, i1 < s1) {
+    v0: f32 = load %0[i0*s1 + i1]
+    v1: f64 = cast v0
+    store %1[i1] = sum v1
+  }
+  stage (i0 < s1) {
+    v0: f64 = load %1[i0]
+    v1: f32 = cast v0
+    store %2[i0] = v1
+  }
+})",
+       {4096, 1024},
+       {1 << 22, 1024, 1024}},
       {R"(kernel float64_chain(%0: f64, %1: out f64) outer (i0 < s0) columns {
   stage () {
     v0: f64 = load %0[i0]

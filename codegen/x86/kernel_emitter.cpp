@@ -412,7 +412,9 @@ void KernelEmitter::emit_stage(size_t number, int copies, const Lanes* mask) {
   if (stage.loops.empty()) {
     emit_innermost(columns_ ? copies_ : 1, mask_);
   } else {
+    if (columns_) transpose_blocks();
     emit_nest(0);
+    for (PlaceCode& code : *code_) code.block.clear();
   }
   for (size_t i = 0; i < code_->size(); ++i) (*code_)[i].pointer = before[i];
   cc_.bind(empty);

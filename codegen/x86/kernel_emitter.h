@@ -50,6 +50,9 @@ class KernelEmitter {
     x86::Gp pointer;  // where the loops are
     x86::Gp step;     // bytes of a vector of lanes (kStrided)
     Lanes offsets;    // bytes of each lane (kStrided)
+    // By copy, when transposed beforehand: the vectors of the inner loop's
+    // turns, one behind the other.
+    std::vector<x86::Mem> block;
   };
   struct Values {
     std::vector<Lanes> of;  // by node
@@ -106,6 +109,9 @@ class KernelEmitter {
   Lanes lane_offsets(const PlaceCode& code, int copy);
   const Lanes* condition(const PlaceCode& code, int copy, Lanes* storage);
   Lanes load_lanes(ScalarId id, int copy);
+  void transpose_blocks();
+  bool is_transposed(const PlaceCode& code) const;
+  void transpose(std::vector<Lanes>* rows);
   void emit_store(size_t number, int copy);
   void store_first(const PlaceCode& code, const x86::Mem& memory,
                    const Lanes& value);

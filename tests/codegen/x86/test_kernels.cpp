@@ -97,6 +97,32 @@ TEST(X86Kernels, WalkSeveralLoops) {
   }
 }
 
+// Blocks that are transposed, of 16, 8 and fewer rows, and what is left over.
+TEST(X86Kernels, TransposeBlocks) {
+  for (DType type : {DType::kF32, DType::kI32, DType::kI64, DType::kI8}) {
+    for (int rows : {2, 5, 8, 16, 17}) {
+      Kernel kernel = kernel_of(with(
+          R"(kernel transpose(%0: T, %1: out T) outer (i0 < s0, i1 < s1) columns {
+  stage (i2 < ROWS) {
+    v0: T = load %0[i0*ROWS + i1*(s0*ROWS) + i2]
+    store %1[i0*(s1*ROWS) + i1 + i2*s1] = v0
+  }
+}
+)",
+          {{": T", std::string(": ") + dtype_name(type)},
+           {"out T", std::string("out ") + dtype_name(type)},
+           {"ROWS", std::to_string(rows)}}));
+      for (auto [tiles, columns] :
+           {std::pair<int64_t, int64_t>{1, 16}, {3, 50}, {2, 7}, {2, 33}}) {
+        const int64_t count = tiles * columns * rows;
+        Comparison comparison(kernel, {tiles, columns},
+                              {{0, count}, {0, count}});
+        comparison.run();
+      }
+    }
+  }
+}
+
 // A range of points gives those of its points.
 TEST(X86Kernels, RunAnyRange) {
   for (std::string way : {"inner", "columns"}) {
