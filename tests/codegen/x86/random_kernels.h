@@ -195,10 +195,24 @@ class RandomKernel {
     }
     known_.clear();
     for (int i = 0; i < 4; ++i) add_leaf(&stage, extents);
-    const size_t operations = 1 + pick(14);
+    // Some have more values than registers.
+    const size_t operations = chance(12) ? 50 + pick(80) : 1 + pick(14);
     for (size_t i = 0; i < operations; ++i) {
       if (chance(15)) add_leaf(&stage, extents);
       add_operation(&stage);
+    }
+    // Of a long body, what holds many of its values together.
+    if (operations >= 50) {
+      DType type = stage.body.type(known_.back().id);
+      Known all = known_.back();
+      for (const Known& each : known_) {
+        if (stage.body.type(each.id) != type || !each.exact || !all.exact ||
+            is_small_float(type)) {
+          continue;
+        }
+        all.id = stage.body.binary(ScalarOp::kMax, all.id, each.id);
+      }
+      known_.push_back(all);
     }
     const Known final = known_.back();
     std::vector<std::pair<int, bool>> given;
