@@ -28,6 +28,7 @@ struct StagePlan {
   std::vector<char> uniform;  // all lanes have one value
   std::vector<char> hot;      // needed whatever conditions are
   std::vector<Fold> folds;    // of its reductions
+  std::vector<char> scans;    // of its reductions: prefixes are stored
   bool counts_places = false;
 };
 
@@ -96,6 +97,9 @@ class KernelEmitter {
   Lanes index_lanes(int loop, int copy);
   void emit_check(ScalarId id, int copy);
   void accumulate(size_t reduction, int copy);
+  // Puts the vector's elements behind what `carry` holds: prefixes, and the new
+  // carry in all lanes.
+  std::vector<Lanes> scan(size_t reduction, const std::vector<Lanes>& stepped);
   // A fold's program on these leaves.
   std::vector<Lanes> fold_values(const Body& body,
                                  const std::vector<ScalarId>& roots,
@@ -142,6 +146,7 @@ class KernelEmitter {
   x86::Gp linear_;                 // points before this one, in loop order
   std::vector<Values> values_of_;  // by copy
   std::vector<std::vector<std::vector<Lanes>>> states_;  // reduction, copy
+  std::vector<std::vector<Lanes>> prefixes_;  // kInner: of scans, by lane
 };
 
 // What the emitter needs to know of a stage. Throws Refused.

@@ -210,7 +210,8 @@ void KernelEmitter::emit_store(size_t number, int copy) {
   if (store.prefix_of >= 0) {
     const Fold& fold = plan_->folds[store.prefix_of];
     stored = fold_values(fold.finish, fold.results,
-                         states_[store.prefix_of][copy])[0];
+                         columns_ ? states_[store.prefix_of][copy]
+                                  : prefixes_[store.prefix_of])[0];
   } else {
     stored = value(store.value, copy);
   }

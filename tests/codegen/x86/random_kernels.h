@@ -222,7 +222,7 @@ class RandomKernel {
       return given.back().first;
     };
     const DType type = stage.body.type(final.id);
-    if (!stage.loops.empty() && !is_small_float(type) && chance(60)) {
+    if (!is_small_float(type) && chance(stage.loops.empty() ? 20 : 60)) {
       std::vector<Combiner> fit;
       for (Combiner each :
            {Combiner::kSum, Combiner::kMin, Combiner::kMax, Combiner::kAny,
@@ -238,6 +238,12 @@ class RandomKernel {
       Reduction reduction{combiner, final.id, give(type, final.exact)};
       if (combiner_row(combiner).results > 1) give(DType::kI64, true);
       stage.reductions.push_back(reduction);
+      if (combiner_row(combiner).prefixes && final.exact && chance(25)) {
+        Store store;
+        store.prefix_of = 0;
+        store.place = place(extents, type, true);
+        stage.stores.push_back(store);
+      }
     } else if (stage.loops.empty() && chance(40)) {
       stage.rows.emplace_back(final.id, give(type, final.exact));
     }
