@@ -1,22 +1,26 @@
 #!/usr/bin/env python3
 """Fits the polynomials of the kernels' transcendental functions.
 
-    scripts/fit_coefficients.py > backend/math_coefficients.h
+    scripts/fit_coefficients.py > codegen/legalise/math_coefficients.h
+    scripts/fit_coefficients.py --inverse-pi > codegen/scalar/inverse_pi.h
 
-Each polynomial minimises the largest weighted error over its interval (Lawson's
+Those of float32 minimise the largest weighted error over their interval (Lawson's
 iteration on Chebyshev nodes). Coefficients are rounded to float32 one by one,
 lowest order first, and the rest is fitted again to what remains, so that the
-printed numbers are the best for the arithmetic that uses them. References are
-computed with 40 digits. Needs numpy and mpmath; run by hand, its output is
-checked in.
+printed numbers are the best for the arithmetic that uses them. Those of float64
+go through the Chebyshev nodes, which is near the best, and is found with 60 digits.
+Needs numpy and mpmath; run by hand, its output is checked in.
 """
+
+import sys
 
 import mpmath as mp
 import numpy as np
 
-mp.mp.dps = 40
+mp.mp.dps = 60
 NODES = 500
 ROUNDS = 80
+ERROR_POINTS = 400
 
 
 def fit(function, low, high, count, weight):
@@ -79,12 +83,187 @@ def odd_weight(function):
     return lambda s: s * mp.sqrt(s) / function(mp.sqrt(s))
 
 
-def main():
-    print(
-        "// Polynomials of kernel_math.cpp, lowest order first. Printed by\n"
-        "// scripts/fit_coefficients.py; do not edit by hand.\n"
-        "#pragma once\n\nnamespace framejit::backend::coefficients {\n"
+def interpolate(function, low, high, count, weight):
+    """float64 c[0..count) for sum c[i] s**i through the Chebyshev nodes of
+    [low, high], and the largest weighted error between them. `count` is even
+    where the function has no value in the middle."""
+    low, high = mp.mpf(low), mp.mpf(high)
+    middle, half = (low + high) / 2, (high - low) / 2
+    angles = [mp.pi * (i + mp.mpf(1) / 2) / count for i in range(count)]
+    nodes = [middle + half * mp.cos(angle) for angle in angles]
+    matrix = mp.matrix(count, count)
+    for i, s in enumerate(nodes):
+        for j in range(count):
+            matrix[i, j] = s**j
+    target = mp.matrix([function(s) for s in nodes])
+    solution = mp.lu_solve(matrix, target)
+    coefficients = [float(c) for c in solution]
+    error = mp.mpf(0)
+    for i in range(ERROR_POINTS):
+        s = low + (high - low) * (i + mp.mpf(1) / 3) / ERROR_POINTS
+        value = mp.polyval([mp.mpf(c) for c in reversed(coefficients)], s)
+        error = max(error, abs((value - function(s)) * weight(s)))
+    return coefficients, float(error)
+
+
+def show_double(name, comment, coefficients, error=None):
+    print(f"// {comment}")
+    if error is not None:
+        print(f"// Largest weighted error {error:.2e}.")
+    print(f"inline constexpr double {name}[] = {{")
+    for c in coefficients:
+        print(f"    {float(c)!r},")
+    print("};\n")
+
+
+def truncated(number, bits):
+    """The number's first bits, and the rest."""
+    scale = mp.mpf(2) ** (bits - 1 - mp.floor(mp.log(number, 2)))
+    high = mp.floor(number * scale) / scale
+    return [high, number - high]
+
+
+def atanh_rest(t):
+    """p in 2 atanh(s) = 2 s + s^3 p(t), t = s^2."""
+    s = mp.sqrt(t)
+    return (2 * mp.atanh(s) - 2 * s) / s**3
+
+
+def erfcx_at(u):
+    """exp(x^2) erfc(x) for u = (x - 2) / (x + 2)."""
+    x = 2 * (1 + u) / (1 - u)
+    return mp.erfc(x) * mp.exp(x * x)
+
+
+def doubles():
+    half = mp.log(2) / 2 * mp.mpf("1.01")
+    show_double("kLn2Wide", "ln 2: 33 bits, and the rest.", truncated(mp.log(2), 33))
+    show_double("kLog2E", "1 / ln 2.", [1 / mp.log(2)])
+    show_double("kLogScale", "1 / ln 2, 1 / ln 10.", [1 / mp.log(2), 1 / mp.log(10)])
+    first = mp.mpf(float(mp.pi / 2))
+    second = mp.mpf(float(mp.pi / 2 - first))
+    show_double(
+        "kHalfPi",
+        "pi / 2 in three parts.",
+        [first, second, mp.pi / 2 - first - second],
     )
+    show_double("kTwoOverPi", "2 / pi.", [2 / mp.pi])
+    for name, count in (("kExpWide", 8), ("kExpDouble", 10)):
+        show_double(
+            name,
+            "exp(r) = 1 + r + r^2 p(r), |r| <= ln 2 / 2.",
+            *interpolate(
+                lambda r: (mp.expm1(r) - r) / r**2,
+                -half,
+                half,
+                count,
+                lambda r: r**2 / mp.exp(r),
+            ),
+        )
+    for name, count in (("kLogWide", 5), ("kLogDouble", 7)):
+        show_double(
+            name,
+            "2 atanh(s) = 2 s + s^3 p(s^2), |s| <= 1/5.",
+            *interpolate(
+                atanh_rest,
+                mp.mpf("1e-9"),
+                mp.mpf("0.0408"),
+                count,
+                lambda t: mp.sqrt(t) ** 3 / (2 * mp.atanh(mp.sqrt(t))),
+            ),
+        )
+    quarter = (mp.pi / 4 * mp.mpf("1.001")) ** 2
+    tiny = mp.mpf("1e-9")
+    for name, count in (("kSinWide", 5), ("kSinDouble", 6)):
+        show_double(
+            name,
+            "sin(x) = x + x s p(s), s = x^2, |x| <= pi / 4.",
+            *interpolate(odd_series(mp.sin), tiny, quarter, count, odd_weight(mp.sin)),
+        )
+    for name, count in (("kCosWide", 5), ("kCosDouble", 6)):
+        show_double(
+            name,
+            "cos(x) = 1 - s / 2 + s^2 p(s), s = x^2, |x| <= pi / 4.",
+            *interpolate(
+                lambda t: (mp.cos(mp.sqrt(t)) - 1 + t / 2) / t**2,
+                tiny,
+                quarter,
+                count,
+                lambda t: t**2 / mp.cos(mp.sqrt(t)),
+            ),
+        )
+    show_double(
+        "kAsinWide",
+        "asin(x) = x + x s p(s), s = x^2, |x| <= 1/2.",
+        *interpolate(
+            odd_series(mp.asin), tiny, mp.mpf("0.2501"), 9, odd_weight(mp.asin)
+        ),
+    )
+    show_double(
+        "kAtanWide",
+        "atan(x) = x + x s p(s), s = x^2, |x| <= sqrt 2 - 1.",
+        *interpolate(
+            odd_series(mp.atan),
+            tiny,
+            (mp.sqrt(2) - 1) ** 2 * mp.mpf("1.001"),
+            8,
+            odd_weight(mp.atan),
+        ),
+    )
+    show_double(
+        "kSinhWide",
+        "sinh(x) = x + x s p(s), s = x^2, |x| <= 1.",
+        *interpolate(odd_series(mp.sinh), tiny, mp.mpf("1.01"), 5, odd_weight(mp.sinh)),
+    )
+    show_double(
+        "kErfWide",
+        "erf(x) = x p(s), s = x^2, |x| <= 1.",
+        *interpolate(
+            lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s),
+            tiny,
+            mp.mpf("1.01"),
+            9,
+            lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
+        ),
+    )
+    show_double(
+        "kErfcWide",
+        "exp(x^2) erfc(x) = p((x - 2) / (x + 2)), 1 <= x <= 10.6.",
+        *interpolate(
+            erfcx_at,
+            mp.mpf(-1) / 3 - mp.mpf("0.001"),
+            mp.mpf("8.6") / mp.mpf("12.6"),
+            12,
+            lambda u: 1 / erfcx_at(u),
+        ),
+    )
+
+
+def inverse_pi():
+    mp.mp.prec = 400
+    print(
+        "// 1 / pi in binary, 32 bits a word from 2^-1 on. Printed by\n"
+        "// scripts/fit_coefficients.py; do not edit by hand.\n"
+        "#pragma once\n\n#include <cstdint>\n\nnamespace framejit::codegen {\n"
+    )
+    digits = int(mp.floor(mp.mpf(2) ** 256 / mp.pi))
+    words = [f"0x{digits >> (32 * (7 - i)) & 0xFFFFFFFF:08x}" for i in range(8)]
+    print("inline constexpr uint32_t kInversePi[] = {")
+    for line in (words[:4], words[4:]):
+        print("    " + ", ".join(line) + ",")
+    print("};\n\n}  // namespace framejit::codegen")
+
+
+def main():
+    if "--inverse-pi" in sys.argv:
+        inverse_pi()
+        return
+    print(
+        "// Polynomials of the expansions of functions, lowest order first. Printed\n"
+        "// by scripts/fit_coefficients.py; do not edit by hand.\n"
+        "#pragma once\n\nnamespace framejit::codegen::coefficients {\n"
+    )
+    doubles()
     show("kLn2", "ln 2 in two parts.", split(mp.log(2), 2))
     show("kPi", "pi in three parts.", split(mp.pi, 3))
     show(
@@ -163,7 +342,7 @@ def main():
             lambda t: t * mp.erfc(t) / mp.erf(t),
         ),
     )
-    print("}  // namespace framejit::backend::coefficients")
+    print("}  // namespace framejit::codegen::coefficients")
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codegen/kernels/interpreter.h"
+#include "codegen/legalise/expand.h"
 #include "codegen/x86/kernel_emitter.h"
 
 namespace framejit::codegen {
@@ -19,14 +20,23 @@ class ThrowingHandler final : public aj::ErrorHandler {
   }
 };
 
+void expand_all(Body* body, std::vector<ScalarId>* roots) {
+  std::vector<ScalarId*> pointers;
+  for (ScalarId& root : *roots) pointers.push_back(&root);
+  *body = expand(*body, pointers);
+}
+
 std::vector<StagePlan> plan(const Kernel& kernel) {
   std::vector<StagePlan> plans;
   size_t nodes = 0;
   for (const Stage& stage : kernel.stages) {
     std::vector<Fold> folds;
     for (const Reduction& reduction : stage.reductions) {
-      folds.push_back(
-          make_fold(reduction.combiner, stage.body.type(reduction.value)));
+      Fold fold =
+          make_fold(reduction.combiner, stage.body.type(reduction.value));
+      expand_all(&fold.step, &fold.stepped);
+      expand_all(&fold.join, &fold.joined);
+      folds.push_back(std::move(fold));
       nodes += folds.back().step.nodes().size();
     }
     nodes += stage.body.nodes().size();
@@ -68,7 +78,8 @@ Compiled compile(const Kernel& kernel, X86Isa isa, bool listing) {
     x86::Compiler cc(&holder);
     std::unique_ptr<VectorIsa> vectors =
         isa == X86Isa::kAvx512 ? make_avx512(cc) : make_avx2(cc);
-    KernelEmitter emitter(kernel, plan(kernel), *vectors);
+    const Kernel expanded = expand(kernel);
+    KernelEmitter emitter(expanded, plan(expanded), *vectors);
     emitter.emit();
     cc.finalize();
     code->parameters = emitter.take_parameters();

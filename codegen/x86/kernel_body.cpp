@@ -95,8 +95,9 @@ Lanes KernelEmitter::operation(const Body& body, ScalarId id,
     bool in_memory = false;
     if (node.op == ScalarOp::kFma || node.op == ScalarOp::kFnma) {
       // One operand may lie in memory.
-      in_memory = is_const(2) ? k == 2 && !is_const(0) && !is_const(1)
-                              : k < 2 && !is_const(1 - k);
+      in_memory = isa_.takes_memory(ScalarOp::kAdd, node.type) &&
+                  (is_const(2) ? k == 2 && !is_const(0) && !is_const(1)
+                               : k < 2 && !is_const(1 - k));
     } else {
       in_memory = k == 1 && isa_.takes_memory(node.op, body.type(node.in[0]));
     }
@@ -253,7 +254,7 @@ void KernelEmitter::accumulate(size_t reduction, int copy) {
   if (combiner == Combiner::kArgMin || combiner == Combiner::kArgMax) {
     x86::Gp place = cc_.newInt64();
     cc_.mov(place, linear_);
-    if (!columns_) {
+    if (!columns_ && !inner_.empty()) {
       cc_.add(place, inner_.back());
       if (copy > 0) cc_.add(place, copy * isa_.lanes());
     }
@@ -265,6 +266,17 @@ void KernelEmitter::accumulate(size_t reduction, int copy) {
     }
     leaves.push_back(lanes);
   }
+  if (plan_->scans[reduction] && !columns_) {
+    for (size_t s = 0; s < states.size(); ++s) {
+      leaves[s] = isa_.constant(fold.states[s], fold.initial[s]);
+    }
+    std::vector<Lanes> alone = fold_values(fold.step, fold.stepped, leaves);
+    for (size_t s = 0; mask_ && s < states.size(); ++s) {
+      alone[s] = isa_.select(*mask_, fold.states[s], alone[s], leaves[s]);
+    }
+    prefixes_[reduction] = scan(reduction, alone);
+    return;
+  }
   std::vector<Lanes> next = fold_values(fold.step, fold.stepped, leaves);
   for (size_t s = 0; s < states.size(); ++s) {
     if (mask_ && !columns_) {
@@ -273,6 +285,39 @@ void KernelEmitter::accumulate(size_t reduction, int copy) {
       isa_.assign(fold.states[s], &states[s], next[s]);
     }
   }
+}
+
+// Of lanes 0 .. 2^k - 1 each knows its prefix and the sum of all; with the sum
+// of the 2^k beside them they know that of twice as many.
+std::vector<Lanes> KernelEmitter::scan(size_t reduction,
+                                       const std::vector<Lanes>& stepped) {
+  const Fold& fold = plan_->folds[reduction];
+  std::vector<Lanes>& carry = states_[reduction][0];
+  auto join = [&](const std::vector<Lanes>& a, const std::vector<Lanes>& b) {
+    std::vector<Lanes> leaves = a;
+    leaves.insert(leaves.end(), b.begin(), b.end());
+    return fold_values(fold.join, fold.joined, leaves);
+  };
+  std::vector<Lanes> prefix = stepped, sum = stepped;
+  for (int step = 1; step < isa_.lanes(); step *= 2) {
+    Lanes upper = isa_.lanes_with_bit(step);
+    std::vector<Lanes> other;
+    for (size_t s = 0; s < sum.size(); ++s) {
+      other.push_back(isa_.butterfly(fold.states[s], sum[s], step));
+    }
+    std::vector<Lanes> longer = join(other, prefix);
+    for (size_t s = 0; s < sum.size(); ++s) {
+      prefix[s] = isa_.select(upper, fold.states[s], longer[s], prefix[s]);
+    }
+    sum = join(sum, other);
+  }
+  std::vector<Lanes> result = join(carry, prefix), next = join(carry, sum);
+  for (size_t s = 0; s < sum.size(); ++s) {
+    // Rounding may differ from lane to lane.
+    isa_.assign(fold.states[s], &carry[s],
+                isa_.splat_first(fold.states[s], next[s]));
+  }
+  return result;
 }
 
 void KernelEmitter::emit_innermost(int copies, const Lanes* mask) {

@@ -320,6 +320,7 @@ void KernelEmitter::emit_point(int copies, const Lanes* mask) {
 
 void KernelEmitter::init_states(int copies) {
   states_.clear();
+  prefixes_.assign(plan_->folds.size(), {});
   for (const Fold& fold : plan_->folds) {
     auto& by_copy = states_.emplace_back();
     for (int c = 0; c < copies; ++c) {
@@ -344,6 +345,16 @@ void KernelEmitter::finish_states(int copies) {
     int results = columns_ ? copies : 1;
     if (!columns_) {
       std::vector<Lanes> all = states_[r][0];
+      if (plan_->scans[r]) {
+        // All lanes have it already; one shall count.
+        x86::Gp one = cc_.newInt64();
+        cc_.mov(one, 1);
+        Lanes first = isa_.first_lanes(one);
+        for (size_t s = 0; s < all.size(); ++s) {
+          Lanes none = isa_.constant(fold.states[s], fold.initial[s]);
+          all[s] = isa_.select(first, fold.states[s], all[s], none);
+        }
+      }
       for (int c = 1; c < copies; ++c) all = join(all, states_[r][c]);
       for (int step = isa_.lanes() / 2; step > 0; step /= 2) {
         std::vector<Lanes> other;
@@ -386,6 +397,8 @@ void KernelEmitter::emit_stage(size_t number, int copies, const Lanes* mask) {
            extent.constant() < copies_ * isa_.lanes()) {
       copies_ /= 2;
     }
+    // Prefixes come one vector after the other.
+    for (char scans : plan_->scans) copies_ = scans ? 1 : copies_;
   }
   init_states(copies_);
   aj::Label empty = cc_.newLabel();
@@ -410,9 +423,19 @@ void KernelEmitter::emit_stage(size_t number, int copies, const Lanes* mask) {
   emit_level(1);
   copies_ = active;
   if (stage.loops.empty()) {
-    emit_innermost(columns_ ? copies_ : 1, mask_);
+    if (columns_ || stage.reductions.empty()) {
+      emit_innermost(columns_ ? copies_ : 1, mask_);
+    } else {
+      // One point, which one lane takes in.
+      x86::Gp one = cc_.newInt64();
+      cc_.mov(one, 1);
+      Lanes first = isa_.first_lanes(one);
+      emit_innermost(1, &first);
+    }
   } else {
+    if (columns_) transpose_blocks();
     emit_nest(0);
+    for (PlaceCode& code : *code_) code.block.clear();
   }
   for (size_t i = 0; i < code_->size(); ++i) (*code_)[i].pointer = before[i];
   cc_.bind(empty);

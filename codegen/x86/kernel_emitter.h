@@ -28,6 +28,7 @@ struct StagePlan {
   std::vector<char> uniform;  // all lanes have one value
   std::vector<char> hot;      // needed whatever conditions are
   std::vector<Fold> folds;    // of its reductions
+  std::vector<char> scans;    // of its reductions: prefixes are stored
   bool counts_places = false;
 };
 
@@ -50,6 +51,9 @@ class KernelEmitter {
     x86::Gp pointer;  // where the loops are
     x86::Gp step;     // bytes of a vector of lanes (kStrided)
     Lanes offsets;    // bytes of each lane (kStrided)
+    // By copy, when transposed beforehand: the vectors of the inner loop's
+    // turns, one behind the other.
+    std::vector<x86::Mem> block;
   };
   struct Values {
     std::vector<Lanes> of;  // by node
@@ -93,6 +97,9 @@ class KernelEmitter {
   Lanes index_lanes(int loop, int copy);
   void emit_check(ScalarId id, int copy);
   void accumulate(size_t reduction, int copy);
+  // Puts the vector's elements behind what `carry` holds: prefixes, and the new
+  // carry in all lanes.
+  std::vector<Lanes> scan(size_t reduction, const std::vector<Lanes>& stepped);
   // A fold's program on these leaves.
   std::vector<Lanes> fold_values(const Body& body,
                                  const std::vector<ScalarId>& roots,
@@ -106,6 +113,9 @@ class KernelEmitter {
   Lanes lane_offsets(const PlaceCode& code, int copy);
   const Lanes* condition(const PlaceCode& code, int copy, Lanes* storage);
   Lanes load_lanes(ScalarId id, int copy);
+  void transpose_blocks();
+  bool is_transposed(const PlaceCode& code) const;
+  void transpose(std::vector<Lanes>* rows);
   void emit_store(size_t number, int copy);
   void store_first(const PlaceCode& code, const x86::Mem& memory,
                    const Lanes& value);
@@ -136,6 +146,7 @@ class KernelEmitter {
   x86::Gp linear_;                 // points before this one, in loop order
   std::vector<Values> values_of_;  // by copy
   std::vector<std::vector<std::vector<Lanes>>> states_;  // reduction, copy
+  std::vector<std::vector<Lanes>> prefixes_;  // kInner: of scans, by lane
 };
 
 // What the emitter needs to know of a stage. Throws Refused.

@@ -82,9 +82,83 @@ const Lanes* KernelEmitter::condition(const PlaceCode& code, int copy,
   return storage;
 }
 
+// A load of columns whose inner loop, the only one, goes along the elements: as
+// many turns as there are lanes, or less, are a block of rows that lie in one
+// piece. Read as such and transposed, each line of memory is read once.
+bool KernelEmitter::is_transposed(const PlaceCode& code) const {
+  const Stage& stage = *plan_->stage;
+  if (mask_ || stage.loops.size() != 1 || !stage.loops[0].is_const()) {
+    return false;
+  }
+  const int64_t turns = stage.loops[0].constant();
+  for (const Store& store : stage.stores) {
+    if (store.place.argument == code.place->argument) return false;
+  }
+  return turns > 1 && turns <= isa_.lanes() && code.walk == Walk::kStrided &&
+         dtype_size(code.type) == 4 && code.place->data.empty() &&
+         code.place->when == kNoScalar &&
+         code.place->strides[kernel_.loops.size()].is_const(1);
+}
+
+void KernelEmitter::transpose_blocks() {
+  const int lanes = isa_.lanes();
+  for (size_t i = 0; i < plan_->stage->loads.size(); ++i) {
+    PlaceCode& code = (*code_)[i];
+    if (!is_transposed(code)) continue;
+    const auto turns = static_cast<int>(plan_->stage->loops[0].constant());
+    x86::Gp count = cc_.newInt64();
+    cc_.mov(count, turns);
+    Lanes mask = isa_.first_lanes(count);
+    x86::Gp stride = load(code.place->strides[kernel_.loops.size() - 1]);
+    multiply(stride, Expr(4), 1);
+    for (int c = 0; c < copies_; ++c) {
+      x86::Gp row = cc_.newIntPtr();
+      cc_.mov(row, moved(code, c));
+      std::vector<Lanes> rows;
+      for (int k = 0; k < lanes; ++k) {
+        if (k > 0) cc_.add(row, stride);
+        rows.push_back(isa_.load(code.type, x86::ptr(row),
+                                 turns < lanes ? &mask : nullptr));
+      }
+      transpose(&rows);
+      x86::Mem block =
+          cc_.newStack(static_cast<uint32_t>(turns * isa_.bytes()), 64);
+      for (int k = 0; k < turns; ++k) {
+        isa_.store(code.type, block.cloneAdjusted(k * isa_.bytes()), rows[k],
+                   nullptr);
+      }
+      code.block.push_back(block);
+    }
+  }
+}
+
+// Blocks of 1, 2, 4 ... rows and columns beside the diagonal change places.
+void KernelEmitter::transpose(std::vector<Lanes>* rows) {
+  const int lanes = isa_.lanes();
+  for (int step = 1; step < lanes; step *= 2) {
+    Lanes odd = isa_.lanes_with_bit(step);
+    for (int i = 0; i < lanes; ++i) {
+      if (i & step) continue;
+      Lanes &a = (*rows)[i], &b = (*rows)[i + step];
+      Lanes a_moved = isa_.butterfly(DType::kI32, a, step);
+      Lanes b_moved = isa_.butterfly(DType::kI32, b, step);
+      Lanes first = isa_.select(odd, DType::kI32, b_moved, a);
+      b = isa_.select(odd, DType::kI32, b, a_moved);
+      a = first;
+    }
+  }
+}
+
 Lanes KernelEmitter::load_lanes(ScalarId id, int copy) {
   const ScalarNode& node = plan_->stage->body.node(id);
   const PlaceCode& code = (*code_)[node.payload];
+  if (!code.block.empty()) {
+    x86::Gp vector = cc_.newIntPtr(), turn = cc_.newInt64();
+    cc_.lea(vector, code.block[copy]);
+    cc_.mov(turn, inner_.back());
+    multiply(turn, Expr(isa_.bytes()), 1);
+    return isa_.load(code.type, x86::ptr(vector, turn), nullptr);
+  }
   Lanes storage;
   const Lanes* wanted = condition(code, copy, &storage);
   if (!has_uniform_data(code) || code.walk == Walk::kStrided) {
@@ -136,7 +210,8 @@ void KernelEmitter::emit_store(size_t number, int copy) {
   if (store.prefix_of >= 0) {
     const Fold& fold = plan_->folds[store.prefix_of];
     stored = fold_values(fold.finish, fold.results,
-                         states_[store.prefix_of][copy])[0];
+                         columns_ ? states_[store.prefix_of][copy]
+                                  : prefixes_[store.prefix_of])[0];
   } else {
     stored = value(store.value, copy);
   }

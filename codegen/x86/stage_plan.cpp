@@ -33,8 +33,10 @@ class Planner {
       plan_.counts_places |= reduction.combiner == Combiner::kArgMin ||
                              reduction.combiner == Combiner::kArgMax;
     }
+    plan_.scans.assign(stage_.reductions.size(), false);
     for (const Store& store : stage_.stores) {
       if (store.value != kNoScalar) need(store.value);
+      if (store.prefix_of >= 0) plan_.scans[store.prefix_of] = true;
       need(store.place);
       check(store);
     }
@@ -113,9 +115,6 @@ class Planner {
     bool uniform_data = true;
     for (const auto& [id, stride] : store.place.data) {
       uniform_data &= plan_.uniform[id] != 0;
-    }
-    if (store.prefix_of >= 0 && !columns) {
-      throw Refused("a prefix along the vectorised loop");
     }
     if (!store.place.data.empty() && columns && inner_ > 0 && !uniform_data) {
       throw Refused("a scatter within the inner loops of columns");

@@ -99,6 +99,16 @@ Lanes VectorIsa::numbers() {
   return result;
 }
 
+Lanes VectorIsa::lanes_with_bit(int bit) {
+  std::array<int32_t, 16> values;
+  for (int i = 0; i < 16; ++i) values[i] = i & bit;
+  Lanes numbers;
+  numbers.part[0] = vec();
+  cc_.emit(Inst::kIdVmovups, numbers.part[0],
+           memory_constant(values.data(), static_cast<size_t>(bytes())));
+  return words_to_mask(numbers);
+}
+
 void VectorIsa::extract_first(DType type, const x86::Gp& out,
                               const Lanes& value) {
   // Not vmovd and vmovq: the register allocator turns those whose source is

@@ -82,6 +82,7 @@ class VectorIsa {
   virtual Lanes mask_and(const Lanes& a, const Lanes& b) = 0;
   virtual Lanes mask_and_not(const Lanes& a, const Lanes& b) = 0;  // a & ~b
   virtual Lanes first_lanes(const x86::Gp& count) = 0;  // number < count
+  Lanes lanes_with_bit(int bit);                        // of their number
   virtual void jump_if_none(const Lanes& mask, const aj::Label& target) = 0;
   // Where the mask is set `yes`, else `no`.
   virtual Lanes select(const Lanes& mask, DType type, const Lanes& yes,

@@ -97,6 +97,32 @@ TEST(X86Kernels, WalkSeveralLoops) {
   }
 }
 
+// Blocks that are transposed, of 16, 8 and fewer rows, and what is left over.
+TEST(X86Kernels, TransposeBlocks) {
+  for (DType type : {DType::kF32, DType::kI32, DType::kI64, DType::kI8}) {
+    for (int rows : {2, 5, 8, 16, 17}) {
+      Kernel kernel = kernel_of(with(
+          R"(kernel transpose(%0: T, %1: out T) outer (i0 < s0, i1 < s1) columns {
+  stage (i2 < ROWS) {
+    v0: T = load %0[i0*ROWS + i1*(s0*ROWS) + i2]
+    store %1[i0*(s1*ROWS) + i1 + i2*s1] = v0
+  }
+}
+)",
+          {{": T", std::string(": ") + dtype_name(type)},
+           {"out T", std::string("out ") + dtype_name(type)},
+           {"ROWS", std::to_string(rows)}}));
+      for (auto [tiles, columns] :
+           {std::pair<int64_t, int64_t>{1, 16}, {3, 50}, {2, 7}, {2, 33}}) {
+        const int64_t count = tiles * columns * rows;
+        Comparison comparison(kernel, {tiles, columns},
+                              {{0, count}, {0, count}});
+        comparison.run();
+      }
+    }
+  }
+}
+
 // A range of points gives those of its points.
 TEST(X86Kernels, RunAnyRange) {
   for (std::string way : {"inner", "columns"}) {
@@ -508,18 +534,41 @@ TEST(X86Kernels, Prefixes) {
   }
 }
 
-TEST(X86Kernels, WhatIsRefusedSaysWhy) {
-  Kernel prefix = kernel_of(
-      R"(kernel scan(%0: f32, %1: out f32) outer () inner rows (r0: f32) {
-  stage (i0 < s0) {
-    v0: f32 = load %0[i0]
-    r0 = sum v0
-    store %1[i0] = prefix 0
+// Along the vectorised loop, and the whole of it as a row value behind.
+TEST(X86Kernels, PrefixesOfRows) {
+  for (DType type : {DType::kI64, DType::kI32, DType::kI8, DType::kF32,
+                     DType::kF64, DType::kBool}) {
+    for (std::string combiner : {"sum", "prod", "max", "min", "any"}) {
+      if ((combiner == "any") != (type == DType::kBool)) continue;
+      Kernel kernel = kernel_of(with(
+          R"(kernel scan(%0: T, %1: out T, %2: out T) outer (i0 < s0) inner rows (r0: T) {
+  stage (i1 < s1) {
+    v0: T = load %0[i0*s1 + i1]
+    r0 = COMBINER v0
+    store %1[i0*s1 + i1] = prefix 0
+  }
+  stage () {
+    v0: T = row r0
+    store %2[i0] = v0
   }
 }
-)");
-  EXPECT_EQ(compile(prefix, isas()[0]).refused,
-            "a prefix along the vectorised loop");
+)",
+          {{": T", std::string(": ") + dtype_name(type)},
+           {"out T", std::string("out ") + dtype_name(type)},
+           {"COMBINER", combiner}}));
+      for (int64_t columns : kSizes) {
+        Comparison comparison(
+            kernel, {3, columns},
+            {{0, 3 * columns, Data::kTame}, {0, 3 * columns}, {0, 3}});
+        const double unit = type == DType::kF32 ? 0x1p-20 : 0x1p-47;
+        comparison.tolerance = {unit, unit * 30};
+        comparison.run();
+      }
+    }
+  }
+}
+
+TEST(X86Kernels, WhatIsRefusedSaysWhy) {
   Kernel one = kernel_of(
       R"(kernel one(%0: f32, %1: out f32) outer (i0 < s0) columns {
   stage () {

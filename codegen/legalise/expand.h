@@ -1,0 +1,32 @@
+// Named functions expanded into operations that targets have.
+//
+// Results follow libm on NaN, infinities and signed zeros. f32 functions whose
+// arithmetic is easy to get right in f32 stay there (exp, log, tanh, erf, sin,
+// cos); others are computed in f64 and rounded once. Polynomials come from
+// math_coefficients.h. Errors are below 2 units in the last place, as
+// docs/numerics.md says for each (scripts/sweep_math measures them). Functions
+// without an expansion (f64's rare ones, lgamma) stay named: the target calls
+// libm.
+//
+// Where a cheap way is exact up to some argument, the other is behind a
+// SelectRare, and costs only where it is needed.
+#pragma once
+
+#include <vector>
+
+#include "codegen/kernels/kernel.h"
+
+namespace framejit::codegen {
+
+// The body with all its Checks and what the roots need, expanded. `roots`
+// become the new numbers; leaves keep their payload.
+Body expand(const Body& body, const std::vector<ScalarId*>& roots);
+
+// All bodies of a kernel expanded and simplified.
+Kernel expand(const Kernel& kernel);
+
+// The value of one operation; kNoScalar: it has no expansion. `in` are of `b`.
+ScalarId expand_operation(Body& b, ScalarOp op,
+                          const std::array<ScalarId, 3>& in);
+
+}  // namespace framejit::codegen

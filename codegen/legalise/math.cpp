@@ -1,0 +1,647 @@
+// The expansions, one function each.
+#include <cmath>
+#include <limits>
+#include <span>
+
+#include "codegen/legalise/expand.h"
+#include "codegen/legalise/math_coefficients.h"
+#include "codegen/scalar/evaluate.h"
+#include "codegen/scalar/lookup.h"
+#include "codegen/scalar/simplify.h"
+
+namespace framejit::codegen {
+
+namespace {
+
+namespace coef = coefficients;
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
+constexpr double kFloatMax = std::numeric_limits<float>::max();
+constexpr DType kSingle = DType::kF32, kWide = DType::kF64;
+
+// Arithmetic on values of one body and one float type.
+class Math {
+ public:
+  Math(Body& body, DType type) : b_(body), type_(type) {}
+
+  ScalarId constant(double value) { return b_.constant(type_, value); }
+  ScalarId op(ScalarOp op, ScalarId a, ScalarId c = kNoScalar,
+              ScalarId d = kNoScalar) {
+    const ScalarOpRow& row = scalar_op_row(op);
+    DType type = row.result == ResultType::kBool      ? DType::kBool
+                 : row.types == OperandTypes::kSelect ? b_.type(c)
+                                                      : b_.type(a);
+    return emit_simplified(b_, op, type, {a, c, d});
+  }
+  ScalarId add(ScalarId a, ScalarId c) { return op(ScalarOp::kAdd, a, c); }
+  ScalarId sub(ScalarId a, ScalarId c) { return op(ScalarOp::kSub, a, c); }
+  ScalarId mul(ScalarId a, ScalarId c) { return op(ScalarOp::kMul, a, c); }
+  ScalarId div(ScalarId a, ScalarId c) { return op(ScalarOp::kDiv, a, c); }
+  ScalarId fma(ScalarId a, ScalarId c, ScalarId d) {
+    return op(ScalarOp::kFma, a, c, d);
+  }
+  ScalarId fnma(ScalarId a, ScalarId c, ScalarId d) {
+    return op(ScalarOp::kFnma, a, c, d);
+  }
+  ScalarId neg(ScalarId a) { return op(ScalarOp::kNeg, a); }
+  ScalarId abs(ScalarId a) { return op(ScalarOp::kAbs, a); }
+  ScalarId rint(ScalarId a) { return op(ScalarOp::kRint, a); }
+  ScalarId sqrt(ScalarId a) { return op(ScalarOp::kSqrt, a); }
+  ScalarId less(ScalarId a, ScalarId c) { return op(ScalarOp::kLt, a, c); }
+  ScalarId less_equal(ScalarId a, ScalarId c) {
+    return op(ScalarOp::kLe, a, c);
+  }
+  ScalarId equal(ScalarId a, ScalarId c) { return op(ScalarOp::kEq, a, c); }
+  ScalarId differ(ScalarId a, ScalarId c) { return op(ScalarOp::kNe, a, c); }
+  ScalarId both(ScalarId a, ScalarId c) { return op(ScalarOp::kAnd, a, c); }
+  ScalarId either(ScalarId a, ScalarId c) { return op(ScalarOp::kOr, a, c); }
+  ScalarId select(ScalarId when, ScalarId a, ScalarId c) {
+    return op(ScalarOp::kSelect, when, a, c);
+  }
+  ScalarId rarely(ScalarId when, ScalarId a, ScalarId c) {
+    return op(ScalarOp::kSelectRare, when, a, c);
+  }
+  ScalarId clamp(ScalarId x, double low, double high) {
+    ScalarId least = op(ScalarOp::kMax, x, constant(low));
+    return op(ScalarOp::kMin, least, constant(high));
+  }
+  ScalarId scale(ScalarId a, ScalarId power) {
+    return op(ScalarOp::kScaleByPower, a, power);
+  }
+  ScalarId wide(ScalarId a) { return b_.cast(kWide, a); }
+  ScalarId single(ScalarId a) { return b_.cast(kSingle, a); }
+  ScalarId cast(DType type, ScalarId a) { return b_.cast(type, a); }
+
+  DType bits_type() const { return type_ == kWide ? DType::kI64 : DType::kI32; }
+  ScalarId bits(ScalarId a) {
+    return emit_simplified(b_, ScalarOp::kBitcast, bits_type(), {a, -1, -1});
+  }
+  ScalarId from_bits(ScalarId a) {
+    return emit_simplified(b_, ScalarOp::kBitcast, type_, {a, -1, -1});
+  }
+  ScalarId integer(int64_t value) { return b_.integer(bits_type(), value); }
+  ScalarId sign_of(ScalarId x) {
+    int64_t sign = type_ == kWide ? std::numeric_limits<int64_t>::min()
+                                  : std::numeric_limits<int32_t>::min();
+    return both(bits(x), integer(sign));
+  }
+  // x, not below 0, with the sign of another.
+  ScalarId with_sign(ScalarId x, ScalarId sign) {
+    return from_bits(either(bits(x), sign_of(sign)));
+  }
+  ScalarId is_negative(ScalarId x) { return less(bits(x), integer(0)); }
+
+  template <class T>
+  ScalarId polynomial(ScalarId x, std::span<const T> c) {
+    ScalarId result = constant(c.back());
+    for (size_t i = c.size() - 1; i-- > 0;) {
+      result = fma(result, x, constant(c[i]));
+    }
+    return result;
+  }
+  template <class T, size_t N>
+  ScalarId polynomial(ScalarId x, const T (&c)[N]) {
+    return polynomial(x, std::span<const T>(c));
+  }
+  // x + x * s * p(s) with s = x * x.
+  template <class T, size_t N>
+  ScalarId odd_polynomial(ScalarId x, const T (&c)[N]) {
+    ScalarId s = mul(x, x);
+    return fma(mul(polynomial(s, c), s), x, x);
+  }
+
+  Body& body() { return b_; }
+  DType type() const { return type_; }
+
+ private:
+  Body& b_;
+  DType type_;
+};
+
+// ---- exponentials
+
+// exp(x) = 2^n * exp(r), |r| <= ln 2 / 2.
+ScalarId exp_single(Math& m, ScalarId x) {
+  x = m.clamp(x, -104.5, 89.5);
+  ScalarId n = m.rint(m.mul(x, m.constant(coef::kInverses[0])));
+  ScalarId r = m.fnma(n, m.constant(coef::kLn2[0]), x);
+  r = m.fnma(n, m.constant(coef::kLn2[1]), r);
+  ScalarId one = m.constant(1);
+  ScalarId p = m.polynomial(r, coef::kExp);
+  p = m.fma(m.fma(p, r, one), r, one);
+  return m.scale(p, n);
+}
+
+ScalarId exp2_single(Math& m, ScalarId x) {
+  x = m.clamp(x, -151, 129);
+  ScalarId n = m.rint(x);
+  ScalarId r = m.mul(m.sub(x, n), m.constant(std::log(2.0)));
+  ScalarId one = m.constant(1);
+  ScalarId p = m.polynomial(r, coef::kExp);
+  p = m.fma(m.fma(p, r, one), r, one);
+  return m.scale(p, n);
+}
+
+// In f64: exp(x) - 1 of the rest, and the power of two. x is clamped to where
+// exp(x) is neither 0 nor infinite in twice the range.
+struct Reduced {
+  ScalarId rest, power;
+};
+Reduced exp_parts(Math& m, ScalarId x, bool full) {
+  x = m.clamp(x, -746, 710);
+  ScalarId n = m.rint(m.mul(x, m.constant(coef::kLog2E[0])));
+  ScalarId r = m.fnma(n, m.constant(coef::kLn2Wide[0]), x);
+  r = m.fnma(n, m.constant(coef::kLn2Wide[1]), r);
+  ScalarId p = full ? m.polynomial(r, coef::kExpDouble)
+                    : m.polynomial(r, coef::kExpWide);
+  return {m.fma(m.mul(p, r), r, r), n};
+}
+ScalarId exp_wide(Math& m, ScalarId x, bool full = false) {
+  Reduced parts = exp_parts(m, x, full);
+  return m.scale(m.add(parts.rest, m.constant(1)), parts.power);
+}
+// 2^n (e^r - 1) + (2^n - 1): nothing cancels that matters.
+ScalarId expm1_wide(Math& m, ScalarId x, bool full = false) {
+  Reduced parts = exp_parts(m, x, full);
+  // 2^1024 is infinite: the last power is multiplied in.
+  ScalarId one = m.constant(1);
+  ScalarId power = m.op(ScalarOp::kMin, parts.power, m.constant(1023));
+  ScalarId scale = m.scale(one, power);
+  ScalarId result = m.fma(scale, parts.rest, m.sub(scale, one));
+  ScalarId more = m.less(power, parts.power);
+  result = m.select(more, m.mul(result, m.constant(2)), result);
+  // The sign of zero.
+  return m.select(m.equal(x, m.constant(0)), x, result);
+}
+
+// ---- logarithms
+
+struct Mantissa {
+  ScalarId m, e;  // x = m * 2^e, 2/3 <= m < 4/3
+};
+Mantissa split(Math& m, ScalarId x) {
+  ScalarId e = m.op(ScalarOp::kExponent, x);
+  ScalarId size = m.scale(x, m.neg(e));
+  ScalarId large = m.less(m.constant(4.0 / 3), size);
+  return {m.select(large, m.mul(size, m.constant(0.5)), size),
+          m.select(large, m.add(e, m.constant(1)), e)};
+}
+
+// What logarithms give where there is none: -inf at 0, NaN below, x at
+// infinity.
+ScalarId log_edges(Math& m, ScalarId x, ScalarId result) {
+  const double most =
+      m.type() == kWide ? std::numeric_limits<double>::max() : kFloatMax;
+  result = m.select(m.less(m.constant(most), x), x, result);
+  ScalarId zero = m.constant(0);
+  ScalarId low =
+      m.select(m.equal(x, zero), m.constant(-kInf), m.constant(kNan));
+  return m.select(m.less_equal(x, zero), low, result);
+}
+
+ScalarId log_single(Math& m, ScalarId x) {
+  Mantissa parts = split(m, x);
+  ScalarId f = m.sub(parts.m, m.constant(1));
+  ScalarId s = m.mul(f, f);
+  ScalarId p = m.fma(m.polynomial(f, coef::kLog), f, m.constant(-0.5));
+  ScalarId r = m.fma(parts.e, m.constant(coef::kLn2[1]), m.mul(p, s));
+  r = m.fma(parts.e, m.constant(coef::kLn2[0]), m.add(f, r));
+  return log_edges(m, x, r);
+}
+
+// log(2^e (1 + f)): with s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 +
+// s^2 p(s^2)).
+ScalarId log_of_parts(Math& m, ScalarId f, ScalarId e, bool full) {
+  ScalarId s = m.div(f, m.add(f, m.constant(2)));
+  ScalarId t = m.mul(s, s);
+  ScalarId p = full ? m.polynomial(t, coef::kLogDouble)
+                    : m.polynomial(t, coef::kLogWide);
+  ScalarId half = m.mul(m.mul(f, f), m.constant(0.5));
+  ScalarId inner = m.fma(t, p, half);
+  ScalarId low = m.fma(s, inner, m.mul(e, m.constant(coef::kLn2Wide[1])));
+  ScalarId rest = m.sub(m.sub(half, low), f);
+  return m.fma(e, m.constant(coef::kLn2Wide[0]), m.neg(rest));
+}
+ScalarId log_wide(Math& m, ScalarId x, bool full = false) {
+  Mantissa parts = split(m, x);
+  ScalarId f = m.sub(parts.m, m.constant(1));
+  return log_edges(m, x, log_of_parts(m, f, parts.e, full));
+}
+// log(1 + x) in f64; where 1 + x needs no scaling, x itself is the fraction.
+ScalarId log1p_wide(Math& m, ScalarId x) {
+  ScalarId sum = m.add(x, m.constant(1));
+  Mantissa parts = split(m, sum);
+  ScalarId f = m.select(m.equal(parts.e, m.constant(0)), x,
+                        m.sub(parts.m, m.constant(1)));
+  ScalarId result = log_of_parts(m, f, parts.e, false);
+  result = log_edges(m, sum, result);
+  return m.select(m.equal(x, m.constant(0)), x, result);
+}
+
+// ---- hyperbolic functions
+
+// Beyond 0.625: 1 - 2 / (exp(2|x|) + 1). Or-ing the sign restores -0.
+ScalarId tanh_single(Math& m, ScalarId x) {
+  ScalarId size = m.abs(x), one = m.constant(1), two = m.constant(2);
+  ScalarId most = m.op(ScalarOp::kMin, size, m.constant(10));
+  ScalarId e = exp_single(m, m.mul(most, two));
+  ScalarId big = m.sub(one, m.div(two, m.add(e, one)));
+  ScalarId small = m.odd_polynomial(size, coef::kTanh);
+  ScalarId r = m.select(m.less(size, m.constant(0.625)), small, big);
+  return m.with_sign(r, x);
+}
+
+// e / (e + 2), e = exp(2|x|) - 1.
+ScalarId tanh_double(Math& m, ScalarId x) {
+  ScalarId size = m.op(ScalarOp::kMin, m.abs(x), m.constant(22));
+  ScalarId e = expm1_wide(m, m.mul(size, m.constant(2)), true);
+  return m.with_sign(m.div(e, m.add(e, m.constant(2))), x);
+}
+
+ScalarId sinh_wide(Math& m, ScalarId x) {
+  ScalarId size = m.abs(x);
+  ScalarId e = exp_wide(m, size);
+  ScalarId big = m.mul(m.sub(e, m.div(m.constant(1), e)), m.constant(0.5));
+  ScalarId small = m.odd_polynomial(size, coef::kSinhWide);
+  ScalarId r = m.select(m.less(size, m.constant(1)), small, big);
+  return m.with_sign(r, x);
+}
+ScalarId cosh_wide(Math& m, ScalarId x) {
+  ScalarId e = exp_wide(m, m.abs(x));
+  return m.mul(m.add(e, m.div(m.constant(1), e)), m.constant(0.5));
+}
+ScalarId asinh_wide(Math& m, ScalarId x) {
+  ScalarId a = m.abs(x), square = m.mul(a, a), one = m.constant(1);
+  ScalarId root = m.sqrt(m.add(square, one));
+  ScalarId rest = m.add(a, m.div(square, m.add(root, one)));
+  // An infinity divided by itself.
+  rest = m.select(m.less(m.constant(kFloatMax), a), a, rest);
+  return m.with_sign(log1p_wide(m, rest), x);
+}
+ScalarId acosh_wide(Math& m, ScalarId x) {
+  ScalarId t = m.sub(x, m.constant(1));
+  ScalarId root = m.sqrt(m.mul(t, m.add(t, m.constant(2))));
+  ScalarId r = log1p_wide(m, m.add(t, root));
+  return m.select(m.less(t, m.constant(0)), m.constant(kNan), r);
+}
+ScalarId atanh_wide(Math& m, ScalarId x) {
+  ScalarId a = m.abs(x), one = m.constant(1);
+  ScalarId ratio = m.div(m.mul(a, m.constant(2)), m.sub(one, a));
+  ScalarId r = m.mul(log1p_wide(m, ratio), m.constant(0.5));
+  return m.with_sign(m.select(m.less(one, a), m.constant(kNan), r), x);
+}
+
+// ---- error functions
+
+ScalarId erf_single(Math& m, ScalarId x) {
+  ScalarId t = m.abs(x), one = m.constant(1);
+  ScalarId p = m.polynomial(t, coef::kErfLarge);
+  ScalarId big = m.sub(one, exp_single(m, m.fnma(t, p, m.neg(t))));
+  // The polynomial is of no use far out, where the result is 1.
+  big = m.select(m.less(m.constant(4), t), one, big);
+  ScalarId q = m.polynomial(m.mul(t, t), coef::kErfSmall);
+  ScalarId small = m.fma(q, t, t);
+  ScalarId r = m.select(m.less(t, m.constant(0.928)), small, big);
+  r = m.with_sign(r, x);
+  return m.select(m.differ(x, x), x, r);
+}
+
+ScalarId erfc_wide(Math& m, ScalarId x) {
+  ScalarId size = m.op(ScalarOp::kMin, m.abs(x), m.constant(10.6));
+  ScalarId square = m.mul(size, size), two = m.constant(2);
+  ScalarId small =
+      m.fnma(x, m.polynomial(square, coef::kErfWide), m.constant(1));
+  ScalarId u = m.div(m.sub(size, two), m.add(size, two));
+  ScalarId tail =
+      m.mul(exp_wide(m, m.neg(square)), m.polynomial(u, coef::kErfcWide));
+  ScalarId big = m.select(m.less(x, m.constant(0)), m.sub(two, tail), tail);
+  return m.select(m.less(size, m.constant(1)), small, big);
+}
+
+// ---- trigonometric functions
+
+// In f64: the fraction of a large finite x / pi + offset, and whether the whole
+// number beside it is odd (i32, lowest bit). Multiples of 2 are left out of
+// 2^e / pi beforehand, so its product with 24 bits is exact in parts.
+struct Turns {
+  ScalarId fraction, whole;
+};
+Turns turns_of(Math& m, ScalarId size, double offset) {
+  Body& b = m.body();
+  Math w(b, kWide);
+  ScalarId bits = m.bits(size);
+  ScalarId exponent =
+      m.op(ScalarOp::kShiftRight, bits, b.integer(DType::kI32, 23));
+  ScalarId index = b.cast(DType::kI64, exponent);
+  ScalarId mantissa = m.either(m.both(bits, b.integer(DType::kI32, 0x7fffff)),
+                               b.integer(DType::kI32, 0x800000));
+  ScalarId number = w.cast(kWide, mantissa);
+  auto table = [&](LookupTable which) {
+    return b.emit(ScalarOp::kLookup, kWide, {index, -1, -1},
+                  static_cast<int64_t>(which));
+  };
+  ScalarId high = w.mul(number, table(LookupTable::kTurnsHigh));
+  ScalarId first = w.rint(high);
+  ScalarId f = w.fma(number, table(LookupTable::kTurnsMiddle),
+                     w.add(w.sub(high, first), w.constant(offset)));
+  ScalarId second = w.rint(f);
+  f = w.fma(number, table(LookupTable::kTurnsLow), w.sub(f, second));
+  return {f, b.cast(DType::kI32, w.add(first, second))};
+}
+
+// Three parts of pi reduce arguments up to here.
+constexpr double kTrigMost = 105000;
+
+ScalarId sin_single(Math& m, ScalarId x, bool cosine) {
+  Body& b = m.body();
+  ScalarId magic = m.constant(12582912);  // 1.5 * 2^23 rounds to an integer
+  ScalarId size = m.abs(x);
+  ScalarId inverse = m.constant(coef::kInverses[1]);
+  ScalarId shifted, n;
+  if (cosine) {
+    shifted = m.add(m.fma(size, inverse, m.constant(-0.5)), magic);
+    n = m.add(m.sub(shifted, magic), m.constant(0.5));
+  } else {
+    shifted = m.fma(size, inverse, magic);
+    n = m.sub(shifted, magic);
+  }
+  ScalarId r = size;
+  for (float part : coef::kPi) r = m.fnma(n, m.constant(part), r);
+  auto finished = [&](ScalarId angle, ScalarId odd) {
+    ScalarId sign = m.op(ScalarOp::kShiftLeft, odd, b.integer(DType::kI32, 31));
+    ScalarId value = m.bits(m.odd_polynomial(angle, coef::kSin));
+    return m.from_bits(m.op(ScalarOp::kXor, value, sign));
+  };
+  // cos(x) = (-1)^(n+1) sin(x - (n + 1/2) pi)
+  ScalarId odd = m.bits(shifted);
+  if (cosine) odd = m.op(ScalarOp::kNot, odd);
+  ScalarId usual = finished(r, odd);
+  ScalarId large = m.both(m.less(m.constant(kTrigMost), size),
+                          m.less_equal(size, m.constant(kFloatMax)));
+  Turns turns = turns_of(m, size, cosine ? 0.5 : 0);
+  Math w(b, kWide);
+  ScalarId angle = m.single(w.mul(turns.fraction, w.constant(M_PI)));
+  ScalarId result = m.rarely(large, finished(angle, turns.whole), usual);
+  if (cosine) return result;
+  return m.from_bits(m.op(ScalarOp::kXor, m.bits(result), m.sign_of(x)));
+}
+
+struct SinCos {
+  ScalarId sin, cos, quadrant;  // f64; the quadrant as a whole number
+};
+SinCos sin_cos(Math& w, ScalarId x, bool full) {
+  ScalarId n = w.rint(w.mul(x, w.constant(coef::kTwoOverPi[0])));
+  ScalarId r = w.fnma(n, w.constant(coef::kHalfPi[0]), x);
+  r = w.fnma(n, w.constant(coef::kHalfPi[1]), r);
+  if (full) r = w.fnma(n, w.constant(coef::kHalfPi[2]), r);
+  ScalarId s = w.mul(r, r);
+  ScalarId p = full ? w.polynomial(s, coef::kCosDouble)
+                    : w.polynomial(s, coef::kCosWide);
+  ScalarId cos =
+      w.fma(w.mul(s, s), p, w.fma(s, w.constant(-0.5), w.constant(1)));
+  ScalarId sin = full ? w.odd_polynomial(r, coef::kSinDouble)
+                      : w.odd_polynomial(r, coef::kSinWide);
+  return {sin, cos, n};
+}
+// Whether a whole number of f64 is odd.
+ScalarId is_odd(Math& w, ScalarId n) {
+  ScalarId half = w.mul(n, w.constant(0.5));
+  return w.differ(w.rint(half), half);
+}
+
+ScalarId tan_single(Math& m, ScalarId x) {
+  Math w(m.body(), kWide);
+  ScalarId size = m.abs(x);
+  // In f64 two parts of pi / 2 reach far; beyond, the angle within a turn.
+  ScalarId large = m.both(m.less(m.constant(0x1p30), size),
+                          m.less_equal(size, m.constant(kFloatMax)));
+  Turns turns = turns_of(m, size, 0);
+  ScalarId within = w.mul(turns.fraction, w.constant(M_PI));
+  ScalarId angle = w.rarely(large, within, w.wide(size));
+  SinCos parts = sin_cos(w, angle, false);
+  ScalarId odd = is_odd(w, parts.quadrant);
+  ScalarId top = w.select(odd, parts.cos, parts.sin);
+  ScalarId bottom = w.select(odd, w.neg(parts.sin), parts.cos);
+  ScalarId r = m.single(w.div(top, bottom));
+  return m.from_bits(m.op(ScalarOp::kXor, m.bits(r), m.sign_of(x)));
+}
+
+// f64: three parts of pi / 2 reduce arguments up to 2^20; libm does the rest.
+ScalarId sin_double(Math& w, ScalarId x, bool cosine) {
+  SinCos parts = sin_cos(w, x, true);
+  ScalarId odd = is_odd(w, parts.quadrant);
+  ScalarId r = cosine ? w.select(odd, parts.sin, parts.cos)
+                      : w.select(odd, parts.cos, parts.sin);
+  // The sign changes in quadrants 2 and 3, of a cosine in 1 and 2.
+  ScalarId quadrant =
+      cosine ? w.add(parts.quadrant, w.constant(1)) : parts.quadrant;
+  ScalarId halves = w.op(ScalarOp::kFloor, w.mul(quadrant, w.constant(0.5)));
+  r = w.select(is_odd(w, halves), w.neg(r), r);
+  // The sign of zero; of others the polynomial keeps it.
+  if (!cosine) r = w.select(w.equal(x, w.constant(0)), x, r);
+  ScalarId large = w.less(w.constant(0x1p20), w.abs(x));
+  ScalarId named = w.op(cosine ? ScalarOp::kCos : ScalarOp::kSin, x);
+  return w.rarely(large, named, r);
+}
+
+// ---- their inverses
+
+ScalarId asin_core(Math& w, ScalarId size, ScalarId* is_small) {
+  *is_small = w.less_equal(size, w.constant(0.5));
+  // asin(x) = pi / 2 - 2 asin(sqrt((1 - x) / 2))
+  ScalarId root = w.sqrt(w.mul(w.sub(w.constant(1), size), w.constant(0.5)));
+  ScalarId t = w.select(*is_small, size, root);
+  return w.odd_polynomial(t, coef::kAsinWide);
+}
+ScalarId asin_wide(Math& w, ScalarId x) {
+  ScalarId small;
+  ScalarId p = asin_core(w, w.abs(x), &small);
+  ScalarId big = w.fma(p, w.constant(-2), w.constant(M_PI_2));
+  return w.with_sign(w.select(small, p, big), x);
+}
+ScalarId acos_wide(Math& w, ScalarId x) {
+  ScalarId small;
+  ScalarId p = asin_core(w, w.abs(x), &small);
+  ScalarId negative = w.less(x, w.constant(0));
+  ScalarId middle = w.sub(w.constant(M_PI_2), w.select(negative, w.neg(p), p));
+  ScalarId twice = w.add(p, p);
+  ScalarId outer = w.select(negative, w.sub(w.constant(M_PI), twice), twice);
+  return w.select(small, middle, outer);
+}
+
+// atan(top / bottom), both not negative, one of them not 0.
+ScalarId atan_of_ratio(Math& w, ScalarId top, ScalarId bottom) {
+  // Below tan(pi/8) as it is, else pi/4 + atan((a - b) / (a + b)); the larger
+  // goes below.
+  ScalarId swap = w.less(bottom, top);
+  ScalarId low = w.select(swap, bottom, top);
+  ScalarId high = w.select(swap, top, bottom);
+  ScalarId far = w.less(w.mul(high, w.constant(std::sqrt(2.0) - 1)), low);
+  ScalarId t = w.div(w.select(far, w.sub(low, high), low),
+                     w.select(far, w.add(low, high), high));
+  ScalarId p = w.odd_polynomial(t, coef::kAtanWide);
+  p = w.add(p, w.select(far, w.constant(M_PI_4), w.constant(0)));
+  return w.select(swap, w.sub(w.constant(M_PI_2), p), p);
+}
+ScalarId atan_wide(Math& w, ScalarId x) {
+  // Infinite as any that is large.
+  ScalarId size = w.op(ScalarOp::kMin, w.abs(x), w.constant(1e60));
+  return w.with_sign(atan_of_ratio(w, size, w.constant(1)), x);
+}
+ScalarId atan2_wide(Math& w, ScalarId y, ScalarId x) {
+  ScalarId most = w.constant(1e200), zero = w.constant(0);
+  ScalarId top = w.op(ScalarOp::kMin, w.abs(y), most);
+  ScalarId bottom = w.op(ScalarOp::kMin, w.abs(x), most);
+  ScalarId none = w.both(w.equal(top, zero), w.equal(bottom, zero));
+  bottom = w.select(none, w.constant(1), bottom);
+  ScalarId r = atan_of_ratio(w, top, bottom);
+  r = w.select(w.is_negative(x), w.sub(w.constant(M_PI), r), r);
+  r = w.with_sign(r, y);
+  // A NaN of x that is lost where y is larger.
+  return w.select(w.differ(x, x), x, r);
+}
+
+// ---- two operands
+
+ScalarId pow_wide(Math& w, ScalarId x, ScalarId y) {
+  ScalarId size = w.abs(x), one = w.constant(1), zero = w.constant(0);
+  ScalarId r = exp_wide(w, w.mul(y, log_wide(w, size)));
+  ScalarId whole = w.equal(w.rint(y), y);
+  // Infinities are whole and even.
+  ScalarId odd = w.both(is_odd(w, y), whole);
+  ScalarId negative = w.is_negative(x);
+  r = w.select(w.both(negative, odd), w.neg(r), r);
+  ScalarId finite = w.both(w.less(x, zero), w.less(size, w.constant(kInf)));
+  ScalarId none = w.both(finite, w.op(ScalarOp::kNot, whole));
+  r = w.select(none, w.constant(kNan), r);
+  ScalarId endless = w.equal(w.abs(y), w.constant(kInf));
+  ScalarId is_one = w.either(w.equal(y, zero), w.equal(x, one));
+  is_one = w.either(is_one, w.both(w.equal(size, one), endless));
+  return w.select(is_one, one, r);
+}
+
+ScalarId hypot_wide(Math& w, ScalarId x, ScalarId y) {
+  ScalarId r = w.sqrt(w.fma(x, x, w.mul(y, y)));
+  ScalarId infinity = w.constant(kInf);
+  ScalarId endless =
+      w.either(w.equal(w.abs(x), infinity), w.equal(w.abs(y), infinity));
+  return w.select(endless, infinity, r);
+}
+
+// f32 in f64: the quotient is truncated exactly below 2^28; libm does the rest.
+ScalarId fmod_single(Math& m, ScalarId x, ScalarId y) {
+  Math w(m.body(), kWide);
+  ScalarId a = w.abs(w.wide(x)), d = w.abs(w.wide(y));
+  ScalarId ratio = w.div(a, d);
+  ScalarId rest = w.fnma(w.op(ScalarOp::kTrunc, ratio), d, a);
+  ScalarId infinity = w.constant(kInf);
+  ScalarId all = w.both(w.equal(d, infinity), w.less(a, infinity));
+  rest = w.select(all, a, rest);
+  ScalarId usual = m.with_sign(m.single(rest), x);
+  // By 0 and of infinity: NaN, whatever is done.
+  ScalarId large =
+      w.both(w.less(w.constant(0x1p28), ratio), w.less(ratio, infinity));
+  return m.rarely(large, m.op(ScalarOp::kFmod, x, y), usual);
+}
+
+ScalarId expand_single(Body& b, ScalarOp op,
+                       const std::array<ScalarId, 3>& in) {
+  Math m(b, kSingle), w(b, kWide);
+  const ScalarId x = in[0];
+  auto wide = [&](auto function) { return m.single(function(w, w.wide(x))); };
+  auto wide_pair = [&](auto function) {
+    return m.single(function(w, w.wide(x), w.wide(in[1])));
+  };
+  switch (op) {
+    case ScalarOp::kExp:
+      return exp_single(m, x);
+    case ScalarOp::kExp2:
+      return exp2_single(m, x);
+    case ScalarOp::kExpm1:
+      return wide([](Math& w, ScalarId a) { return expm1_wide(w, a); });
+    case ScalarOp::kLog:
+      return log_single(m, x);
+    case ScalarOp::kLog2:
+    case ScalarOp::kLog10:
+      return wide([&](Math& w, ScalarId a) {
+        return w.mul(log_wide(w, a),
+                     w.constant(coef::kLogScale[op == ScalarOp::kLog10]));
+      });
+    case ScalarOp::kLog1p:
+      return wide(log1p_wide);
+    case ScalarOp::kSin:
+    case ScalarOp::kCos:
+      return sin_single(m, x, op == ScalarOp::kCos);
+    case ScalarOp::kTan:
+      return tan_single(m, x);
+    case ScalarOp::kAsin:
+      return wide(asin_wide);
+    case ScalarOp::kAcos:
+      return wide(acos_wide);
+    case ScalarOp::kAtan:
+      return wide(atan_wide);
+    case ScalarOp::kAtan2:
+      return wide_pair(atan2_wide);
+    case ScalarOp::kSinh:
+      return wide(sinh_wide);
+    case ScalarOp::kCosh:
+      return wide(cosh_wide);
+    case ScalarOp::kTanh:
+      return tanh_single(m, x);
+    case ScalarOp::kAsinh:
+      return wide(asinh_wide);
+    case ScalarOp::kAcosh:
+      return wide(acosh_wide);
+    case ScalarOp::kAtanh:
+      return wide(atanh_wide);
+    case ScalarOp::kErf:
+      return erf_single(m, x);
+    case ScalarOp::kErfc:
+      return wide(erfc_wide);
+    case ScalarOp::kPow:
+      return wide_pair(pow_wide);
+    case ScalarOp::kHypot:
+      return wide_pair(hypot_wide);
+    case ScalarOp::kFmod:
+      return fmod_single(m, x, in[1]);
+    default:
+      return kNoScalar;
+  }
+}
+
+ScalarId expand_double(Body& b, ScalarOp op, ScalarId x) {
+  Math w(b, kWide);
+  switch (op) {
+    case ScalarOp::kExp:
+      return exp_wide(w, x, true);
+    case ScalarOp::kExpm1:
+      return expm1_wide(w, x, true);
+    case ScalarOp::kLog:
+      return log_wide(w, x, true);
+    case ScalarOp::kTanh:
+      return tanh_double(w, x);
+    case ScalarOp::kSin:
+    case ScalarOp::kCos:
+      return sin_double(w, x, op == ScalarOp::kCos);
+    default:
+      return kNoScalar;
+  }
+}
+
+}  // namespace
+
+ScalarId expand_operation(Body& b, ScalarOp op,
+                          const std::array<ScalarId, 3>& in) {
+  if (scalar_op_row(op).operands == 0) return kNoScalar;
+  switch (b.type(in[0])) {
+    case kSingle:
+      return expand_single(b, op, in);
+    case kWide:
+      return expand_double(b, op, in[0]);
+    default:
+      return kNoScalar;
+  }
+}
+
+}  // namespace framejit::codegen
