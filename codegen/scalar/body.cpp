@@ -16,6 +16,8 @@ constexpr ScalarOpRow kRows[] = {
 #undef FJ_SCALAR_OP
 };
 
+}  // namespace
+
 bool accepts(OperandTypes types, DType type) {
   switch (types) {
     case OperandTypes::kNone:
@@ -38,8 +40,6 @@ bool accepts(OperandTypes types, DType type) {
   }
   return false;
 }
-
-}  // namespace
 
 const ScalarOpRow& scalar_op_row(ScalarOp op) {
   return kRows[static_cast<size_t>(op)];

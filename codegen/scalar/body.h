@@ -36,6 +36,8 @@ enum class OperandTypes : uint8_t {
   kConvert,  // anything
 };
 
+bool accepts(OperandTypes types, DType type);
+
 enum class ResultType : uint8_t { kSame, kBool, kGiven };
 
 struct ScalarOpRow {

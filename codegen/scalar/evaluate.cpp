@@ -204,9 +204,9 @@ T float_operation(ScalarOp op, T a, T b, T c) {
     case ScalarOp::kAbs:
       return std::fabs(a);
     case ScalarOp::kMin:
-      return std::isnan(a) ? a : std::isnan(b) ? b : a < b ? a : b;
+      return std::isnan(a) ? a : std::isnan(b) || b < a ? b : a;
     case ScalarOp::kMax:
-      return std::isnan(a) ? a : std::isnan(b) ? b : a > b ? a : b;
+      return std::isnan(a) ? a : std::isnan(b) || b > a ? b : a;
     case ScalarOp::kFma:
       return std::fma(a, b, c);
     case ScalarOp::kFnma:
