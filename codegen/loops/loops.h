@@ -13,7 +13,8 @@
 // index maps that are affine in its loops, or at indices that are data. A
 // buffer is a value: it is written once. Whether it ever lies in memory, and
 // where, is for the schedule to say. A Check in a body is an effect: its
-// definition is computed even if nothing reads it.
+// definition is computed even if nothing reads it. (The value, or an index,
+// needs the Check; what else a body holds has no meaning.)
 //
 // interpret() (interpreter.h) is the meaning. Everything prints and parses back
 // (text.h); verify() says what is malformed.

@@ -205,7 +205,34 @@ class Verifier {
           return fail("an operand behind its user");
       check_leaf(node, id);
     }
-    require(is_scalar(definition_->value, count), "no value");
+    if (!require(is_scalar(definition_->value, count), "no value")) return;
+    if (ok()) check_checks();
+  }
+
+  // A Check counts because a value needs it: others are not in the text.
+  void check_checks() {
+    const Definition& d = *definition_;
+    std::vector<bool> needed(d.body.nodes().size());
+    needed[d.value] = true;
+    auto need = [&](const std::vector<Index>& indices) {
+      for (const Index& index : indices)
+        if (is_scalar(index.data, static_cast<ScalarId>(needed.size())))
+          needed[index.data] = true;
+    };
+    need(d.target);
+    for (size_t id = needed.size(); id-- > 0;) {
+      const ScalarNode& node = d.body.node(static_cast<ScalarId>(id));
+      if (!needed[id]) {
+        if (node.op == ScalarOp::kCheck) fail("a check that no value needs");
+        continue;
+      }
+      for (ScalarId in : node.in)
+        if (in != kNoScalar) needed[in] = true;
+      if (node.op != ScalarOp::kLoad) continue;
+      const Access& access = d.accesses[node.payload];
+      need(access.indices);
+      if (access.when != kNoScalar) needed[access.when] = true;
+    }
   }
 
   void check_leaf(const ScalarNode& node, ScalarId id) {

@@ -145,6 +145,14 @@ TEST_F(BuiltWrong, Leaves) {
   EXPECT_EQ(verdict(), "%1: a number that is not there");
 }
 
+TEST_F(BuiltWrong, Checks) {
+  ScalarId check =
+      map_.body.unary(ScalarOp::kCheck, map_.body.integer(DType::kBool, 1));
+  EXPECT_EQ(verdict(), "%1: a check that no value needs");
+  map_.value = map_.body.ternary(ScalarOp::kSelect, check, 0, 0);
+  EXPECT_EQ(verdict(), "");
+}
+
 TEST_F(BuiltWrong, Results) {
   map_.results = {0};
   EXPECT_EQ(verdict(), "%0: defined twice");
