@@ -102,4 +102,23 @@ int64_t elements_read(const LoopGraph& graph, const Access& access,
   return std::min(points, target.hint(graph.buffers[access.buffer].sizes));
 }
 
+bool walks_columns(const LoopGraph& graph, const Access& access,
+                   const std::vector<char>& is_inner) {
+  const Buffer& buffer = graph.buffers[access.buffer];
+  bool moves_inside = false, is_beside = false;
+  for (size_t i = 0; i < access.indices.size(); ++i) {
+    const Index& index = access.indices[i];
+    for (size_t loop = 0; loop < is_inner.size(); ++loop) {
+      if (index.coefficients[loop].is_const(0)) continue;
+      if (is_inner[loop]) {
+        moves_inside = true;
+      } else {
+        is_beside |= index.coefficients[loop].is_const(1) &&
+                     buffer.strides[i].is_const(1);
+      }
+    }
+  }
+  return moves_inside && is_beside;
+}
+
 }  // namespace framejit::codegen

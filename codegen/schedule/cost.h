@@ -17,6 +17,11 @@ bool has_check(const Body& body);
 int64_t elements_read(const LoopGraph& graph, const Access& access,
                       const std::vector<Expr>& loops, const TargetInfo& target);
 
+// Do elements that lie side by side in memory belong to other loops than the
+// inner ones, along which the access moves, too?
+bool walks_columns(const LoopGraph& graph, const Access& access,
+                   const std::vector<char>& is_inner);
+
 // The loop that an index is, with nothing added; -1: it is something else.
 int pure_loop(const Index& index);
 // offset 0, one coefficient.

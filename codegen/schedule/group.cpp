@@ -49,7 +49,7 @@ class Grouper {
   void add_shared(Match* match) const;
   bool match_dims(Match* match) const;
   bool pays(const Match& match) const;
-  bool walks_columns(const GroupedUnit& unit, int64_t* bytes) const;
+  int64_t column_bytes(const Match& match) const;
   bool fits(const GroupedUnit& joined, int unit, int other) const;
   bool reaches(int from, int unit, int without);
   bool lies_between(int a, int b);
@@ -260,43 +260,34 @@ bool Grouper::match_dims(Match* match) const {
 
 // ---- is it worth it?
 
-// Are the elements that lie side by side in memory other outer points? Then a
-// block of columns is read again by each stage: *bytes of it.
-bool Grouper::walks_columns(const GroupedUnit& unit, int64_t* bytes) const {
-  bool found = false;
-  *bytes = 0;
-  for (int number : unit.definitions) {
-    const Definition& d = graph_.definitions[number];
-    if (d.kind != DefinitionKind::kReduce) continue;
-    for (const Access& access : d.accesses) {
-      const Buffer& buffer = graph_.buffers[access.buffer];
+// Bytes of the columns that one vector of outer points walks along, once for
+// each access; 0: they walk along rows.
+int64_t Grouper::column_bytes(const Match& match) const {
+  int64_t bytes = 0;
+  for (int unit : {match.base, match.other}) {
+    for (int number : units_[unit].definitions) {
+      const Definition& d = graph_.definitions[number];
+      std::vector<char> is_inner;
       int64_t inner = 1;
-      bool is_column = false;
       for (size_t loop = 0; loop < d.loops.size(); ++loop) {
-        Expr stride = 0;
-        for (size_t i = 0; i < access.indices.size(); ++i)
-          if (!access.indices[i].coefficients[loop].is_const(0))
-            stride = stride +
-                     access.indices[i].coefficients[loop] * buffer.strides[i];
-        if (dims_[number][loop] == kInnerLoop) {
+        is_inner.push_back(dim(match, number, static_cast<int>(loop)) ==
+                               kInnerLoop &&
+                           dims_[number][loop] != kSingleLoop);
+        if (is_inner.back())
           inner *= std::max<int64_t>(target_.hint(d.loops[loop]), 1);
-        } else {
-          is_column |= stride.is_const(1);
-        }
       }
-      if (!is_column || inner <= 1) continue;
-      found = true;
-      *bytes += inner * target_.vector_bytes;
+      for (const Access& access : d.accesses)
+        if (walks_columns(graph_, access, is_inner))
+          bytes += inner * target_.vector_bytes;
     }
   }
-  return found;
+  return bytes;
 }
 
 bool Grouper::pays(const Match& match) const {
   const GroupedUnit& base = units_[match.base];
   const GroupedUnit& other = units_[match.other];
   if (!base.is_staged) return true;
-  // Enough points for the threads, or not much to do.
   int64_t work = 0;
   bool has_inner = false;
   for (int d : other.definitions) {
@@ -305,17 +296,20 @@ bool Grouper::pays(const Match& match) const {
       has_inner |= dims_[d][loop] != kSingleLoop &&
                    dim(match, d, static_cast<int>(loop)) == kInnerLoop;
   }
+  const int64_t columns = has_inner ? column_bytes(match) : 0;
+  // Enough points for the threads, or not much to do.
+  int64_t points = target_.hint(base.outer);
+  if (columns > 0) points /= target_.vector_bytes / 4;
   if (target_.threads > 1 && work > kSmallWork && !other.is_staged &&
-      target_.hint(base.outer) < 2 * target_.threads)
+      points < 2 * target_.threads)
     return false;
-  int64_t bytes;
-  if (!has_inner || !walks_columns(base, &bytes)) return true;
+  if (columns == 0) return true;
   bool reads_reduction = !other.is_staged;
   for_each_crossing(match, [&](int, const Access& access) {
     reads_reduction |= graph_.definitions[producer_[access.buffer]].kind ==
                        DefinitionKind::kReduce;
   });
-  return !reads_reduction || bytes * 2 <= target_.l2_bytes;
+  return !reads_reduction || columns <= target_.l2_bytes;
 }
 
 // Not too many nodes and arguments: buffers read from outside, and results

@@ -39,7 +39,7 @@ class Maker {
         add_call(graph_.definitions[unit.definitions[0]]);
       }
     }
-    plan_memory(&out_, updates_);
+    plan_memory(&out_);
     share_kernels();
     return std::move(out_);
   }
@@ -84,8 +84,6 @@ class Maker {
       return split(context, unit);
     const Definition& last = graph_.definitions[unit.definitions.back()];
     const bool is_update = last.kind == DefinitionKind::kUpdate;
-    if (is_update && last.base != kNoBuffer)
-      updates_.emplace_back(last.base, last.results[0]);
     arrange_loops(&built.kernel, is_update, target_);
     built.kernel.name = is_update                            ? "update"
                         : last.kind == DefinitionKind::kScan ? "scan"
@@ -94,6 +92,7 @@ class Maker {
     Step step;
     step.kernel = static_cast<int>(out_.kernels.size());
     step.arguments = built.arguments;
+    if (is_update) step.base = last.base;
     for (size_t i = 0; i < built.arguments.size(); ++i)
       if (built.kernel.arguments[i].is_written)
         step.results.push_back(built.arguments[i]);
@@ -141,7 +140,6 @@ class Maker {
   LoopGraph graph_;
   const TargetInfo& target_;
   Schedule out_;
-  std::vector<std::pair<BufferId, BufferId>> updates_;
 };
 
 }  // namespace

@@ -102,7 +102,7 @@ class Planner {
  public:
   explicit Planner(Schedule* schedule) : schedule_(*schedule) {}
 
-  void run(const std::vector<std::pair<BufferId, BufferId>>& updates) {
+  void run() {
     schedule_.allocation_of.assign(schedule_.buffers.size(), -1);
     find_uses();
     for (size_t i = 0; i < schedule_.inputs.size(); ++i)
@@ -112,15 +112,12 @@ class Planner {
       if (allocation_of(root) < 0)
         allocate(root, MemoryKind::kOutput, static_cast<int>(i));
     }
-    std::unordered_map<BufferId, BufferId> base_of;
-    for (auto [base, result] : updates) base_of.emplace(result, base);
     for (size_t s = 0; s < schedule_.steps.size(); ++s) {
       Step& step = schedule_.steps[s];
       for (BufferId result : step.results) {
-        auto base = base_of.find(result);
-        if (base != base_of.end()) {
-          share(base->second, result);
-          merge_shared(step, base->second, result);
+        if (step.base != kNoBuffer) {
+          share(step.base, result);
+          merge_shared(step, step.base, result);
         } else if (step.kernel >= 0) {
           reuse_argument(static_cast<int>(s), result);
         }
@@ -158,6 +155,7 @@ class Planner {
         last_use_[root_of(buffer)] = static_cast<int>(s);
       for (BufferId buffer : step.results)
         last_use_[root_of(buffer)] = static_cast<int>(s);
+      if (step.base != kNoBuffer) last_use_[step.base] = static_cast<int>(s);
     }
   }
 
@@ -361,9 +359,6 @@ class Planner {
 
 }  // namespace
 
-void plan_memory(Schedule* schedule,
-                 const std::vector<std::pair<BufferId, BufferId>>& updates) {
-  Planner(schedule).run(updates);
-}
+void plan_memory(Schedule* schedule) { Planner(schedule).run(); }
 
 }  // namespace framejit::codegen

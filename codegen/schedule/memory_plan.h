@@ -1,8 +1,6 @@
 // Where the buffers of a schedule lie.
 #pragma once
 
-#include <utility>
-
 #include "codegen/schedule/schedule.h"
 
 namespace framejit::codegen {
@@ -15,8 +13,7 @@ Expr bytes_of(const Buffer& buffer);
 // Gives every buffer that a step names an allocation, an argument and a result
 // of a kernel the same one where that may be, and parts of the arena their
 // offsets. Kernels change: arguments that are one memory become one. There is a
-// kernel for each step yet. updates: bases, and what takes their place.
-void plan_memory(Schedule* schedule,
-                 const std::vector<std::pair<BufferId, BufferId>>& updates);
+// kernel for each step yet.
+void plan_memory(Schedule* schedule);
 
 }  // namespace framejit::codegen

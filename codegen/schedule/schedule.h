@@ -54,6 +54,9 @@ struct Step {
   std::vector<BufferId> arguments;
   // What is written: by a kernel, an argument each; by a call, its results.
   std::vector<BufferId> results;
+  // Of an update in place: what lies where its result comes. The elements that
+  // are not written become the result's.
+  BufferId base = kNoBuffer;
   int call = -1;  // of Schedule::calls
 };
 

@@ -76,7 +76,7 @@ class Splitter {
     if (!is_splittable(*d.combiner) || has_check(d.body)) return false;
     std::vector<Expr> outer(d.loops.begin(), d.loops.end() - d.reduced);
     std::vector<Expr> reduced(d.loops.end() - d.reduced, d.loops.end());
-    if (target_.hint(outer) >= 2 * target_.threads ||
+    if (target_.hint(outer) / side_by_side(d) >= 2 * target_.threads ||
         target_.hint(d.loops) < kLargeReduction)
       return false;
     Blocks blocks = choose_blocks(outer, reduced);
@@ -84,6 +84,18 @@ class Splitter {
     std::vector<BufferId> partial = add_partial(d, outer, blocks);
     add_final(d, outer, blocks, partial);
     return true;
+  }
+
+  // How many results one vector holds: columns are reduced side by side.
+  int64_t side_by_side(const Definition& d) const {
+    std::vector<char> is_inner(d.loops.size());
+    std::fill(is_inner.end() - d.reduced, is_inner.end(), 1);
+    for (const Access& access : d.accesses)
+      if (walks_columns(graph_, access, is_inner))
+        return target_.vector_bytes /
+               static_cast<int64_t>(
+                   dtype_size(graph_.buffers[access.buffer].type));
+    return 1;
   }
 
   Blocks choose_blocks(const std::vector<Expr>& outer,

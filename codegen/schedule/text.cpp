@@ -97,7 +97,9 @@ std::string print(const Schedule& schedule, bool with_bodies) {
   for (const Step& step : schedule.steps) {
     if (step.kernel >= 0) {
       out += "  run " + std::to_string(step.kernel) + " " +
-             list(step.arguments) + "\n";
+             list(step.arguments);
+      if (step.base != kNoBuffer) out += " over %" + std::to_string(step.base);
+      out += "\n";
     } else {
       const Definition& call = schedule.calls[step.call];
       out += "  extern " + std::to_string(call.callee) +

@@ -95,6 +95,12 @@ class Verifier {
     if (step.kernel >= static_cast<int>(schedule_.kernels.size()))
       return fail("a kernel that is not there");
     const Kernel& kernel = schedule_.kernels[step.kernel];
+    if (step.base != kNoBuffer) {
+      reads(step.base);
+      if (step.results.size() != 1 || schedule_.allocation(step.base) !=
+                                          schedule_.allocation(step.results[0]))
+        fail("an update that is not in the place of its base");
+    }
     if (kernel.arguments.size() != step.arguments.size())
       return fail("not as many buffers as arguments");
     for (size_t i = 0; i < step.arguments.size(); ++i) {
