@@ -14,8 +14,8 @@ namespace {
 // How many units may lie between two that join. It bounds the search for a way
 // between them, and how long results wait for their use.
 constexpr int kMaxDistance = 512;
-// Pairs of readers of one buffer that are looked at.
-constexpr int kMaxPairs = 64;
+// Of the units that read one buffer: so many are tried with the next one.
+constexpr size_t kMaxOpen = 4;
 // Below this many elements threads are of no use.
 constexpr int64_t kSmallWork = 1 << 14;
 
@@ -464,15 +464,18 @@ void Grouper::join_producers(int definition) {
 }
 
 void Grouper::join_readers(BufferId buffer) {
-  const auto& readers = readers_[buffer];
-  for (size_t i = 1; i < readers.size() && i < kMaxPairs; ++i) {
-    for (size_t before = 0; before < i; ++before) {
-      int a = unit_of_[readers[before].definition];
-      int b = unit_of_[readers[i].definition];
-      if (a == b) break;
-      if (i - before > 4) continue;
-      if (join(a, b)) break;
+  std::vector<int> open;  // the last units that did not join another
+  for (const Reader& reader : readers_[buffer]) {
+    const int unit = unit_of_[reader.definition];
+    if (std::count(open.begin(), open.end(), unit)) continue;
+    bool is_joined = false;
+    for (size_t i = open.size(); i-- > 0 && !is_joined;) {
+      is_joined = join(open[i], unit);
+      if (is_joined) open[i] = unit_of_[reader.definition];
     }
+    if (is_joined) continue;
+    if (open.size() == kMaxOpen) open.erase(open.begin());
+    open.push_back(unit);
   }
 }
 

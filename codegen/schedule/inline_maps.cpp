@@ -27,13 +27,14 @@ class Inliner {
     kept_ = kept_in_memory(graph_);
     inlined_.resize(graph_.buffers.size());
     std::vector<Definition> definitions = std::move(graph_.definitions);
-    // Places of readers are those of the list as it was.
+    // Readers are those of the list as it was; they come later in it.
     old_ = &definitions;
     for (Definition& definition : definitions) {
       bool reads_inlined = false;
       for (const Access& access : definition.accesses)
         reads_inlined |= inlined_[access.buffer].has_value();
-      Definition now = reads_inlined ? expanded(definition) : definition;
+      Definition now =
+          reads_inlined ? expanded(definition) : std::move(definition);
       if (may_inline(now)) {
         inlined_[now.results[0]] = std::move(now);
       } else {
@@ -45,7 +46,15 @@ class Inliner {
 
  private:
   Definition expanded(const Definition& definition) {
-    Definition out = definition;
+    Definition out;
+    out.kind = definition.kind;
+    out.results = definition.results;
+    out.loops = definition.loops;
+    out.reduced = definition.reduced;
+    out.combiner = definition.combiner;
+    out.value = definition.value;
+    out.base = definition.base;
+    out.target = definition.target;
     const size_t loops = definition.loops.size();
     Expander expander(graph_, graph_.numbers, loops, &numbers_);
     expander.set_resolve([&](const Access& access) {

@@ -92,9 +92,8 @@ class Splitter {
     std::fill(is_inner.end() - d.reduced, is_inner.end(), 1);
     for (const Access& access : d.accesses)
       if (walks_columns(graph_, access, is_inner))
-        return target_.vector_bytes /
-               static_cast<int64_t>(
-                   dtype_size(graph_.buffers[access.buffer].type));
+        return target_.vector_bytes / static_cast<int64_t>(dtype_size(
+                                          graph_.buffers[access.buffer].type));
     return 1;
   }
 

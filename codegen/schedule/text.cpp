@@ -96,8 +96,8 @@ std::string print(const Schedule& schedule, bool with_bodies) {
   }
   for (const Step& step : schedule.steps) {
     if (step.kernel >= 0) {
-      out += "  run " + std::to_string(step.kernel) + " " +
-             list(step.arguments);
+      out +=
+          "  run " + std::to_string(step.kernel) + " " + list(step.arguments);
       if (step.base != kNoBuffer) out += " over %" + std::to_string(step.base);
       out += "\n";
     } else {

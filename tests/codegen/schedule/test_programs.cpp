@@ -1,6 +1,6 @@
-// Programs whose fusion decisions are held by text: programs/*.loops has a graph
-// with hints for its symbols, and behind "---" what its schedule is. Each is
-// also run on small sizes and compared with the graph.
+// Programs whose fusion decisions are held by text: programs/*.loops has a
+// graph with hints for its symbols, and behind "---" what its schedule is. Each
+// is also run on small sizes and compared with the graph.
 //
 // FJ_UPDATE_PROGRAMS=1 writes what comes out into the files: read the diff.
 #include <gtest/gtest.h>
@@ -87,8 +87,9 @@ std::string description(const Program& program, const Schedule& schedule) {
   for (std::string line; std::getline(lines, line);)
     if (line.rfind("  %", 0) != 0) out += line + "\n";
   return out + "bytes moved " +
-         std::to_string(bytes_moved(schedule, program.target)) + ", inputs and outputs " +
-         std::to_string(least_bytes(program)) + ", arena " +
+         std::to_string(bytes_moved(schedule, program.target)) +
+         ", inputs and outputs " + std::to_string(least_bytes(program)) +
+         ", arena " +
          std::to_string(program.target.hint(schedule.arena_bytes)) + "\n";
 }
 
@@ -103,8 +104,8 @@ TEST(SchedulePrograms, AreFusedAsTheFilesSay) {
     if (update) {
       std::ofstream(program.path) << program.head << "---\n" << got;
     } else {
-      EXPECT_EQ(got, program.expected)
-          << program.path << "\n" << print(schedule, true);
+      EXPECT_EQ(got, program.expected) << program.path << "\n"
+                                       << print(schedule, true);
     }
   }
   EXPECT_GE(count, 20);
@@ -165,15 +166,17 @@ TEST(SchedulePrograms, MeanWhatTheirGraphsDo) {
           }
           return true;
         };
-        std::string outcome = interpret(
-            program.graph, run.symbols.data(), expected.input_pointers(),
-            expected.output_pointers(), call);
-        ASSERT_EQ(interpret(schedule, run.symbols.data(),
-                            got.input_pointers(), got.output_pointers(), call),
+        std::string outcome = interpret(program.graph, run.symbols.data(),
+                                        expected.input_pointers(),
+                                        expected.output_pointers(), call);
+        ASSERT_EQ(interpret(schedule, run.symbols.data(), got.input_pointers(),
+                            got.output_pointers(), call),
                   outcome)
-            << program.path << " " << size << "\n" << print(schedule, true);
+            << program.path << " " << size << "\n"
+            << print(schedule, true);
         ASSERT_EQ(compare_outputs(run, expected, got), "")
-            << program.path << " " << size << "\n" << print(schedule, true);
+            << program.path << " " << size << "\n"
+            << print(schedule, true);
       }
     }
   }
