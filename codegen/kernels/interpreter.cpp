@@ -85,6 +85,16 @@ class Interpreter {
     return result;
   }
 
+  // Whether the Checks of the body up to here hold: data that fails one names
+  // no memory.
+  bool checked(const Stage& stage) const {
+    for (size_t i = 0; i < values_.size(); ++i) {
+      if (stage.body.nodes()[i].op == ScalarOp::kCheck && !values_[i]) {
+        return false;
+      }
+    }
+    return true;
+  }
   void stage(size_t number, std::vector<int64_t> point);
   void body(const Stage& stage, const std::vector<FixedPlace>& places,
             const std::vector<int64_t>& point);
@@ -117,7 +127,7 @@ void Interpreter::body(const Stage& stage,
         return rows_[node.payload];
       default: {
         const FixedPlace& place = places[node.payload];
-        return place.is_done(values_)
+        return place.is_done(values_) && (place.data.empty() || checked(stage))
                    ? load_element(place.type, place.address(point, values_))
                    : 0;
       }
@@ -132,7 +142,7 @@ void Interpreter::body(const Stage& stage,
   for (size_t i = 0; i < stage.stores.size(); ++i) {
     const Store& store = stage.stores[i];
     const FixedPlace& place = places[stage.loads.size() + i];
-    if (!place.is_done(values_)) continue;
+    if (!place.is_done(values_) || !checked(stage)) continue;
     char* address = place.address(point, values_);
     Element value;
     if (store.prefix_of >= 0) {

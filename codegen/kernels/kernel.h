@@ -54,7 +54,8 @@ struct Place {
   Expr offset;
   std::vector<Expr> strides;
   // Data that decides (i64), one term for each dim that is gathered. Of a load
-  // it comes before the Load in the body, as `when` does.
+  // it comes before the Load in the body, as `when` does; so does a Check that
+  // guards it, for nothing is accessed once a Check failed.
   std::vector<std::pair<ScalarId, Expr>> data;
   // The access is only done where this is true; a load is 0 elsewhere.
   ScalarId when = kNoScalar;

@@ -95,6 +95,10 @@ std::string malformed(const Body& body, const ScalarNode& node) {
   if (node.op == ScalarOp::kIndex && node.type != DType::kI64) {
     return complain("not i64");
   }
+  if (node.op == ScalarOp::kLookup &&
+      (node.type != DType::kF64 || body.type(node.in[0]) != DType::kI64)) {
+    return complain("not f64 of an i64");
+  }
   if (node.op == ScalarOp::kNumber && node.type != DType::kI64 &&
       node.type != DType::kF64) {
     return complain("neither i64 nor f64");
@@ -152,7 +156,8 @@ ScalarId Body::binary(ScalarOp op, ScalarId a, ScalarId b) {
 }
 
 ScalarId Body::ternary(ScalarOp op, ScalarId a, ScalarId b, ScalarId c) {
-  return emit(op, op == ScalarOp::kSelect ? type(b) : type(a), {a, b, c});
+  bool selects = scalar_op_row(op).types == OperandTypes::kSelect;
+  return emit(op, selects ? type(b) : type(a), {a, b, c});
 }
 
 ScalarId Body::cast(DType to, ScalarId a) {

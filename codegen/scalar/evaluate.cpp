@@ -6,6 +6,7 @@
 #include <limits>
 #include <type_traits>
 
+#include "codegen/scalar/lookup.h"
 #include "guards/result.h"
 
 namespace framejit::codegen {
@@ -350,6 +351,7 @@ Element evaluate(ScalarOp op, DType type, DType operand,
                  const std::array<Element, 3>& in) {
   switch (op) {
     case ScalarOp::kSelect:
+    case ScalarOp::kSelectRare:
       return in[0] ? in[1] : in[2];
     case ScalarOp::kCast:
       return convert(operand, type, in[0]);
@@ -404,6 +406,10 @@ bool evaluate(const Body& body,
     std::array<Element, 3> in{};
     for (int i = 0; i < operands; ++i) in[i] = (*values)[node.in[i]];
     DType operand = body.type(node.in[operands - 1]);
+    if (node.op == ScalarOp::kLookup) {
+      values->push_back(from(lookup_table(node.payload)[in[0] & 255]));
+      continue;
+    }
     values->push_back(evaluate(node.op, node.type, operand, in));
     if (node.op == ScalarOp::kCheck && !in[0]) holds = false;
   }

@@ -48,7 +48,8 @@ class Simplifier {
 
 ScalarId Simplifier::fold() {
   const int operands = scalar_op_row(op_).operands;
-  if (operands == 0 || op_ == ScalarOp::kCheck) return kNoScalar;
+  if (operands == 0 || op_ == ScalarOp::kCheck || op_ == ScalarOp::kLookup)
+    return kNoScalar;
   std::array<Element, 3> values{};
   for (int i = 0; i < operands; ++i) {
     if (!is_const(i)) return kNoScalar;
@@ -168,6 +169,7 @@ ScalarId Simplifier::run() {
     case ScalarOp::kShiftRight:
       return bits();
     case ScalarOp::kSelect:
+    case ScalarOp::kSelectRare:
       return select();
     case ScalarOp::kCast:
     case ScalarOp::kBitcast:

@@ -1,0 +1,36 @@
+// Fold: a combiner as scalar programs, so that every target computes all of
+// them in one way.
+//
+// A reduction keeps *states*, begins with `initial`, takes an element by
+// `step`, puts two halves together by `join`, and gives results by `finish`.
+// Loads of these bodies are: the states (of join: of the left, then of the
+// right half), behind them (of step) the element and its i64 place.
+//
+// Sums and products of f32 are kept in f64, and sums of f64 with what rounding
+// lost, so that no order of the elements makes the error worse than that of
+// summing in pairs.
+#pragma once
+
+#include <vector>
+
+#include "codegen/loops/loops.h"
+
+namespace framejit::codegen {
+
+struct Fold {
+  std::vector<DType> states;
+  std::vector<Element> initial;
+  Body step;
+  std::vector<ScalarId> stepped;
+  Body join;
+  std::vector<ScalarId> joined;
+  Body finish;
+  std::vector<ScalarId> results;
+};
+
+Fold make_fold(Combiner combiner, DType type);
+
+// The operation of a combiner that is one.
+std::optional<ScalarOp> combining_operation(Combiner combiner);
+
+}  // namespace framejit::codegen

@@ -1,0 +1,189 @@
+// Loads and stores of a stage.
+#include "codegen/x86/kernel_emitter.h"
+
+namespace framejit::codegen {
+
+namespace Inst = asmjit::x86::Inst;
+
+bool KernelEmitter::has_uniform_data(const PlaceCode& code) const {
+  for (const auto& [id, stride] : code.place->data) {
+    if (!plan_->uniform[id]) return false;
+  }
+  return true;
+}
+
+// The pointer with uniform data added, and moved to the copy's first lane.
+x86::Gp KernelEmitter::moved(const PlaceCode& code, int copy) {
+  const bool adds = !code.place->data.empty() && has_uniform_data(code);
+  const bool steps = code.walk == Walk::kStrided && copy > 0;
+  if (!adds && !steps) return code.pointer;
+  x86::Gp result = cc_.newIntPtr();
+  cc_.mov(result, code.pointer);
+  for (int c = 0; steps && c < copy; ++c) cc_.add(result, code.step);
+  for (const auto& [id, stride] : code.place->data) {
+    if (!adds) break;
+    x86::Gp term = cc_.newInt64();
+    isa_.extract_first(DType::kI64, term, value(id, copy));
+    multiply(term, stride, static_cast<int64_t>(dtype_size(code.type)));
+    cc_.add(result, term);
+  }
+  return result;
+}
+
+x86::Mem KernelEmitter::address(const PlaceCode& code, int copy) {
+  x86::Gp base = moved(code, copy);
+  if (code.walk != Walk::kContiguous) return x86::ptr(base);
+  const auto size = static_cast<int32_t>(dtype_size(code.type));
+  const uint32_t shift = size == 8 ? 3 : size == 4 ? 2 : size == 2 ? 1 : 0;
+  const x86::Gp& index = columns_ ? position_ : inner_.back();
+  return x86::ptr(base, index, shift, copy * isa_.lanes() * size);
+}
+
+// Bytes from address() to each lane's element.
+Lanes KernelEmitter::lane_offsets(const PlaceCode& code, int copy) {
+  const auto size = static_cast<int64_t>(dtype_size(code.type));
+  auto plain = [](const Lanes& lanes) {
+    return LaneOperand{lanes, DType::kI64, std::nullopt};
+  };
+  auto scaled = [&](const Lanes& lanes, const Expr& stride) {
+    if (stride.is_const(1) && size == 1) return lanes;
+    x86::Gp factor = load(stride);
+    multiply(factor, Expr(1), size);
+    return isa_.operation(
+        ScalarOp::kMul, DType::kI64,
+        {plain(lanes), plain(isa_.broadcast(DType::kI64, factor)), {}});
+  };
+  Lanes result;
+  bool is_there = true;
+  if (code.walk == Walk::kStrided) {
+    result = code.offsets;
+  } else if (code.walk == Walk::kContiguous) {
+    result = scaled(isa_.numbers(), Expr(1));
+  } else {
+    is_there = false;
+  }
+  if (has_uniform_data(code)) return result;
+  for (const auto& [id, stride] : code.place->data) {
+    Lanes term = scaled(value(id, copy), stride);
+    result = is_there ? isa_.operation(ScalarOp::kAdd, DType::kI64,
+                                       {plain(result), plain(term), {}})
+                      : term;
+    is_there = true;
+  }
+  return result;
+}
+
+// Lanes for which the access is done; null: all.
+const Lanes* KernelEmitter::condition(const PlaceCode& code, int copy,
+                                      Lanes* storage) {
+  if (code.place->when == kNoScalar) return mask_;
+  *storage = value(code.place->when, copy);
+  if (mask_) *storage = isa_.mask_and(*storage, *mask_);
+  return storage;
+}
+
+Lanes KernelEmitter::load_lanes(ScalarId id, int copy) {
+  const ScalarNode& node = plan_->stage->body.node(id);
+  const PlaceCode& code = (*code_)[node.payload];
+  Lanes storage;
+  const Lanes* wanted = condition(code, copy, &storage);
+  if (!has_uniform_data(code) || code.walk == Walk::kStrided) {
+    x86::Gp base = cc_.newIntPtr();
+    cc_.lea(base, address(code, copy));
+    return isa_.gather(code.type, base, lane_offsets(code, copy), wanted);
+  }
+  if (code.walk == Walk::kContiguous) {
+    return isa_.load(code.type, address(code, copy), wanted);
+  }
+  if (code.place->when == kNoScalar) {
+    return isa_.broadcast_memory(code.type, address(code, copy));
+  }
+  Lanes result = isa_.copy(code.type, isa_.constant(code.type, 0));
+  aj::Label skip = cc_.newLabel();
+  isa_.jump_if_none(*wanted, skip);
+  Lanes element = isa_.broadcast_memory(code.type, address(code, copy));
+  Lanes zero = isa_.constant(code.type, 0);
+  isa_.assign(code.type, &result,
+              isa_.select(*wanted, code.type, element, zero));
+  cc_.bind(skip);
+  return result;
+}
+
+void KernelEmitter::store_first(const PlaceCode& code, const x86::Mem& memory,
+                                const Lanes& value) {
+  x86::Gp element = cc_.newInt64();
+  isa_.extract_first(code.type, element, value);
+  if (code.type == DType::kBool) cc_.and_(element.r32(), 1);
+  switch (dtype_size(code.type)) {
+    case 1:
+      cc_.mov(memory, element.r8());
+      break;
+    case 2:
+      cc_.mov(memory, element.r16());
+      break;
+    case 4:
+      cc_.mov(memory, element.r32());
+      break;
+    default:
+      cc_.mov(memory, element.r64());
+  }
+}
+
+void KernelEmitter::emit_store(size_t number, int copy) {
+  const Store& store = plan_->stage->stores[number];
+  const PlaceCode& code = (*code_)[plan_->stage->loads.size() + number];
+  Lanes stored;
+  if (store.prefix_of >= 0) {
+    const Fold& fold = plan_->folds[store.prefix_of];
+    stored = fold_values(fold.finish, fold.results,
+                         states_[store.prefix_of][copy])[0];
+  } else {
+    stored = value(store.value, copy);
+  }
+  std::optional<ScalarOp> combine;
+  if (store.combiner) combine = combining_operation(*store.combiner);
+  Lanes storage;
+  const Lanes* wanted = condition(code, copy, &storage);
+  auto combined = [&](const Lanes& old) {
+    if (!combine) return stored;
+    LaneOperand a{old, code.type, std::nullopt};
+    LaneOperand b{stored, code.type, std::nullopt};
+    return isa_.operation(*combine, code.type, {a, b, {}});
+  };
+  if (!has_uniform_data(code)) {
+    x86::Gp base = cc_.newIntPtr();
+    cc_.lea(base, address(code, copy));
+    isa_.update(code.type, combine.value_or(ScalarOp::kSelect), base,
+                lane_offsets(code, copy), stored, wanted);
+    return;
+  }
+  switch (code.walk) {
+    case Walk::kContiguous: {
+      x86::Mem memory = address(code, copy);
+      Lanes old;
+      if (combine) old = isa_.load(code.type, memory, wanted);
+      isa_.store(code.type, memory, combined(old), wanted);
+      break;
+    }
+    case Walk::kStrided: {
+      x86::Gp base = cc_.newIntPtr();
+      cc_.lea(base, address(code, copy));
+      Lanes offsets = lane_offsets(code, copy), old;
+      if (combine) old = isa_.gather(code.type, base, offsets, wanted);
+      isa_.scatter(code.type, base, offsets, combined(old), wanted);
+      break;
+    }
+    case Walk::kUniform: {
+      aj::Label skip = cc_.newLabel();
+      if (code.place->when != kNoScalar) isa_.jump_if_none(*wanted, skip);
+      x86::Mem memory = address(code, copy);
+      Lanes old;
+      if (combine) old = isa_.broadcast_memory(code.type, memory);
+      store_first(code, memory, combined(old));
+      cc_.bind(skip);
+      break;
+    }
+  }
+}
+
+}  // namespace framejit::codegen
