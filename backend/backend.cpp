@@ -31,7 +31,10 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   if (graphs.backward) info.backward_graph = graphs.backward->str();
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
-  options.fuse = request.backend == "native" && kernel_isa() != Isa::kAten;
+  const Isa isa = kernel_isa();
+  options.interpret_loops = request.backend == "native" && isa == Isa::kLoops;
+  options.fuse = request.backend == "native" && isa != Isa::kAten &&
+                 !options.interpret_loops;
   FJ_TRY(compiled.executor,
          make_aot_executor(request.graph, graphs, options, &info.kernels));
   info.torch_graph = request.graph->str();

@@ -8,6 +8,7 @@ namespace framejit::backend {
 Isa kernel_isa() {
   const auto& wanted = options().isa;
   if (wanted == "reference") return Isa::kReference;
+  if (wanted == "loops") return Isa::kLoops;
   if (wanted == "aten") return Isa::kAten;
   return cpu_has_avx512() ? Isa::kAvx512 : Isa::kAten;
 }

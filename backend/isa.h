@@ -6,6 +6,7 @@ namespace framejit::backend {
 enum class Isa {
   kAvx512,
   kReference,  // the IR interpreter: for tests
+  kLoops,      // the whole graph by the loop interpreter: for tests
   kAten,       // no fused kernels
 };
 

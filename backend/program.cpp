@@ -6,6 +6,7 @@
 #include <c10/util/TypeCast.h>
 
 #include "backend/fused_kernel.h"
+#include "backend/interpreted_loops.h"
 #include "backend/schedule.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
@@ -50,13 +51,8 @@ class Program::Builder {
       bool tensor = input->kind != Value::Kind::kInt;
       program_.input_registers_.push_back(tensor ? add_register(input) : -1);
     }
-    for (ScheduleUnit& unit : make_schedule(graph_, options.fuse)) {
-      if (unit.kernel) {
-        FJ_CHECK_OK(add_kernel(std::move(unit)));
-      } else {
-        FJ_CHECK_OK(add_node(*unit.node));
-      }
-    }
+    FJ_TRY(bool interpreted, options.interpret_loops ? add_loops() : false);
+    if (!interpreted) FJ_CHECK_OK(add_schedule(options.fuse));
     for (const Arg& output : graph_.outputs) {
       FJ_TRY(int reg, output_register(output));
       program_.outputs_.push_back(reg);
@@ -67,7 +63,7 @@ class Program::Builder {
       program_.mutations_.push_back(reg);
     }
     program_.num_registers_ = registers_.size();
-    find_last_uses(options.frees_inputs);
+    if (!interpreted) find_last_uses(options.frees_inputs);
     return ok_status();
   }
 
@@ -76,6 +72,38 @@ class Program::Builder {
     int reg = static_cast<int>(registers_.size());
     registers_[value] = reg;
     return reg;
+  }
+
+  Status add_schedule(bool fuse) {
+    for (ScheduleUnit& unit : make_schedule(graph_, fuse)) {
+      if (unit.kernel) {
+        FJ_CHECK_OK(add_kernel(std::move(unit)));
+      } else {
+        FJ_CHECK_OK(add_node(*unit.node));
+      }
+    }
+    return ok_status();
+  }
+
+  // False: the graph does not lower.
+  Result<bool> add_loops() {
+    std::string reason;
+    auto lowered = lower_to_loops(graph_, &reason);
+    if (!lowered) return false;
+    auto register_of = [&](const Value* value) {
+      auto found = registers_.find(value);
+      return found == registers_.end() ? add_register(value) : found->second;
+    };
+    for (const auto& node : graph_.block().nodes)
+      if (node->op == Opcode::kGetAttr) FJ_CHECK_OK(add_constant(*node));
+    for (const auto& callee : lowered->callees) {
+      for (const Value* operand : callee.operands) register_of(operand);
+      FJ_CHECK_OK(add_call(*callee.node));
+    }
+    program_.is_brief_ = false;
+    program_.loops_ =
+        std::make_unique<InterpretedLoops>(std::move(*lowered), register_of);
+    return true;
   }
 
   Status add_node(const Node& node) {
@@ -348,6 +376,12 @@ void Program::execute(const int64_t* symbols, Registers* registers_) const {
   // without a history.
   c10::impl::ExcludeDispatchKeyGuard below_autocast(
       c10::autocast_dispatch_keyset);
+  if (loops_) {
+    loops_->run(symbols, registers.data(), [&](int callee) {
+      call(instructions_[callee], registers.data(), symbols);
+    });
+    return;
+  }
   c10::SmallVector<const at::Tensor*, 8> operands;
   c10::SmallVector<at::Tensor, 4> results;
   for (const Instruction& instruction : instructions_) {
@@ -391,6 +425,7 @@ void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
 
 std::vector<std::string> Program::kernel_texts() const {
   std::vector<std::string> texts;
+  if (loops_) texts.push_back(loops_->text());
   for (const Instruction& instruction : instructions_) {
     if (instruction.kernel) texts.push_back(instruction.kernel->text());
   }

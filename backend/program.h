@@ -25,10 +25,14 @@
 
 namespace framejit::backend {
 
-class FusedKernel;  // fused_kernel.h
+class FusedKernel;       // fused_kernel.h
+class InterpretedLoops;  // interpreted_loops.h
 
 struct ProgramOptions {
   bool fuse = false;
+  // The graph is lowered to loops, which are interpreted: slow, for tests. What
+  // does not lower is called as ever.
+  bool interpret_loops = false;
   // A result whose strides are not the predicted ones is copied into those.
   // Otherwise such a run throws UnexpectedResult.
   bool repair_strides = false;
@@ -96,6 +100,8 @@ class Program {
   std::vector<int> input_registers_;  // -1: symbol, or not used
   std::vector<std::pair<int, c10::IValue>> constants_;
   std::vector<Instruction> instructions_;
+  // If set, it runs, and calls the instructions when it wants.
+  std::unique_ptr<InterpretedLoops> loops_;
   std::vector<int> outputs_;  // register, or -1
   std::vector<int> mutations_;
   std::vector<Expr> parameters_;  // of kernels: floats of the call

@@ -1,0 +1,362 @@
+#include "backend/lowering/builder.h"
+
+#include <algorithm>
+
+#include "guards/result.h"
+
+namespace framejit::backend {
+
+using codegen::Access;
+using codegen::Buffer;
+using codegen::BufferId;
+using codegen::Combiner;
+using codegen::Definition;
+using codegen::DefinitionKind;
+using codegen::DType;
+using codegen::Index;
+using codegen::kNoBuffer;
+using codegen::kNoScalar;
+using codegen::ScalarOp;
+
+Index index_of(int count, Expr offset) {
+  Index out;
+  out.offset = std::move(offset);
+  out.coefficients.assign(count, Expr(0));
+  return out;
+}
+
+Index index_along(int count, int dim, Expr coefficient, Expr offset) {
+  Index out = index_of(count, std::move(offset));
+  out.coefficients[dim] = std::move(coefficient);
+  return out;
+}
+
+bool same_size(const Expr& a, const Expr& b) { return a == b; }
+
+Expr product(const std::vector<Expr>& sizes) {
+  Expr out = 1;
+  for (const Expr& size : sizes) out = out * size;
+  return out;
+}
+
+// ---- Elements
+
+Elements::Elements(LoopBuilder& builder, std::vector<Expr> loops)
+    : builder_(builder), definition_(std::make_unique<Definition>()) {
+  definition_->loops = std::move(loops);
+}
+
+Index Elements::at_loop(int loop, Expr coefficient, Expr offset) {
+  return index_along(rank(), loop, std::move(coefficient), std::move(offset));
+}
+
+Index Elements::at(Expr constant) {
+  return index_of(rank(), std::move(constant));
+}
+
+Index Elements::at_data(Term i64) {
+  Index out = index_of(rank());
+  out.data = i64.id;
+  return out;
+}
+
+std::vector<Index> Elements::at_loops(int first, int count) {
+  std::vector<Index> out;
+  for (int i = 0; i < count; ++i) out.push_back(at_loop(first + i));
+  return out;
+}
+
+Term Elements::load(const TensorView& view, const std::vector<Index>& indices,
+                    Term when) {
+  require(!view.is_opaque, "elements that are not computed with");
+  FJ_CHECK(indices.size() == view.sizes.size());
+  Access access;
+  access.buffer = view.buffer;
+  if (when) access.when = when.id;
+  for (const Index& dim : view.map) {
+    Index composed = at(dim.offset);
+    Term data;
+    for (size_t k = 0; k < indices.size(); ++k) {
+      const Expr& factor = dim.coefficients[k];
+      if (factor.is_const(0)) continue;
+      composed.offset = composed.offset + factor * indices[k].offset;
+      for (int loop = 0; loop < rank(); ++loop)
+        composed.coefficients[loop] = composed.coefficients[loop] +
+                                      factor * indices[k].coefficients[loop];
+      if (indices[k].data == kNoScalar) continue;
+      Term part{&definition_->body, indices[k].data};
+      if (!factor.is_const(1)) part = part * number(factor);
+      data = data ? data + part : part;
+    }
+    if (data) composed.data = data.id;
+    access.indices.push_back(std::move(composed));
+  }
+  auto& accesses = definition_->accesses;
+  auto found = std::find(accesses.begin(), accesses.end(), access);
+  int64_t place = found - accesses.begin();
+  if (found == accesses.end()) accesses.push_back(std::move(access));
+  return {&definition_->body, definition_->body.emit(ScalarOp::kLoad, view.type,
+                                                     {-1, -1, -1}, place)};
+}
+
+Term Elements::load_broadcast(const TensorView& view) {
+  int missing = rank() - view.rank();
+  require(missing >= 0, "an operand of more dims than the result");
+  std::vector<Index> indices;
+  for (int dim = 0; dim < view.rank(); ++dim) {
+    const Expr& extent = loops()[missing + dim];
+    if (same_size(view.sizes[dim], extent)) {
+      indices.push_back(at_loop(missing + dim));
+    } else {
+      require(view.sizes[dim].is_const(1), "sizes not known to be equal");
+      indices.push_back(at(0));
+    }
+  }
+  return load(view, indices);
+}
+
+Term Elements::number(const Expr& value) {
+  if (value.is_const()) return integer(DType::kI64, value.constant());
+  if (value.is_float_const()) return constant(DType::kF64, value.real());
+  return {&definition_->body,
+          definition_->body.emit(
+              ScalarOp::kNumber, value.is_float() ? DType::kF64 : DType::kI64,
+              {-1, -1, -1}, builder_.graph().add_number(value))};
+}
+
+Term Elements::loop(int loop) {
+  return {&definition_->body,
+          definition_->body.emit(ScalarOp::kIndex, DType::kI64, {-1, -1, -1},
+                                 loop)};
+}
+
+Term Elements::value_of(const Index& index) {
+  Term out = number(index.offset);
+  for (int i = 0; i < rank(); ++i) {
+    if (index.coefficients[i].is_const(0)) continue;
+    Term part = loop(i);
+    if (!index.coefficients[i].is_const(1))
+      part = part * number(index.coefficients[i]);
+    out = index.offset.is_const(0) && i == 0 ? part : out + part;
+  }
+  if (index.data != kNoScalar) out = out + Term{&definition_->body, index.data};
+  return out;
+}
+
+Term Elements::constant(DType type, double value) {
+  return {&definition_->body, definition_->body.constant(type, value)};
+}
+
+Term Elements::integer(DType type, int64_t value) {
+  return {&definition_->body, definition_->body.integer(type, value)};
+}
+
+// ---- definitions
+
+BufferId LoopBuilder::add_buffer(DType type, std::vector<Expr> sizes,
+                                 const std::vector<Expr>* strides) {
+  Buffer buffer;
+  buffer.type = type;
+  buffer.strides = strides && strides->size() == sizes.size()
+                       ? *strides
+                       : codegen::contiguous_strides(sizes);
+  buffer.sizes = std::move(sizes);
+  return graph_.add_buffer(std::move(buffer));
+}
+
+TensorView LoopBuilder::whole(BufferId id) {
+  const Buffer& buffer = graph_.buffers[id];
+  TensorView out;
+  out.buffer = id;
+  out.type = buffer.type;
+  out.sizes = buffer.sizes;
+  for (int dim = 0; dim < out.rank(); ++dim)
+    out.map.push_back(index_along(out.rank(), dim));
+  return out;
+}
+
+TensorView LoopBuilder::map(Elements elements, Term value, DType type,
+                            const std::vector<Expr>* strides) {
+  Definition& definition = *elements.definition_;
+  definition.kind = DefinitionKind::kMap;
+  definition.value = cast(type, value).id;
+  BufferId id = add_buffer(type, definition.loops, strides);
+  definition.results = {id};
+  graph_.definitions.push_back(std::move(definition));
+  return whole(id);
+}
+
+std::vector<TensorView> LoopBuilder::reduce(Elements elements, int reduced,
+                                            Combiner combiner, Term value) {
+  Definition& definition = *elements.definition_;
+  definition.kind = DefinitionKind::kReduce;
+  definition.combiner = combiner;
+  definition.value = value.id;
+  const DType type = value.type();
+  std::vector<Expr> sizes(definition.loops.begin(),
+                          definition.loops.end() - reduced);
+  if (reduced == 0) {
+    // Of one element.
+    definition.loops.push_back(Expr(1));
+    for (Access& access : definition.accesses)
+      for (Index& index : access.indices) index.coefficients.push_back(Expr(0));
+    reduced = 1;
+  }
+  definition.reduced = reduced;
+  const codegen::CombinerRow& row = combiner_row(combiner);
+  std::vector<TensorView> out;
+  for (int i = 0; i < row.results; ++i) {
+    BufferId id =
+        add_buffer(i == 1 && row.place ? DType::kI64 : type, sizes, nullptr);
+    definition.results.push_back(id);
+    out.push_back(whole(id));
+  }
+  graph_.definitions.push_back(std::move(definition));
+  return out;
+}
+
+TensorView LoopBuilder::scan(Elements elements, Combiner combiner, Term value,
+                             const std::vector<Expr>* strides) {
+  Definition& definition = *elements.definition_;
+  definition.kind = DefinitionKind::kScan;
+  definition.combiner = combiner;
+  definition.value = value.id;
+  BufferId id = add_buffer(value.type(), definition.loops, strides);
+  definition.results = {id};
+  graph_.definitions.push_back(std::move(definition));
+  return whole(id);
+}
+
+TensorView LoopBuilder::update(Elements elements, const TensorView& base,
+                               const std::vector<Index>& target, Term value,
+                               std::optional<Combiner> combiner) {
+  Definition& definition = *elements.definition_;
+  definition.kind = DefinitionKind::kUpdate;
+  definition.combiner = combiner;
+  definition.value = cast(base.type, value).id;
+  definition.target = target;
+  if (base.buffer != kNoBuffer) definition.base = buffer_of(base);
+  const std::vector<Expr>* strides =
+      definition.base == kNoBuffer ? nullptr
+                                   : &graph_.buffers[definition.base].strides;
+  // Broadcast memory has no place for each element.
+  if (strides &&
+      std::any_of(strides->begin(), strides->end(), [](const Expr& s) {
+        return !s.is_const() || s.constant() <= 0;
+      }))
+    strides = nullptr;
+  if (definition.base != kNoBuffer &&
+      graph_.root(definition.base) != definition.base)
+    strides = nullptr;
+  std::vector<Expr> copied = strides ? *strides : std::vector<Expr>();
+  BufferId id = add_buffer(base.type, base.sizes, strides ? &copied : nullptr);
+  definition.results = {id};
+  graph_.definitions.push_back(std::move(definition));
+  return whole(id);
+}
+
+TensorView LoopBuilder::input(DType type, std::vector<Expr> sizes,
+                              std::vector<Expr> strides, std::string name) {
+  Definition definition;
+  definition.kind = DefinitionKind::kInput;
+  BufferId id = add_buffer(type, std::move(sizes), &strides);
+  graph_.buffers[id].name = std::move(name);
+  definition.results = {id};
+  graph_.definitions.push_back(std::move(definition));
+  return whole(id);
+}
+
+TensorView LoopBuilder::copy(const TensorView& view, DType type,
+                             const std::vector<Expr>* strides) {
+  Elements elements(*this, view.sizes);
+  Term value = elements.load(view, elements.at_loops(0, view.rank()));
+  return map(std::move(elements), value, type, strides);
+}
+
+// ---- memory
+
+LoopBuilder::Memory LoopBuilder::memory_of(const TensorView& view) const {
+  const Buffer& buffer = graph_.buffers[view.buffer];
+  Memory out{graph_.root(view.buffer), buffer.offset,
+             std::vector<Expr>(view.sizes.size(), Expr(0))};
+  for (size_t dim = 0; dim < view.map.size(); ++dim) {
+    out.offset = out.offset + view.map[dim].offset * buffer.strides[dim];
+    for (size_t k = 0; k < out.strides.size(); ++k)
+      out.strides[k] =
+          out.strides[k] + view.map[dim].coefficients[k] * buffer.strides[dim];
+  }
+  return out;
+}
+
+TensorView LoopBuilder::alias(const TensorView& of, std::vector<Expr> sizes,
+                              std::vector<Expr> strides, Expr offset) {
+  Buffer buffer;
+  buffer.type = of.type;
+  buffer.sizes = std::move(sizes);
+  buffer.strides = std::move(strides);
+  buffer.alias_of = graph_.root(of.buffer);
+  buffer.offset = std::move(offset);
+  TensorView out = whole(graph_.add_buffer(std::move(buffer)));
+  out.is_opaque = of.is_opaque;
+  return out;
+}
+
+namespace {
+
+bool is_whole(const TensorView& view, const Buffer& buffer) {
+  if (view.sizes != buffer.sizes) return false;
+  for (int dim = 0; dim < view.rank(); ++dim)
+    if (!(view.map[dim] == index_along(view.rank(), dim))) return false;
+  return true;
+}
+
+bool same_strides(const std::vector<Expr>& sizes, const std::vector<Expr>& a,
+                  const std::vector<Expr>& b) {
+  for (size_t dim = 0; dim < sizes.size(); ++dim)
+    if (!sizes[dim].is_const(1) && a[dim] != b[dim]) return false;
+  return true;
+}
+
+}  // namespace
+
+BufferId LoopBuilder::buffer_of(const TensorView& view,
+                                const std::vector<Expr>* strides) {
+  const Buffer buffer = graph_.buffers[view.buffer];
+  if (is_whole(view, buffer) &&
+      (!strides || same_strides(view.sizes, buffer.strides, *strides)))
+    return view.buffer;
+  Memory memory = memory_of(view);
+  if (!strides || same_strides(view.sizes, memory.strides, *strides))
+    return alias(view, view.sizes, strides ? *strides : memory.strides,
+                 memory.offset)
+        .buffer;
+  require(!view.is_opaque, "elements that are not copied");
+  return copy(view, view.type, strides).buffer;
+}
+
+// ---- views
+
+TensorView LoopBuilder::reindex(const TensorView& view, std::vector<Expr> sizes,
+                                const std::vector<Index>& indices) {
+  FJ_CHECK(indices.size() == view.sizes.size());
+  TensorView out;
+  out.buffer = view.buffer;
+  out.type = view.type;
+  out.is_opaque = view.is_opaque;
+  out.sizes = std::move(sizes);
+  for (const Index& dim : view.map) {
+    Index composed = index_of(out.rank(), dim.offset);
+    for (size_t k = 0; k < indices.size(); ++k) {
+      const Expr& factor = dim.coefficients[k];
+      if (factor.is_const(0)) continue;
+      composed.offset = composed.offset + factor * indices[k].offset;
+      for (int i = 0; i < out.rank(); ++i)
+        composed.coefficients[i] =
+            composed.coefficients[i] + factor * indices[k].coefficients[i];
+    }
+    out.map.push_back(std::move(composed));
+  }
+  return out;
+}
+
+}  // namespace framejit::backend

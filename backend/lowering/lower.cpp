@@ -1,0 +1,241 @@
+#include "backend/lowering/lower.h"
+
+#include <set>
+
+#include "backend/lowering/rows.h"
+#include "guards/result.h"
+
+namespace framejit::backend {
+
+using codegen::BufferId;
+using codegen::Definition;
+using codegen::DefinitionKind;
+using codegen::DType;
+using graph::Arg;
+using graph::Graph;
+using graph::Node;
+using graph::Opcode;
+using graph::TensorMeta;
+using graph::Value;
+
+namespace {
+
+// The graph is run otherwise.
+struct Refused {
+  std::string reason;
+};
+
+// Elements as a buffer has them: `parts` of this type each.
+struct Carrier {
+  DType type;
+  int64_t parts;
+};
+
+Carrier carrier_of(c10::ScalarType type) {
+  if (auto plain = element_type(type)) return {*plain, 0};
+  switch (type) {
+    case c10::ScalarType::ComplexFloat:
+      return {DType::kF32, 2};
+    case c10::ScalarType::ComplexDouble:
+      return {DType::kF64, 2};
+    default:
+      return {DType::kU8, static_cast<int64_t>(c10::elementSize(type))};
+  }
+}
+
+class Lowering {
+ public:
+  explicit Lowering(const Graph& graph) : graph_(graph), builder_(out_.loops) {}
+
+  LoweredGraph run() {
+    for (const auto& node : graph_.block().nodes) add(*node);
+    std::set<const Value*> seen;
+    for (const Arg& output : graph_.outputs)
+      graph::for_each_value(output, [&](Value* value) {
+        if (seen.insert(value).second) add_output(value);
+      });
+    for (const auto& mutation : graph_.mutations)
+      if (seen.insert(mutation.value).second) add_output(mutation.value);
+    return std::move(out_);
+  }
+
+ private:
+  void add(const Node& node) {
+    switch (node.op) {
+      case Opcode::kPlaceholder:
+      case Opcode::kGetAttr:
+        for (const auto& value : node.outputs)
+          if (value->kind == Value::Kind::kTensor) add_input(value.get());
+        return;
+      case Opcode::kOutput:
+        return;
+      case Opcode::kCallFunction:
+        if (node.aten) return add_call(node);
+        break;
+      default:
+        break;
+    }
+    throw Refused{"not an ATen call: " + node.target_name()};
+  }
+
+  static void check(const Value& value) {
+    if (value.kind != Value::Kind::kTensor)
+      throw Refused{"a result that is no tensor"};
+    const TensorMeta& meta = value.meta;
+    if (!meta.device.is_cpu()) throw Refused{"a tensor of another device"};
+    if (meta.sizes.size() != meta.strides.size())
+      throw Refused{"a tensor without strides"};
+    for (const Expr& size : meta.sizes)
+      if (size.is_const() && size.constant() < 0)
+        throw Refused{"a tensor of unknown size"};
+  }
+
+  // Sizes and strides of the buffer that holds such a tensor.
+  static std::vector<Expr> buffer_sizes(const TensorMeta& meta) {
+    std::vector<Expr> out = meta.sizes;
+    if (int64_t parts = carrier_of(meta.dtype).parts) out.push_back(parts);
+    return out;
+  }
+  static std::vector<Expr> buffer_strides(const TensorMeta& meta) {
+    std::vector<Expr> out = meta.strides;
+    if (int64_t parts = carrier_of(meta.dtype).parts) {
+      for (Expr& stride : out) stride = stride * parts;
+      out.push_back(1);
+    }
+    return out;
+  }
+
+  void add_input(const Value* value) {
+    check(*value);
+    const TensorMeta& meta = value->meta;
+    TensorView view =
+        builder_.input(carrier_of(meta.dtype).type, buffer_sizes(meta),
+                       buffer_strides(meta), value->name);
+    // A lazy conjugate or negative is read by calls only.
+    view.is_opaque =
+        carrier_of(meta.dtype).parts != 0 || meta.is_conj || meta.is_neg;
+    views_[value] = std::move(view);
+    out_.inputs.push_back(value);
+  }
+
+  // How much there is of the graph, to go back to.
+  struct Mark {
+    size_t buffers, definitions, numbers;
+  };
+  Mark mark() const {
+    return {out_.loops.buffers.size(), out_.loops.definitions.size(),
+            out_.loops.numbers.size()};
+  }
+  void back_to(const Mark& mark) {
+    out_.loops.buffers.resize(mark.buffers);
+    out_.loops.definitions.resize(mark.definitions);
+    out_.loops.numbers.resize(mark.numbers);
+  }
+
+  void add_call(const Node& node) {
+    for (const auto& value : node.outputs) check(*value);
+    const Mark before = mark();
+    std::string reason;
+    try {
+      lower(node);
+      out_.lowered.push_back(&node);
+      return;
+    } catch (const NotLowered& failure) {
+      reason = failure.reason;
+    }
+    back_to(before);
+    add_extern(node, reason);
+  }
+
+  void lower(const Node& node) {
+    const auto& name = node.aten->operator_name();
+    require(name.name.starts_with("aten::"), "not ATen's");
+    std::string row_name = name.name.substr(6);
+    if (!name.overload_name.empty()) row_name += "." + name.overload_name;
+    for (const auto& value : node.outputs)
+      require(!value->meta.is_conj && !value->meta.is_neg,
+              "a lazy conjugate or negative");
+    NodeLowering lowering(node, views_, out_.loops);
+    require(lower_node(row_name, lowering), "no row");
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const auto& result = lowering.results()[i];
+      require(result.has_value() || node.outputs[i]->users.empty(),
+              "a result that is not computed");
+      if (result) views_[node.outputs[i].get()] = *result;
+    }
+  }
+
+  void add_extern(const Node& node, std::string reason) {
+    Definition definition;
+    definition.kind = DefinitionKind::kExtern;
+    definition.callee = static_cast<int>(out_.callees.size());
+    LoweredGraph::Callee callee{&node, {}, std::move(reason)};
+    std::set<const Value*> seen;
+    for (const Arg& arg : node.args) {
+      graph::for_each_value(arg, [&](Value* value) {
+        if (value->kind != Value::Kind::kTensor || !seen.insert(value).second)
+          return;
+        callee.operands.push_back(value);
+        definition.operands.push_back(memory_of(value));
+      });
+    }
+    for (const auto& value : node.outputs) {
+      const TensorMeta& meta = value->meta;
+      codegen::Buffer buffer;
+      buffer.type = carrier_of(meta.dtype).type;
+      buffer.sizes = buffer_sizes(meta);
+      buffer.strides = buffer_strides(meta);
+      BufferId id = out_.loops.add_buffer(std::move(buffer));
+      definition.results.push_back(id);
+      TensorView view = builder_.whole(id);
+      view.is_opaque =
+          carrier_of(meta.dtype).parts != 0 || meta.is_conj || meta.is_neg;
+      views_[value.get()] = std::move(view);
+    }
+    out_.loops.definitions.push_back(std::move(definition));
+    out_.callees.push_back(std::move(callee));
+  }
+
+  // A buffer with the value, lying as eager's tensor does.
+  BufferId memory_of(const Value* value) {
+    auto found = views_.find(value);
+    if (found == views_.end()) throw Refused{"a value without a buffer"};
+    std::vector<Expr> strides = buffer_strides(value->meta);
+    try {
+      return builder_.buffer_of(found->second, &strides);
+    } catch (const NotLowered& failure) {
+      throw Refused{failure.reason};
+    }
+  }
+
+  void add_output(const Value* value) {
+    if (value->kind != Value::Kind::kTensor) return;
+    if (value->node->op == Opcode::kPlaceholder ||
+        value->node->op == Opcode::kGetAttr)
+      return;
+    out_.loops.outputs.push_back(memory_of(value));
+    out_.outputs.push_back(value);
+  }
+
+  const Graph& graph_;
+  LoweredGraph out_;
+  LoopBuilder builder_;
+  ViewIndex views_;
+};
+
+}  // namespace
+
+std::optional<LoweredGraph> lower_to_loops(const Graph& graph,
+                                           std::string* reason) {
+  try {
+    LoweredGraph out = Lowering(graph).run();
+    std::string wrong = verify(out.loops);
+    if (!wrong.empty()) throw InternalError(__FILE__, __LINE__, wrong);
+    return out;
+  } catch (const Refused& refused) {
+    *reason = refused.reason;
+    return std::nullopt;
+  }
+}
+
+}  // namespace framejit::backend

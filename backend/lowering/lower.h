@@ -1,0 +1,44 @@
+// Lowering: from a functional ATen graph to loops.
+//
+// Each operator has a row (*.def): a C++ function that says its elements over
+// the LoopBuilder (builder.h). Views become index maps, or aliases of memory.
+// A node without a row, and a case that its row does not take exactly, is an
+// extern definition with the node as its callee: nothing is refused but what no
+// buffer holds (a graph on other devices, values that are no tensors).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "codegen/loops/loops.h"
+#include "graph/ir/ir.h"
+
+namespace framejit::backend {
+
+struct LoweredGraph {
+  codegen::LoopGraph loops;
+  // The values that the input definitions are, in order: graph inputs that are
+  // tensors, and constants.
+  std::vector<const graph::Value*> inputs;
+  struct Callee {
+    const graph::Node* node;
+    std::vector<const graph::Value*> operands;  // as the definition has them
+    std::string reason;                         // why it is no loop
+  };
+  std::vector<Callee> callees;
+  // What loops.outputs are, in order. A graph output that is an input or a
+  // constant is none of them.
+  std::vector<const graph::Value*> outputs;
+  // Nodes that became loops (views that are index maps, too).
+  std::vector<const graph::Node*> lowered;
+};
+
+// Nothing: *reason says why not.
+std::optional<LoweredGraph> lower_to_loops(const graph::Graph& graph,
+                                           std::string* reason);
+
+// Complex elements, and those no scalar program computes, lie in a buffer as
+// raw parts: a last dim of this many elements of the returned type.
+std::optional<codegen::DType> element_type(c10::ScalarType type);
+
+}  // namespace framejit::backend

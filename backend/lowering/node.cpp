@@ -1,0 +1,267 @@
+#include "backend/lowering/node.h"
+
+#include <algorithm>
+
+#include "backend/lowering/lower.h"
+#include "guards/result.h"
+
+namespace framejit::backend {
+
+using codegen::DType;
+using graph::Arg;
+using graph::Value;
+
+DType compute_type(DType type) {
+  return codegen::is_small_float(type) ? DType::kF32 : type;
+}
+
+std::optional<DType> element_type(c10::ScalarType type) {
+  switch (type) {
+    case c10::ScalarType::Bool:
+      return DType::kBool;
+    case c10::ScalarType::Byte:
+      return DType::kU8;
+    case c10::ScalarType::Char:
+      return DType::kI8;
+    case c10::ScalarType::Short:
+      return DType::kI16;
+    case c10::ScalarType::Int:
+      return DType::kI32;
+    case c10::ScalarType::Long:
+      return DType::kI64;
+    case c10::ScalarType::Half:
+      return DType::kF16;
+    case c10::ScalarType::BFloat16:
+      return DType::kBF16;
+    case c10::ScalarType::Float:
+      return DType::kF32;
+    case c10::ScalarType::Double:
+      return DType::kF64;
+    default:
+      return std::nullopt;
+  }
+}
+
+DType known_type(c10::ScalarType type) {
+  auto out = element_type(type);
+  require(out.has_value(), "a type without loops");
+  return *out;
+}
+
+bool is_dense(const std::vector<Expr>& sizes,
+              const std::vector<Expr>& strides) {
+  // In some order of dims, each stride is the product of the sizes before.
+  std::vector<bool> taken(sizes.size());
+  Expr expected = 1;
+  for (size_t round = 0; round < sizes.size(); ++round) {
+    bool found = false;
+    for (size_t dim = sizes.size(); dim-- > 0 && !found;) {
+      if (taken[dim]) continue;
+      if (sizes[dim].is_const(1)) {
+        taken[dim] = found = true;
+      } else if (strides[dim] == expected) {
+        expected = expected * sizes[dim];
+        taken[dim] = found = true;
+      }
+    }
+    if (!found) return false;
+  }
+  return true;
+}
+
+// ---- arguments
+
+namespace {
+
+Arg arg_of(const c10::IValue& value) {
+  if (value.isBool()) return value.toBool();
+  if (value.isInt()) return value.toInt();
+  if (value.isDouble()) return value.toDouble();
+  if (value.isString()) return value.toStringRef();
+  if (value.isIntList()) {
+    Arg::List list;
+    for (int64_t item : value.toIntVector()) list.items.emplace_back(item);
+    return Arg(std::move(list));
+  }
+  require(value.isNone(), "a default of another type");
+  return Arg();
+}
+
+bool is_number(const Arg& arg) {
+  return arg.is<bool>() || arg.is<int64_t>() || arg.is<double>() ||
+         arg.is<Expr>() ||
+         (arg.is<Value*>() && arg.get<Value*>()->kind == Value::Kind::kInt);
+}
+
+Expr expr_of(const Arg& arg) {
+  if (arg.is<bool>()) return Expr(static_cast<int64_t>(arg.get<bool>()));
+  if (arg.is<int64_t>()) return Expr(arg.get<int64_t>());
+  if (arg.is<double>()) return Expr::real(arg.get<double>());
+  if (arg.is<Expr>()) return arg.get<Expr>();
+  require(is_number(arg), "an argument that is no number");
+  return arg.get<Value*>()->expr;
+}
+
+const std::vector<Arg>& items_of(const Arg& arg) {
+  if (arg.is<Arg::Tuple>()) return arg.get<Arg::Tuple>().items;
+  require(arg.is<Arg::List>(), "an argument that is no list");
+  return arg.get<Arg::List>().items;
+}
+
+}  // namespace
+
+Arg NodeLowering::arg(size_t i) const {
+  if (i < node_.args.size()) return node_.args[i];
+  const auto& arguments = node_.aten->schema().arguments();
+  FJ_CHECK(i < arguments.size(), "an argument the schema does not have");
+  const auto& value = arguments[i].default_value();
+  require(value.has_value(), "an argument is missing");
+  return arg_of(*value);
+}
+
+bool NodeLowering::has(size_t i) const { return !arg(i).is<Arg::None>(); }
+
+bool NodeLowering::is_tensor(size_t i) const {
+  const Arg value = arg(i);
+  return value.is<Value*>() &&
+         value.get<Value*>()->kind == Value::Kind::kTensor;
+}
+
+TensorView NodeLowering::view_of(const Value* value) const {
+  auto found = views_.find(value);
+  require(found != views_.end(), "a tensor without a buffer");
+  require(!found->second.is_opaque, "a type without loops");
+  return found->second;
+}
+
+TensorView NodeLowering::tensor(size_t i) const {
+  require(is_tensor(i), "an argument that is no tensor");
+  return view_of(arg(i).get<Value*>());
+}
+
+std::optional<TensorView> NodeLowering::optional_tensor(size_t i) const {
+  if (!has(i)) return std::nullopt;
+  return tensor(i);
+}
+
+std::vector<TensorView> NodeLowering::tensors(size_t i) const {
+  std::vector<TensorView> out;
+  const Arg list = arg(i);
+  for (const Arg& item : items_of(list)) {
+    require(
+        item.is<Value*>() && item.get<Value*>()->kind == Value::Kind::kTensor,
+        "a list of other things");
+    out.push_back(view_of(item.get<Value*>()));
+  }
+  return out;
+}
+
+const graph::TensorMeta& NodeLowering::meta_of(size_t i) const {
+  require(is_tensor(i), "an argument that is no tensor");
+  return node_.args[i].get<Value*>()->meta;
+}
+
+Expr NodeLowering::number(size_t i) const {
+  const Arg value = arg(i);
+  require(is_number(value), "an argument that is no number");
+  return expr_of(value);
+}
+
+Expr NodeLowering::integer(size_t i) const {
+  Expr out = number(i);
+  require(!out.is_float(), "a float for an int");
+  return out;
+}
+
+int64_t NodeLowering::known_integer(size_t i) const {
+  Expr out = integer(i);
+  require(out.is_const(), "a symbol for a constant");
+  return out.constant();
+}
+
+std::vector<Expr> NodeLowering::integers(size_t i) const {
+  std::vector<Expr> out;
+  const Arg value = arg(i);
+  if (is_number(value)) return {expr_of(value)};
+  for (const Arg& item : items_of(value)) {
+    require(is_number(item), "a list of other things");
+    out.push_back(expr_of(item));
+  }
+  return out;
+}
+
+bool NodeLowering::flag(size_t i) const {
+  const Arg value = arg(i);
+  if (value.is<int64_t>()) return value.get<int64_t>() != 0;
+  require(value.is<bool>(), "an argument that is no bool");
+  return value.get<bool>();
+}
+
+std::string NodeLowering::text(size_t i) const {
+  const Arg value = arg(i);
+  require(value.is<std::string>(), "an argument that is no text");
+  return value.get<std::string>();
+}
+
+Term NodeLowering::number(Elements& elements, size_t i, DType type) const {
+  Expr value = number(i);
+  if (value.is_const() && !codegen::is_float(type))
+    return elements.integer(type, value.constant());
+  if (value.is_float_const() && codegen::is_float(type))
+    return elements.constant(type, value.real());
+  if (value.is_const() && codegen::is_float(type))
+    return elements.constant(type, static_cast<double>(value.constant()));
+  return cast(type, elements.number(value));
+}
+
+int NodeLowering::dim(size_t i, int rank) const {
+  int64_t out = known_integer(i);
+  if (out < 0) out += std::max(rank, 1);
+  require(out >= 0 && out < std::max(rank, 1), "a dim out of range");
+  return static_cast<int>(out);
+}
+
+std::vector<int> NodeLowering::dims(size_t i, int rank) const {
+  std::vector<int> out;
+  if (has(i)) {
+    for (const Expr& item : integers(i)) {
+      require(item.is_const(), "a symbol for a dim");
+      int64_t dim = item.constant() + (item.constant() < 0 ? rank : 0);
+      if (rank == 0) continue;
+      require(dim >= 0 && dim < rank, "a dim out of range");
+      out.push_back(static_cast<int>(dim));
+    }
+  }
+  if (out.empty())
+    for (int dim = 0; dim < rank; ++dim) out.push_back(dim);
+  std::sort(out.begin(), out.end());
+  require(std::adjacent_find(out.begin(), out.end()) == out.end(),
+          "a dim twice");
+  return out;
+}
+
+// ---- results
+
+DType NodeLowering::out_type(size_t i) const {
+  return known_type(out(i).dtype);
+}
+
+void NodeLowering::set(size_t i, TensorView view) {
+  require(view.type == out_type(i), "a result of another type");
+  require(view.sizes.size() == out(i).sizes.size(), "a result of another rank");
+  for (int dim = 0; dim < view.rank(); ++dim)
+    require(same_size(view.sizes[dim], out(i).sizes[dim]),
+            "a result of other sizes");
+  results_[i] = std::move(view);
+}
+
+void NodeLowering::set_map(size_t i, Elements elements, Term value) {
+  const graph::TensorMeta& meta = out(i);
+  const DType from = value.type(), to = out_type(i);
+  // What is computed is the result, but for the rounding of small floats.
+  require(from == to || from == compute_type(to), "a result of another type");
+  bool dense = is_dense(meta.sizes, meta.strides);
+  set(i, map(std::move(elements), value, to, dense ? &meta.strides : nullptr));
+}
+
+}  // namespace framejit::backend
