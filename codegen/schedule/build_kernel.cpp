@@ -100,7 +100,10 @@ class KernelBuilder {
     for (size_t loop = 0; loop < d.loops.size(); ++loop)
       if (context_.dims[number][loop] == kInnerLoop)
         member.extents.push_back(d.loops[loop]);
-    member.stage = &stages_[{member.level, member.extents}];
+    std::vector<Expr> extents = member.extents;
+    // Elements are put together by loops, if only by one of one turn.
+    if (d.kind == DefinitionKind::kReduce && extents.empty()) extents = {1};
+    member.stage = &stages_[{member.level, extents}];
     member.stage->definitions.push_back(number);
     if (d.kind != DefinitionKind::kReduce) return;
     if (std::any_of(d.results.begin(), d.results.end(),
@@ -159,12 +162,9 @@ class KernelBuilder {
     std::vector<ScalarId*> roots{&value};
     std::vector<Index> target = d.target;
     for (Index& index : target) roots.push_back(&index.data);
-    std::vector<ScalarId> checks;
-    for (size_t id = 0; id < d.body.nodes().size(); ++id)
-      if (d.body.nodes()[id].op == ScalarOp::kCheck)
-        checks.push_back(static_cast<ScalarId>(id));
+    std::vector<ScalarId> checks = checks_of(d.body);
     for (ScalarId& check : checks) roots.push_back(&check);
-    if (d.kind == DefinitionKind::kMap && checks.empty()) {
+    if (d.kind == DefinitionKind::kMap) {
       // Through the table of elements, which its readers look up.
       Access itself{d.results[0], map, kNoScalar};
       value = expander.element(d, itself);

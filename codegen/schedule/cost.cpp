@@ -67,6 +67,14 @@ bool has_check(const Body& body) {
       [](const ScalarNode& node) { return node.op == ScalarOp::kCheck; });
 }
 
+std::vector<ScalarId> checks_of(const Body& body) {
+  std::vector<ScalarId> out;
+  for (size_t id = 0; id < body.nodes().size(); ++id)
+    if (body.nodes()[id].op == ScalarOp::kCheck)
+      out.push_back(static_cast<ScalarId>(id));
+  return out;
+}
+
 int pure_loop(const Index& index) {
   if (index.data != kNoScalar || !index.offset.is_const(0)) return -1;
   int found = -1;

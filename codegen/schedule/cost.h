@@ -12,6 +12,7 @@ int op_cost(ScalarOp op, DType type);
 int body_cost(const Body& body);
 
 bool has_check(const Body& body);
+std::vector<ScalarId> checks_of(const Body& body);
 
 // How many elements of its buffer an access reads at most, over these loops.
 int64_t elements_read(const LoopGraph& graph, const Access& access,

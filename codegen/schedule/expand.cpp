@@ -1,6 +1,7 @@
 #include "codegen/schedule/expand.h"
 
 #include "codegen/scalar/simplify.h"
+#include "codegen/schedule/cost.h"
 
 namespace framejit::codegen {
 
@@ -102,7 +103,12 @@ ScalarId Expander::load(const Access& access) {
 ScalarId Expander::element(const Definition& map, const Access& access) {
   if (auto known = elements_.find(access); known != elements_.end())
     return known->second;
-  ScalarId value = expand(map, access.indices, access.when, map.value);
+  // Its Checks come with it: they guard its loads.
+  ScalarId value = map.value;
+  std::vector<ScalarId> checks = checks_of(map.body);
+  std::vector<ScalarId*> roots = {&value};
+  for (ScalarId& check : checks) roots.push_back(&check);
+  expand(map, access.indices, access.when, roots);
   if (access.when != kNoScalar) {
     DType type = body_.type(value);
     ScalarId zero = body_.emit_element(type, 0);

@@ -73,11 +73,7 @@ class Inliner {
       map.push_back(loop_index(static_cast<int>(loop), loops));
     std::vector<ScalarId*> roots = {&out.value};
     for (Index& index : out.target) roots.push_back(&index.data);
-    std::vector<ScalarId> checks;
-    const auto& nodes = definition.body.nodes();
-    for (size_t id = 0; id < nodes.size(); ++id)
-      if (nodes[id].op == ScalarOp::kCheck)
-        checks.push_back(static_cast<ScalarId>(id));
+    std::vector<ScalarId> checks = checks_of(definition.body);
     for (ScalarId& check : checks) roots.push_back(&check);
     expander.expand(definition, map, kNoScalar, roots);
     out.body = std::move(expander.body());

@@ -18,7 +18,8 @@ class Runner {
       : schedule_(schedule), symbols_(symbols) {}
 
   std::string run(std::span<const void* const> inputs,
-                  std::span<void* const> outputs, const ExternCall& call) {
+                  std::span<void* const> outputs, const ExternCall& call,
+                  const KernelRun& run) {
     place(inputs);
     for (const Step& step : schedule_.steps) {
       if (step.kernel < 0) {
@@ -26,9 +27,8 @@ class Runner {
         if (!call ||
             !call(definition, pointers(step.arguments), pointers(step.results)))
           return "an extern call failed";
-      } else if (!framejit::codegen::interpret(schedule_.kernels[step.kernel],
-                                               symbols_,
-                                               pointers(step.arguments))) {
+      } else if (!run(schedule_.kernels[step.kernel], symbols_,
+                      pointers(step.arguments))) {
         return "a check failed";
       }
     }
@@ -109,8 +109,14 @@ class Runner {
 
 std::string interpret(const Schedule& schedule, const int64_t* symbols,
                       std::span<const void* const> inputs,
-                      std::span<void* const> outputs, const ExternCall& call) {
-  return Runner(schedule, symbols).run(inputs, outputs, call);
+                      std::span<void* const> outputs, const ExternCall& call,
+                      const KernelRun& run) {
+  const KernelRun interpreter = [](const Kernel& kernel, const int64_t* values,
+                                   std::span<void* const> arguments) {
+    return framejit::codegen::interpret(kernel, values, arguments);
+  };
+  return Runner(schedule, symbols)
+      .run(inputs, outputs, call, run ? run : interpreter);
 }
 
 }  // namespace framejit::codegen

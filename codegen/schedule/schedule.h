@@ -84,12 +84,16 @@ Schedule make_schedule(const LoopGraph& graph, const TargetInfo& target);
 // "": fine; otherwise what is wrong.
 std::string verify(const Schedule& schedule);
 
-// Runs the steps as the kernel interpreter does; the parameters are those of
-// interpret() for a LoopGraph.
+// Runs all outer points of a kernel. False: a Check failed.
+using KernelRun = std::function<bool(
+    const Kernel& kernel, const int64_t* symbols, std::span<void* const>)>;
+
+// Runs the steps; the parameters are those of interpret() for a LoopGraph.
+// run: instead of the kernel interpreter, for a target that is tested.
 std::string interpret(const Schedule& schedule, const int64_t* symbols,
                       std::span<const void* const> inputs,
                       std::span<void* const> outputs,
-                      const ExternCall& call = {});
+                      const ExternCall& call = {}, const KernelRun& run = {});
 
 // Steps, memory, and the kernels' shape; with_bodies: and what they compute.
 std::string print(const Schedule& schedule, bool with_bodies);

@@ -112,6 +112,8 @@ namespace {
 // Of each node: does it depend on loops from `first` on?
 std::vector<char> variants(const Stage& stage, size_t first) {
   std::vector<char> out;
+  // Such a Check may guard data, wherever those come from.
+  bool is_guarded = false;
   for (const ScalarNode& node : stage.body.nodes()) {
     bool varies = node.op == ScalarOp::kIndex &&
                   node.payload >= static_cast<int64_t>(first);
@@ -120,7 +122,9 @@ std::vector<char> variants(const Stage& stage, size_t first) {
       const Place& place = stage.loads[node.payload];
       for (size_t loop = first; loop < place.strides.size(); ++loop)
         varies |= !place.strides[loop].is_const(0);
+      varies |= is_guarded && !place.data.empty();
     }
+    is_guarded |= varies && node.op == ScalarOp::kCheck;
     out.push_back(varies);
   }
   return out;

@@ -2,16 +2,20 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
+#include <map>
 
 #include "../random_loops.h"
+#include "codegen/kernels/interpreter.h"
 #include "codegen/loops/text.h"
 #include "codegen/schedule/schedule.h"
+#include "codegen/x86/compile.h"
 
 namespace framejit::codegen {
 namespace {
 
 struct Tally {
-  int kernels = 0, definitions = 0, in_place = 0, failed = 0;
+  int kernels = 0, definitions = 0, failed = 0, compiled = 0;
+  std::map<std::string, int> refused;
 };
 
 // FJ_SCHEDULES: how many graphs; FJ_SCHEDULE_SEED: which one comes first.
@@ -44,6 +48,32 @@ void expect_same(uint64_t seed, const RandomLoopOptions& options,
             outcome)
       << describe();
   ASSERT_EQ(compare_outputs(program, expected, got), "") << describe();
+  // The kernels as machine code, too; of all graphs with FJ_SCHEDULE_X86=1.
+  if (outcome.empty() && (seed % 4 == 0 || environment("FJ_SCHEDULE_X86", 0))) {
+    for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
+      if (!cpu_has(isa)) continue;
+      RunMemory compiled = random_run(program, seed);
+      KernelRun run = [&](const Kernel& kernel, const int64_t* symbols,
+                          std::span<void* const> arguments) {
+        Compiled code = compile(kernel, isa);
+        if (code.code) {
+          ++tally->compiled;
+        } else {
+          ++tally->refused[code.refused];
+        }
+        if (!code.code) return interpret(kernel, symbols, arguments);
+        return framejit::codegen::run(*code.code, kernel, symbols,
+                                      arguments.data());
+      };
+      ASSERT_EQ(
+          interpret(schedule, program.symbols.data(), compiled.input_pointers(),
+                    compiled.output_pointers(), call, run),
+          outcome)
+          << describe();
+      ASSERT_EQ(compare_outputs(program, expected, compiled), "")
+          << isa_name(isa) << " " << describe();
+    }
+  }
   tally->kernels += static_cast<int>(schedule.steps.size());
   tally->failed += !outcome.empty();
   for (const Definition& d : program.graph.definitions)
@@ -70,8 +100,10 @@ TEST(RandomSchedules, MeanWhatTheirGraphsDo) {
     EXPECT_LT(tally.kernels, tally.definitions);
     EXPECT_GT(tally.failed, 10);
   }
-  std::printf("%d definitions, %d steps, %d failed runs\n", tally.definitions,
-              tally.kernels, tally.failed);
+  std::printf("%d definitions, %d steps, %d failed runs, %d kernels compiled\n",
+              tally.definitions, tally.kernels, tally.failed, tally.compiled);
+  for (const auto& [reason, times] : tally.refused)
+    std::printf("%d not compiled: %s\n", times, reason.c_str());
 }
 
 }  // namespace
