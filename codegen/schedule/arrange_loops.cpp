@@ -251,9 +251,31 @@ class Arranger {
                        [](const Stage& stage) { return !stage.loops.empty(); });
   }
 
+  bool has_prefixes() const {
+    for (const Stage& stage : kernel_.stages)
+      for (const Store& store : stage.stores)
+        if (store.prefix_of >= 0) return true;
+    return false;
+  }
+
+  // Of one turn.
+  void add_outer_loop() {
+    kernel_.loops = {1};
+    for (Stage& stage : kernel_.stages) {
+      for_each_place(stage, [](Place& place) {
+        place.strides.insert(place.strides.begin(), 0);
+      });
+      rewrite_leaves(&stage, [](ScalarNode* node) {
+        if (node->op == ScalarOp::kIndex) ++node->payload;
+      });
+    }
+  }
+
   void choose_vectorised() {
     int best = -1;
-    double least = has_inner_loops() ? inner_cost() : -1;
+    // Prefixes along a vector are not what targets do: rows go side by side.
+    if (has_prefixes() && outer() == 0) add_outer_loop();
+    double least = has_inner_loops() && !has_prefixes() ? inner_cost() : -1;
     for (size_t loop = outer(); loop-- > 0;) {
       double cost = 0;
       for (Stage& stage : kernel_.stages)
