@@ -88,8 +88,7 @@ TEST(RandomSchedules, MeanWhatTheirGraphsDo) {
        ++seed) {
     RandomLoopOptions options;
     options.externs = seed % 3 == 0;
-    options.definitions =
-        seed % 17 == 0 ? 40 : 4 + static_cast<int>(seed % 13);
+    options.definitions = seed % 17 == 0 ? 40 : 4 + static_cast<int>(seed % 13);
     if (seed % 5 == 0) options.types = {DType::kF32};
     if (seed % 7 == 0) options.types = {DType::kI32, DType::kBool};
     TargetInfo target;
