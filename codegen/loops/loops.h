@@ -110,6 +110,9 @@ struct Definition {
   // kExtern.
   int callee = -1;
   std::vector<BufferId> operands;
+  // It draws random numbers, or does something beside its results: it is done
+  // even if nothing reads them, and in the order of such calls.
+  bool ordered = false;
 };
 
 class LoopGraph {

@@ -257,6 +257,7 @@ class Parser {
     } else if (kind == "extern") {
       definition.kind = DefinitionKind::kExtern;
       definition.callee = static_cast<int>(integer());
+      definition.ordered = accept_word("ordered");
       expect("(");
       while (!accept(")")) {
         definition.operands.push_back(defined_buffer());

@@ -268,7 +268,8 @@ class Printer {
       case DefinitionKind::kExtern:
         break;
     }
-    std::string out = "extern " + std::to_string(definition.callee) + " (";
+    std::string out = "extern " + std::to_string(definition.callee) +
+                      (definition.ordered ? " ordered (" : " (");
     for (size_t i = 0; i < definition.operands.size(); ++i)
       out += (i ? ", " : "") + buffer_name(definition.operands[i]);
     return out + ")";

@@ -326,7 +326,8 @@ class Verifier {
     if (d.kind != DefinitionKind::kUpdate)
       require(d.base == kNoBuffer && d.target.empty(),
               "only an update has a base");
-    require(d.operands.empty() && d.callee == -1, "only an extern calls");
+    require(d.operands.empty() && d.callee == -1 && !d.ordered,
+            "only an extern calls");
     const DType value = d.body.type(d.value);
     if (d.kind == DefinitionKind::kMap) {
       require(!d.combiner, "a map does not combine");

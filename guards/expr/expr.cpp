@@ -477,11 +477,26 @@ Expr make_float(ExprOp op, Operands operands) {
 // ---- construction
 
 Expr::Expr(int64_t constant) {
-  auto node = std::make_shared<Node>();
-  node->op = ExprOp::kConst;
-  node->value = constant;
-  node->hash = mix(1, static_cast<size_t>(constant));
-  node_ = std::move(node);
+  auto make = [](int64_t value) {
+    auto node = std::make_shared<Node>();
+    node->op = ExprOp::kConst;
+    node->value = value;
+    node->hash = mix(1, static_cast<size_t>(value));
+    return node;
+  };
+  // Most coefficients, strides and offsets are one of these: made once.
+  static constexpr int64_t kSmall = 16;
+  static const auto* small = [&make] {
+    auto* out = new std::vector<std::shared_ptr<const Node>>;
+    for (int64_t value = -1; value <= kSmall; ++value)
+      out->push_back(make(value));
+    return out;
+  }();
+  if (constant >= -1 && constant <= kSmall) {
+    node_ = (*small)[constant + 1];
+  } else {
+    node_ = make(constant);
+  }
 }
 
 Expr Expr::symbol(int index) {

@@ -40,6 +40,7 @@ TEST(LoopText, EveryKindOfDefinition) {
   %6 : f32[s0*2] = update %5 (i0 < s0) %1[i0] to [i0 + s0]
   %8 : f32[s0*2] = update sum %6 (i0 < s0) %1[i0] to [@(%2[i0])]
   %9 : f32[s1], %10 : f64[] = extern 3 (%7, %8)
+  %12 : f32[s1] = extern 4 ordered ()
   %11 : f64[s1] = map (i0 < s1) mul(cast.f64(%9[i0]), number(f2*2.0))
   return %11, %8, %10
 }

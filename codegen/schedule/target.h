@@ -1,0 +1,31 @@
+// What a schedule is made for: sizes of the machine, and what is known of
+// sizes that are symbols. It changes how fast the result is, never its value.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "guards/expr/expr.h"
+
+namespace framejit::codegen {
+
+struct TargetInfo {
+  int threads = 1;
+  int vector_bytes = 64;
+  int64_t l1_bytes = 32 << 10;
+  int64_t l2_bytes = 1 << 20;  // of one core
+  // What a kernel holds: nodes of its bodies, and arguments.
+  int max_nodes = 400;
+  int max_arguments = 24;
+  // Of each symbol: its value when the graph was captured (kUnknownSize where
+  // the list ends).
+  std::vector<int64_t> hints;
+
+  static constexpr int64_t kUnknownSize = 1024;
+  // What an integer expression probably is.
+  int64_t hint(const Expr& e) const;
+  // The product.
+  int64_t hint(const std::vector<Expr>& sizes) const;
+};
+
+}  // namespace framejit::codegen

@@ -1,0 +1,120 @@
+// Where buffers lie, what is done in place, and what must come before what.
+#include <gtest/gtest.h>
+
+#include "codegen/loops/text.h"
+#include "codegen/schedule/memory_plan.h"
+#include "codegen/schedule/schedule.h"
+
+namespace framejit::codegen {
+namespace {
+
+Schedule scheduled(const std::string& text) {
+  std::string error;
+  auto graph = parse_loops(text, &error);
+  EXPECT_TRUE(graph) << error;
+  if (!graph) return {};
+  EXPECT_EQ(verify(*graph), "");
+  Schedule schedule = make_schedule(*graph, TargetInfo());
+  EXPECT_EQ(verify(schedule), "") << print(schedule, true);
+  return schedule;
+}
+
+TEST(MemoryPlan, AResultTakesThePlaceOfAnArgumentThatDies) {
+  Schedule schedule = scheduled(R"(loops(s0) {
+  %0 : f32[s0] = input
+  %1 : f32[s0] = extern 0 (%0)
+  %2 : f32[s0] = map (i0 < s0) exp(%1[i0])
+  %3 : f32[s0] = extern 1 (%2)
+  %4 : f32[s0] = map (i0 < s0) exp(%3[i0])
+  return %4
+}
+)");
+  EXPECT_EQ(schedule.allocation(1), schedule.allocation(2));
+  // The second one dies into the output: it is made there.
+  EXPECT_EQ(schedule.allocation(3), schedule.allocation(4));
+  EXPECT_EQ(schedule.allocations[schedule.allocation(4)].kind,
+            MemoryKind::kOutput);
+  EXPECT_EQ(schedule.steps[1].arguments, std::vector<BufferId>{2});
+  int64_t symbol = 100;
+  EXPECT_EQ(schedule.arena_bytes.evaluate(&symbol), 448);
+}
+
+TEST(MemoryPlan, NotInPlaceWhereItIsReadElsewhereOrLater) {
+  Schedule schedule = scheduled(R"(loops(s0) {
+  %0 : f32[s0, s0] = input
+  %1 : f32[s0, s0] = extern 0 (%0)
+  %2 : f32[s0, s0] = map (i0 < s0, i1 < s0) exp(%1[i1, i0])
+  %3 : f32[s0, s0] = extern 1 (%2)
+  %4 : f32[s0, s0] = map (i0 < s0, i1 < s0) exp(%3[i0, i1])
+  %5 : f32[s0, s0] = extern 2 (%3, %4)
+  return %5
+}
+)");
+  EXPECT_NE(schedule.allocation(1), schedule.allocation(2));
+  EXPECT_NE(schedule.allocation(3), schedule.allocation(4));
+}
+
+TEST(MemoryPlan, MemoryThatIsFreeIsUsedAgain) {
+  std::string text = "loops(s0) {\n  %0 : f32[s0, 64] = input\n";
+  for (int i = 1; i <= 50; ++i)
+    text += "  %" + std::to_string(i) + " : f32[s0, 64] = extern 0 (%" +
+            std::to_string(i - 1) + ")\n";
+  Schedule schedule = scheduled(text + "  return %50\n}\n");
+  int64_t symbol = 7;
+  EXPECT_EQ(schedule.arena_bytes.evaluate(&symbol), 2 * 7 * 64 * 4);
+}
+
+// Buffers that the graph does not have.
+size_t copies(const Schedule& schedule, size_t in_graph) {
+  return schedule.buffers.size() - in_graph;
+}
+
+TEST(MemoryPlan, AnUpdateIsInPlaceIfItsBaseDies) {
+  const std::string start = R"(loops(s0) {
+  %0 : f32[s0] = input
+  %1 : f32[s0, s0] = extern 0 (%0)
+  %2 : f32[s0] = reduce sum (i0 < s0; i1 < s0) %1[i0, i1]
+  %3 : f32[s0, s0] = update %1 (i0 < s0) %0[i0] to [0, i0]
+)";
+  Schedule in_place = scheduled(start + "  return %2, %3\n}\n");
+  EXPECT_EQ(copies(in_place, 4), 0u);
+  EXPECT_EQ(in_place.allocation(1), in_place.allocation(3));
+  Schedule copied = scheduled(start + "  return %1, %2, %3\n}\n");
+  EXPECT_EQ(copies(copied, 4), 1u);
+  EXPECT_NE(copied.allocation(1), copied.allocation(3));
+  Schedule read_later = scheduled(start +
+                                  "  %4 : f32[s0, s0] = extern 1 (%1, %3)\n"
+                                  "  return %2, %4\n}\n");
+  EXPECT_EQ(copies(read_later, 5), 1u);
+  // All of it is written: what was there is of no matter.
+  Schedule overwritten = scheduled(R"(loops(s0) {
+  %0 : f32[s0] = input
+  %1 : f32[s0] = input
+  %2 : f32[s0] = update %0 (i0 < s0) %1[i0] to [i0]
+  return %2
+}
+)");
+  EXPECT_EQ(copies(overwritten, 3), 0u);
+  EXPECT_EQ(overwritten.steps.size(), 1u);
+}
+
+TEST(MemoryPlan, ChecksComeBeforeCallsWithEffects) {
+  Schedule schedule = scheduled(R"(loops() {
+  %0 : i64[8] = input
+  %1 : f32[8] = extern 0 ordered ()
+  %2 : b8[8] = map (i0 < 8) check(lt(%0[i0], i64(8)))
+  %3 : f32[8] = extern 1 ordered ()
+  %4 : b8[8] = map (i0 < 8) check(lt(%1[i0], f32(2)))
+  return
+}
+)");
+  ASSERT_EQ(schedule.steps.size(), 4u);
+  // Nothing reads what they give. They are done, in their order.
+  EXPECT_EQ(schedule.steps[0].call, -1);
+  EXPECT_EQ(schedule.calls[schedule.steps[1].call].callee, 0);
+  EXPECT_EQ(schedule.steps[2].call, -1);
+  EXPECT_EQ(schedule.calls[schedule.steps[3].call].callee, 1);
+}
+
+}  // namespace
+}  // namespace framejit::codegen
