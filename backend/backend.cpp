@@ -34,9 +34,10 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   ProgramOptions options;
   options.name = "fj::forward " + place_of(*request.graph->graph);
   const Isa isa = kernel_isa();
-  options.interpret_loops = request.backend == "native" && isa == Isa::kLoops;
-  options.fuse = request.backend == "native" && isa != Isa::kAten &&
-                 !options.interpret_loops;
+  if (request.backend == "native") {
+    options.loops = loop_target(isa);
+    options.fuse = isa == Isa::kFused || isa == Isa::kReference;
+  }
   FJ_TRY(compiled.executor,
          make_aot_executor(request.graph, graphs, options, &info.kernels));
   info.torch_graph = request.graph->str();

@@ -31,7 +31,7 @@ FusedKernel::FusedKernel(Kernel kernel, Shape shape)
     static_sizes_ &= size.is_const();
     sizes_.push_back(size.is_const() ? size.constant() : 0);
   }
-  if (kernel_isa() == Isa::kAvx512) code_ = emit_avx512(kernel_);
+  if (kernel_isa() == Isa::kFused) code_ = emit_avx512(kernel_);
   if (code_) function_ = code_->function<KernelFn>();
   text_ = kernel_.str();
 }

@@ -2,42 +2,27 @@
 // what the lowering means, for tests.
 #pragma once
 
-#include <ATen/core/ivalue.h>
-
-#include <functional>
 #include <string>
 #include <vector>
 
-#include "backend/lowering/lower.h"
+#include "backend/loop_runner.h"
 
 namespace framejit::backend {
 
-class InterpretedLoops {
+class InterpretedLoops final : public LoopRunner {
  public:
   InterpretedLoops(LoweredGraph graph,
-                   const std::function<int(const graph::Value*)>& register_of);
+                   const LoopOperands::RegisterOf& register_of);
 
-  // call(k) runs callee k on its registers. Throws c10::Error when a check
-  // fails: nothing was changed then.
   void run(const int64_t* symbols, c10::IValue* registers,
-           const std::function<void(int)>& call) const;
+           const Call& call) const override;
   // The loops, and a line for each callee.
-  std::string text() const;
+  std::vector<std::string> texts() const override;
 
  private:
-  // A tensor as a register has it.
-  struct Place {
-    int reg;
-    graph::TensorMeta meta;
-  };
-  struct Callee {
-    std::vector<Place> operands, results;
-    std::string name, reason;
-  };
   codegen::LoopGraph loops_;
-  std::vector<Place> inputs_, outputs_;
-  std::vector<Callee> callees_;
-  std::vector<std::string> lowered_;
+  LoopOperands operands_;
+  std::vector<std::string> lines_;  // about nodes
 };
 
 }  // namespace framejit::backend

@@ -5,10 +5,13 @@
 #include <c10/util/SmallVector.h>
 #include <c10/util/TypeCast.h>
 
+#include <unordered_set>
+
 #include "backend/fused_kernel.h"
 #include "backend/interpreted_loops.h"
 #include "backend/profiled.h"
 #include "backend/schedule.h"
+#include "backend/scheduled_loops.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
 #include "graph/tensors/python_tensor.h"
@@ -53,8 +56,8 @@ class Program::Builder {
       bool tensor = input->kind != Value::Kind::kInt;
       program_.input_registers_.push_back(tensor ? add_register(input) : -1);
     }
-    FJ_TRY(bool interpreted, options.interpret_loops ? add_loops() : false);
-    if (!interpreted) FJ_CHECK_OK(add_schedule(options.fuse));
+    FJ_TRY(bool in_loops, add_loops(options));
+    if (!in_loops) FJ_CHECK_OK(add_schedule(options.fuse));
     for (const Arg& output : graph_.outputs) {
       FJ_TRY(int reg, output_register(output));
       program_.outputs_.push_back(reg);
@@ -65,7 +68,7 @@ class Program::Builder {
       program_.mutations_.push_back(reg);
     }
     program_.num_registers_ = registers_.size();
-    if (!interpreted) find_last_uses(options.frees_inputs);
+    if (!in_loops) find_last_uses(options.frees_inputs);
     return ok_status();
   }
 
@@ -87,8 +90,9 @@ class Program::Builder {
     return ok_status();
   }
 
-  // False: the graph does not lower.
-  Result<bool> add_loops() {
+  // False: not asked for, the graph does not lower, or has no code.
+  Result<bool> add_loops(const ProgramOptions& options) {
+    if (options.loops == LoopTarget::kNone) return false;
     std::string reason;
     auto lowered = lower_to_loops(graph_, &reason);
     if (!lowered) return false;
@@ -96,16 +100,42 @@ class Program::Builder {
       auto found = registers_.find(value);
       return found == registers_.end() ? add_register(value) : found->second;
     };
+    const RegisterIndex without = registers_;
+    if (options.loops == LoopTarget::kInterpreter) {
+      program_.loops_ =
+          std::make_unique<InterpretedLoops>(*lowered, register_of);
+    } else {
+      program_.loops_ = ScheduledLoops::make(
+          *lowered,
+          options.loops == LoopTarget::kAvx512 ? codegen::X86Isa::kAvx512
+                                               : codegen::X86Isa::kAvx2,
+          register_of, freed_inputs(*lowered, options), &reason);
+      if (!program_.loops_) {
+        registers_ = without;
+        return false;
+      }
+    }
     for (const auto& node : graph_.block().nodes)
       if (node->op == Opcode::kGetAttr) FJ_CHECK_OK(add_constant(*node));
-    for (const auto& callee : lowered->callees) {
-      for (const Value* operand : callee.operands) register_of(operand);
+    for (const auto& callee : lowered->callees)
       FJ_CHECK_OK(add_call(*callee.node));
-    }
-    program_.is_brief_ = false;
-    program_.loops_ =
-        std::make_unique<InterpretedLoops>(std::move(*lowered), register_of);
+    for (const Expr& number : lowered->loops.numbers)
+      if (number.is_float()) program_.parameters_.push_back(number);
+    program_.is_brief_ = program_.loops_->is_brief();
     return true;
+  }
+
+  // Which of the inputs of the loops nobody reads behind them.
+  std::vector<bool> freed_inputs(const LoweredGraph& lowered,
+                                 const ProgramOptions& options) const {
+    std::unordered_set<const Value*> kept;
+    for (const Arg& output : graph_.outputs)
+      graph::for_each_value(output, [&](Value* value) { kept.insert(value); });
+    for (const auto& mutation : graph_.mutations) kept.insert(mutation.value);
+    std::vector<bool> freed;
+    for (const Value* input : lowered.inputs)
+      freed.push_back(options.frees_inputs && !kept.contains(input));
+    return freed;
   }
 
   Status add_node(const Node& node) {
@@ -212,8 +242,8 @@ class Program::Builder {
     return Break{BreakReason::kBackendFailed, "unexpected graph output", {}};
   }
 
-  // Marks where each register is read for the last time; a plain argument then
-  // hands its reference over.
+  // Marks where each register is read for the last time; a plain argument
+  // then hands its reference over.
   void find_last_uses(bool frees_inputs) {
     std::vector<bool> seen(program_.num_registers_, false);
     std::vector<bool> read(program_.num_registers_, false);
@@ -430,7 +460,7 @@ void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
 
 std::vector<std::string> Program::kernel_texts() const {
   std::vector<std::string> texts;
-  if (loops_) texts.push_back(loops_->text());
+  if (loops_) texts = loops_->texts();
   for (const Instruction& instruction : instructions_) {
     if (instruction.kernel) texts.push_back(instruction.kernel->text());
   }

@@ -20,19 +20,18 @@
 #include <vector>
 
 #include "backend/aten_args.h"
+#include "backend/loop_runner.h"
 #include "backend/promise.h"
 #include "graph/ir/ir.h"
 
 namespace framejit::backend {
 
-class FusedKernel;       // fused_kernel.h
-class InterpretedLoops;  // interpreted_loops.h
+class FusedKernel;  // fused_kernel.h
 
 struct ProgramOptions {
   bool fuse = false;
-  // The graph is lowered to loops, which are interpreted: slow, for tests. What
-  // does not lower is called as ever.
-  bool interpret_loops = false;
+  // The graph is lowered to loops. What does not lower is called as ever.
+  LoopTarget loops = LoopTarget::kNone;
   // A result whose strides are not the predicted ones is copied into those.
   // Otherwise such a run throws UnexpectedResult.
   bool repair_strides = false;
@@ -105,7 +104,7 @@ class Program {
   std::vector<std::pair<int, c10::IValue>> constants_;
   std::vector<Instruction> instructions_;
   // If set, it runs, and calls the instructions when it wants.
-  std::unique_ptr<InterpretedLoops> loops_;
+  std::unique_ptr<LoopRunner> loops_;
   std::vector<int> outputs_;  // register, or -1
   std::vector<int> mutations_;
   std::vector<Expr> parameters_;  // of kernels: floats of the call

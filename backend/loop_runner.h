@@ -1,0 +1,58 @@
+// A whole graph lowered to loops, as something that runs on the registers of a
+// program: by the interpreter (interpreted_loops.h), or as machine code
+// (scheduled_loops.h). What does not lower are calls of the program's.
+#pragma once
+
+#include <ATen/core/ivalue.h>
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "backend/lowering/lower.h"
+
+namespace framejit::backend {
+
+enum class LoopTarget : uint8_t {
+  kNone,
+  kInterpreter,
+  kAvx512,
+  kAvx2,
+};
+
+class LoopRunner {
+ public:
+  // Runs callee k on its registers.
+  using Call = std::function<void(int)>;
+
+  virtual ~LoopRunner() = default;
+  // Throws c10::Error when a check fails: nothing was changed then.
+  virtual void run(const int64_t* symbols, c10::IValue* registers,
+                   const Call& call) const = 0;
+  virtual std::vector<std::string> texts() const = 0;
+  // Over before another thread could take the GIL.
+  virtual bool is_brief() const { return false; }
+};
+
+// A tensor as a register has it.
+struct LoopOperand {
+  int reg = -1;
+  bool is_input = false;  // of the graph, or a constant: its register stays
+  graph::TensorMeta meta;
+};
+
+// Which registers a lowered graph works on.
+struct LoopOperands {
+  using RegisterOf = std::function<int(const graph::Value*)>;
+  LoopOperands(const LoweredGraph& graph, const RegisterOf& register_of);
+
+  struct Callee {
+    std::vector<LoopOperand> operands, results;
+  };
+  std::vector<LoopOperand> inputs, outputs;
+  std::vector<Callee> callees;
+};
+
+}  // namespace framejit::backend
