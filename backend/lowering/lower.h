@@ -37,8 +37,9 @@ struct LoweredGraph {
 std::optional<LoweredGraph> lower_to_loops(const graph::Graph& graph,
                                            std::string* reason);
 
-// Nothing: no scalar program computes such elements. In a buffer they lie as raw
-// parts, a last dim of f32, f64 (complex) or bytes, which only externs read.
+// Nothing: no scalar program computes such elements. In a buffer they lie as
+// raw parts, a last dim of f32, f64 (complex) or bytes, which only externs
+// read.
 std::optional<codegen::DType> element_type(c10::ScalarType type);
 
 }  // namespace framejit::backend
