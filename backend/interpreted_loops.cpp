@@ -38,13 +38,9 @@ at::Tensor tensor_at(void* memory, const TensorMeta& meta,
 
 InterpretedLoops::InterpretedLoops(LoweredGraph graph,
                                    const LoopOperands::RegisterOf& register_of)
-    : loops_(std::move(graph.loops)), operands_(graph, register_of) {
-  for (const graph::Node* node : graph.lowered)
-    lines_.push_back("# loops: " + node->target_name() + "\n");
-  for (const auto& callee : graph.callees)
-    lines_.push_back("# extern: " + callee.node->target_name() + ": " +
-                     callee.reason + "\n");
-}
+    : loops_(std::move(graph.loops)),
+      operands_(graph, register_of),
+      nodes_(describe_nodes(graph)) {}
 
 void InterpretedLoops::run(const int64_t* symbols, c10::IValue* registers,
                            const Call& call) const {
@@ -93,9 +89,7 @@ void InterpretedLoops::run(const int64_t* symbols, c10::IValue* registers,
 }
 
 std::vector<std::string> InterpretedLoops::texts() const {
-  std::string text = codegen::print(loops_);
-  for (const std::string& line : lines_) text += line;
-  return {std::move(text)};
+  return {codegen::print(loops_) + nodes_};
 }
 
 }  // namespace framejit::backend

@@ -22,7 +22,7 @@ class InterpretedLoops final : public LoopRunner {
  private:
   codegen::LoopGraph loops_;
   LoopOperands operands_;
-  std::vector<std::string> lines_;  // about nodes
+  std::string nodes_;  // describe_nodes()
 };
 
 }  // namespace framejit::backend

@@ -6,6 +6,17 @@ namespace framejit::backend {
 
 using graph::Value;
 
+std::string describe_nodes(const LoweredGraph& graph) {
+  std::string text;
+  for (const graph::Node* node : graph.lowered)
+    text += "# loops: " + node->target_name() + "\n";
+  for (size_t i = 0; i < graph.callees.size(); ++i)
+    text += "# extern " + std::to_string(i) + ": " +
+            graph.callees[i].node->target_name() + ": " +
+            graph.callees[i].reason + "\n";
+  return text;
+}
+
 LoopOperands::LoopOperands(const LoweredGraph& graph,
                            const RegisterOf& register_of) {
   const std::unordered_set<const Value*> given(graph.inputs.begin(),

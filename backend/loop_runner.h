@@ -36,6 +36,9 @@ class LoopRunner {
   virtual bool is_brief() const { return false; }
 };
 
+// Which nodes became loops, and why the others did not: a line each.
+std::string describe_nodes(const LoweredGraph& graph);
+
 // A tensor as a register has it.
 struct LoopOperand {
   int reg = -1;

@@ -72,7 +72,8 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
     const LoopOperands::RegisterOf& register_of, std::vector<bool> freed,
     std::string* reason) {
   std::unique_ptr<ScheduledLoops> made(
-      new ScheduledLoops(LoopOperands(graph, register_of), std::move(freed)));
+      new ScheduledLoops(LoopOperands(graph, register_of), std::move(freed),
+                         describe_nodes(graph)));
   codegen::TargetInfo target;
   target.threads = at::get_num_threads();
   target.vector_bytes = isa == codegen::X86Isa::kAvx512 ? 64 : 32;
@@ -267,7 +268,7 @@ void ScheduledLoops::run(const int64_t* symbols, c10::IValue* registers,
 }
 
 std::vector<std::string> ScheduledLoops::texts() const {
-  return {codegen::print(schedule_, /*with_bodies=*/true)};
+  return {codegen::print(schedule_, /*with_bodies=*/true) + nodes_};
 }
 
 bool ScheduledLoops::is_brief() const {

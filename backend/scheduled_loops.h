@@ -39,11 +39,15 @@ class ScheduledLoops final : public LoopRunner {
   };
   class Run;
 
-  ScheduledLoops(LoopOperands operands, std::vector<bool> freed)
-      : operands_(std::move(operands)), freed_(std::move(freed)) {}
+  ScheduledLoops(LoopOperands operands, std::vector<bool> freed,
+                 std::string nodes)
+      : operands_(std::move(operands)),
+        freed_(std::move(freed)),
+        nodes_(std::move(nodes)) {}
 
   LoopOperands operands_;
   std::vector<bool> freed_;  // of inputs
+  std::string nodes_;        // describe_nodes()
   codegen::Schedule schedule_;
   std::vector<Native> kernels_;
   // Of each step: the allocations that hold nothing afterwards.
