@@ -1,0 +1,227 @@
+"""Whole graphs as loops: machine code of both instruction sets, and the
+interpreter, give what eager gives."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import differential
+import framejit
+from framejit import _C
+
+ISAS = ("avx512", "avx2", "loops")
+SIZES = (0, 1, 2, 7, 16, 17, 33)
+
+
+@pytest.fixture(params=ISAS)
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    flags = torch.backends.cpu.get_cpu_capability()
+    if request.param == "avx512" and flags != "AVX512":
+        pytest.skip("the CPU has no AVX-512")
+    before = _C.option_text("isa")
+    _C.set_option("isa", request.param)
+    framejit.reset()
+    yield request.param
+    _C.set_option("isa", before)
+    framejit.reset()
+
+
+def numbers(*sizes: int, dtype: torch.dtype, train: bool) -> torch.Tensor:
+    values = torch.randn(*sizes, dtype=torch.float64).to(dtype)
+    return values.requires_grad_(train)
+
+
+def chain(x, y):
+    return ((x * y + 1.0).relu() - y * 0.5) * x
+
+
+def activations(x, y):
+    return F.gelu(x) + F.silu(y) * x.tanh() - y.sigmoid().exp().clamp(max=3.0)
+
+
+def branches(x, y):
+    return torch.where(x > y, x.abs().sqrt(), y.clamp(-1, 1)) + (x == y).to(x.dtype)
+
+
+def softmax(x, y):
+    return x.softmax(-1) * y, (x + y).log_softmax(0)
+
+
+def norms(x, y):
+    normal = F.layer_norm(x, (x.shape[-1],), y[0], y[0])
+    return normal, x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6)
+
+
+def columns(x, y):
+    return x.sum(0), y.mean(0), (x * y).sum(), x.square().sum(-1)
+
+
+def transposed(x, y):
+    return x.t() + y, (x.t() * 2).contiguous() - y.flip(0)
+
+
+def parts(x, y):
+    a, b = x.chunk(2, 0)
+    return torch.cat((b * 2, a), 0), torch.stack((x, y), 1)[:, 0] + y
+
+
+def products(x, y):
+    return F.gelu(x @ y) + x, (x @ y.t()).relu().sum(-1)
+
+
+def written(x, y):
+    z = x * 1
+    z[0] = y[0]
+    z[:, :1] += 1
+    return z, z.cumsum(-1)
+
+
+TWO_TENSORS = (
+    *(chain, activations, branches, softmax, norms),
+    *(columns, transposed, parts, products, written),
+)
+
+
+@pytest.mark.parametrize("train", [False, True])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("program", TWO_TENSORS)
+def test_programs(
+    isa: str, program: Callable[..., object], dtype: torch.dtype, train: bool
+) -> None:
+    for size in (8, 17):
+        differential.check(
+            program,
+            lambda size=size: tuple(
+                numbers(size, size, dtype=dtype, train=train) for _ in range(2)
+            ),
+            backends=("native",),
+        )
+
+
+@pytest.mark.parametrize("program", [chain, softmax, columns, transposed])
+def test_symbolic_sizes(isa: str, program: Callable[..., object]) -> None:
+    compiled = framejit.compile(program, dynamic=True)
+    for size in SIZES:
+        x, y = (torch.randn(size, size) for _ in range(2))
+        expected = program(x, y)
+        torch.testing.assert_close(compiled(x, y), expected)
+
+
+def test_it_is_loops_that_run(isa: str) -> None:
+    compiled = framejit.compile(lambda x, y: chain(x, y) @ y)
+    compiled(torch.randn(8, 8), torch.randn(8, 8))
+    (entry,) = framejit.inspect(compiled)
+    text = "\n".join(entry.kernels)
+    assert "# loops: aten.mul.Tensor" in text
+    assert "aten.mm" in text
+
+
+def test_an_index_out_of_range_raises_what_eager_raises(isa: str) -> None:
+    def program(table, index):
+        return table * 2 + 1, F.embedding(index, table) * 3
+
+    compiled = framejit.compile(program)
+    table = torch.randn(5, 3)
+    good, bad = torch.tensor([0, 4, 2]), torch.tensor([0, 5])
+    for _ in range(2):
+        torch.testing.assert_close(compiled(table, good), program(table, good))
+        with pytest.raises(IndexError) as eager:
+            program(table, bad)
+        with pytest.raises(IndexError) as mine:
+            compiled(table, bad)
+        assert str(mine.value) == str(eager.value)
+
+
+KEPT = torch.zeros(4)
+
+
+@torch.library.custom_op("framejit_tests::kept", mutates_args=())
+def kept(x: torch.Tensor) -> torch.Tensor:
+    return KEPT
+
+
+@kept.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_what_an_operator_keeps_is_not_written_over(isa: str) -> None:
+    KEPT.fill_(1.0)
+    compiled = framejit.compile(lambda x: (kept(x) * 2 + x) * 3)
+    x = torch.ones(4)
+    for _ in range(3):
+        torch.testing.assert_close(compiled(x), torch.full((4,), 9.0))
+        assert KEPT.tolist() == [1.0] * 4
+
+
+def test_writes_to_arguments(isa: str) -> None:
+    def program(x, y):
+        x.add_(y).mul_(2)
+        y[1:] = x[:-1].relu()
+        return x.sum() + y.sum(0)
+
+    differential.check(
+        program,
+        lambda: tuple(numbers(6, 5, dtype=torch.float32, train=False) for _ in "xy"),
+        backends=("native",),
+    )
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [
+        lambda x: x.to(memory_format=torch.channels_last),
+        lambda x: x.transpose(1, 3),
+        lambda x: x[:, ::2, 1:],
+        lambda x: x[:1].expand(3, -1, -1, -1),
+    ],
+)
+def test_layouts(isa: str, layout: Callable[[torch.Tensor], torch.Tensor]) -> None:
+    def program(x):
+        y = (x * 2 + 1).relu()
+        return y, y.sum(1), y.amax((2, 3))
+
+    x = layout(torch.randn(2, 4, 6, 6))
+    compiled = framejit.compile(program)
+    for mine, theirs in zip(compiled(x), program(x), strict=True):
+        assert mine.stride() == theirs.stride()
+        torch.testing.assert_close(mine, theirs)
+
+
+def test_random_numbers_are_eagers(isa: str) -> None:
+    def program(x):
+        return F.dropout(x * 2, 0.5) + torch.rand_like(x)
+
+    differential.check(
+        program,
+        lambda: (numbers(9, 9, dtype=torch.float32, train=True),),
+        backends=("native",),
+    )
+
+
+def test_a_training_step(isa: str) -> None:
+    def train(compile_step: bool) -> list[torch.Tensor]:
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU()]
+        model = torch.nn.Sequential(*layers, torch.nn.Linear(16, 4))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.01)
+
+        def step(x, target):
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            return loss.detach()
+
+        run = framejit.compile(step) if compile_step else step
+        losses = []
+        for _ in range(4):
+            optimizer.zero_grad()
+            losses.append(run(torch.randn(5, 8), torch.randint(0, 4, (5,))))
+            optimizer.step()
+        return losses
+
+    for mine, theirs in zip(train(True), train(False), strict=True):
+        torch.testing.assert_close(mine, theirs)
