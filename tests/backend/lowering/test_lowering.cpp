@@ -5,6 +5,7 @@
 #include "backend/lowering/lower.h"
 #include "backend/program.h"
 #include "codegen/loops/text.h"
+#include "codegen/x86/compile.h"
 #include "graph/ir/parser.h"
 #include "tests/backend/torch_helpers.h"
 
@@ -145,15 +146,26 @@ at::Tensor random_like(const graph::TensorMeta& meta, const int64_t* symbols) {
   return memory.as_strided(sizes, strides);
 }
 
-std::vector<at::Tensor> run(const graph::Graph& graph, bool loops,
+std::vector<LoopTarget> targets(LoopTarget first = LoopTarget::kInterpreter) {
+  std::vector<LoopTarget> all = {LoopTarget::kInterpreter};
+  if (first != all[0]) all.insert(all.begin(), first);
+  if (codegen::cpu_has(codegen::X86Isa::kAvx512))
+    all.push_back(LoopTarget::kAvx512);
+  if (codegen::cpu_has(codegen::X86Isa::kAvx2))
+    all.push_back(LoopTarget::kAvx2);
+  return all;
+}
+
+std::vector<at::Tensor> run(const graph::Graph& graph, LoopTarget loops,
                             const std::vector<at::Tensor>& inputs,
                             const std::vector<int64_t>& symbols) {
   ProgramOptions options;
   options.check_results = false;
-  options.interpret_loops = loops;
+  options.loops = loops;
   auto program = Program::build(graph, options);
   EXPECT_TRUE(program.ok());
-  EXPECT_EQ(program.value()->kernel_texts().size(), loops ? 1u : 0u);
+  EXPECT_EQ(program.value()->kernel_texts().size(),
+            loops == LoopTarget::kNone ? 0u : 1u);
   std::vector<const at::Tensor*> raw;
   for (const at::Tensor& input : inputs) raw.push_back(&input);
   std::vector<at::Tensor> outputs(graph.outputs.size());
@@ -161,16 +173,8 @@ std::vector<at::Tensor> run(const graph::Graph& graph, bool loops,
   return outputs;
 }
 
-void expect_as_aten(const std::string& text,
-                    std::vector<int64_t> symbols = {}) {
-  auto graph = parsed(text);
-  ASSERT_TRUE(graph);
-  at::manual_seed(3);
-  std::vector<at::Tensor> inputs;
-  for (const graph::Value* input : graph->inputs)
-    inputs.push_back(random_like(input->meta, symbols.data()));
-  auto expected = run(*graph, false, inputs, symbols);
-  auto got = run(*graph, true, inputs, symbols);
+void expect_equal(const std::vector<at::Tensor>& expected,
+                  const std::vector<at::Tensor>& got, const std::string& text) {
   for (size_t i = 0; i < expected.size(); ++i) {
     EXPECT_EQ(expected[i].sizes(), got[i].sizes()) << text;
     EXPECT_EQ(expected[i].scalar_type(), got[i].scalar_type()) << text;
@@ -186,6 +190,19 @@ void expect_as_aten(const std::string& text,
         << expected[i] << "\n"
         << got[i];
   }
+}
+
+void expect_as_aten(const std::string& text,
+                    std::vector<int64_t> symbols = {}) {
+  auto graph = parsed(text);
+  ASSERT_TRUE(graph);
+  at::manual_seed(3);
+  std::vector<at::Tensor> inputs;
+  for (const graph::Value* input : graph->inputs)
+    inputs.push_back(random_like(input->meta, symbols.data()));
+  auto expected = run(*graph, LoopTarget::kNone, inputs, symbols);
+  for (LoopTarget target : targets())
+    expect_equal(expected, run(*graph, target, inputs, symbols), text);
 }
 
 constexpr int64_t kSizes[] = {0, 1, 7, 17};
@@ -258,7 +275,7 @@ TEST(LoweringAgainstAten, ChecksFailWhereAtenRaises) {
   %2 = aten.index.Tensor(%0, [%1]) : i64[2] cpu
   return (%2)
 })");
-  for (bool loops : {false, true}) {
+  for (LoopTarget loops : targets(LoopTarget::kNone)) {
     EXPECT_TRUE(
         run(*index, loops, {x, place(-1, -4)}, {})[0].equal(place(4, 1)));
     EXPECT_ANY_THROW(run(*index, loops, {x, place(0, 4)}, {}));
@@ -269,7 +286,7 @@ TEST(LoweringAgainstAten, ChecksFailWhereAtenRaises) {
   %3 = aten.remainder.Tensor(%0, %1) : i64[2] cpu
   return (%2, %3)
 })");
-  for (bool loops : {false, true}) {
+  for (LoopTarget loops : targets(LoopTarget::kNone)) {
     auto out = run(*divide, loops, {place(-7, 7), place(2, -2)}, {});
     EXPECT_TRUE(out[0].equal(place(-4, -4)));
     EXPECT_TRUE(out[1].equal(place(1, -1)));
