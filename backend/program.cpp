@@ -101,6 +101,12 @@ class Program::Builder {
       return found == registers_.end() ? add_register(value) : found->second;
     };
     const RegisterIndex without = registers_;
+    for (const auto& node : graph_.block().nodes)
+      if (node->op == Opcode::kGetAttr) FJ_CHECK_OK(add_constant(*node));
+    for (const auto& callee : lowered->callees) {
+      for (const Value* operand : callee.operands) register_of(operand);
+      FJ_CHECK_OK(add_call(*callee.node));
+    }
     if (options.loops == LoopTarget::kInterpreter) {
       program_.loops_ =
           std::make_unique<InterpretedLoops>(*lowered, register_of);
@@ -110,15 +116,14 @@ class Program::Builder {
           options.loops == LoopTarget::kAvx512 ? codegen::X86Isa::kAvx512
                                                : codegen::X86Isa::kAvx2,
           register_of, freed_inputs(*lowered, options), &reason);
-      if (!program_.loops_) {
-        registers_ = without;
-        return false;
-      }
     }
-    for (const auto& node : graph_.block().nodes)
-      if (node->op == Opcode::kGetAttr) FJ_CHECK_OK(add_constant(*node));
-    for (const auto& callee : lowered->callees)
-      FJ_CHECK_OK(add_call(*callee.node));
+    if (!program_.loops_) {
+      registers_ = without;
+      program_.constants_.clear();
+      program_.instructions_.clear();
+      program_.is_brief_ = true;
+      return false;
+    }
     for (const Expr& number : lowered->loops.numbers)
       if (number.is_float()) program_.parameters_.push_back(number);
     program_.is_brief_ = program_.loops_->is_brief();

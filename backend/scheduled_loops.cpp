@@ -160,7 +160,8 @@ class ScheduledLoops::Run {
       if (!tensor.defined()) continue;
       // Others hold it, too (an operand, the operator itself): not ours to
       // write over.
-      if (tensor.storage().use_count() != 1) tensor = copy_of(tensor);
+      if (tensor.use_count() != 1 || tensor.storage().use_count() != 1)
+        tensor = copy_of(tensor);
       Memory& memory = memory_[schedule_.allocation(step.results[i])];
       memory.tensor = tensor;
       memory.storage = tensor.storage();

@@ -174,19 +174,21 @@ void lower_bce_with_logits(NodeLowering& node) {
 
 namespace {
 
-// target[row], checked; ignored rows have class 0.
+// target[row].
 struct Target {
   Term place, counts;
+  // The class, checked; of ignored rows it is 0.
+  Term checked_place(Elements& elements, const Expr& classes) const {
+    Term inside =
+        check(~counts | ((place >= 0) & (place < elements.number(classes))));
+    return select(inside & counts, place, constant(place, 0));
+  }
 };
 
 Target target_of(Elements& elements, const TensorView& target,
-                 const std::vector<codegen::Index>& row, const Expr& classes,
-                 Term ignored) {
+                 const std::vector<codegen::Index>& row, Term ignored) {
   Term place = cast(DType::kI64, elements.load(target, row));
-  Term counts = place != ignored;
-  Term inside =
-      check(~counts | ((place >= 0) & (place < elements.number(classes))));
-  return {select(inside & counts, place, constant(place, 0)), counts};
+  return {place, place != ignored};
 }
 
 }  // namespace
@@ -201,14 +203,15 @@ void lower_nll_loss(NodeLowering& node) {
   require(node.out_type(1) == node.out_type(), "another total");
   const Expr rows = x.sizes[0], classes = x.sizes[1];
   auto terms = [&](Elements& elements, bool of_weight) {
-    Target t = target_of(elements, target, {elements.at_loop(0)}, classes,
+    Target t = target_of(elements, target, {elements.at_loop(0)},
                          node.number(elements, 4, DType::kI64));
-    Term w =
-        weight ? cast(type, elements.load(*weight, {elements.at_data(t.place)}))
-               : elements.constant(type, 1);
+    Term one = elements.constant(type, 1);
+    // How many rows count asks for no class.
+    if (of_weight && !weight) return select(t.counts, one, 0);
+    codegen::Index place = elements.at_data(t.checked_place(elements, classes));
+    Term w = weight ? cast(type, elements.load(*weight, {place})) : one;
     if (of_weight) return select(t.counts, w, 0);
-    Term p = cast(type, elements.load(x, {elements.at_loop(0),
-                                          elements.at_data(t.place)}));
+    Term p = cast(type, elements.load(x, {elements.at_loop(0), place}));
     return select(t.counts, -p * w, 0);
   };
   if (how == kNone) {
@@ -242,18 +245,19 @@ void lower_nll_loss_backward(NodeLowering& node) {
   const DType type = compute_type(node.out_type());
   require(x.rank() == 2 && target.rank() == 1, "a loss of one row");
   Elements elements(node, x.sizes);
-  Target t = target_of(elements, target, {elements.at_loop(0)}, x.sizes[1],
+  Target t = target_of(elements, target, {elements.at_loop(0)},
                        node.number(elements, 5, DType::kI64));
+  Term place = t.checked_place(elements, x.sizes[1]);
   Term g = how == kNone ? elements.load(gradient, {elements.at_loop(0)})
                         : elements.load(gradient, {});
   g = cast(type, g);
   Term w = weight
-               ? cast(type, elements.load(*weight, {elements.at_data(t.place)}))
+               ? cast(type, elements.load(*weight, {elements.at_data(place)}))
                : elements.constant(type, 1);
   Term slope = -w * g;
   if (how == kMean)
     slope = slope / cast(type, elements.load(node.tensor(6), {}));
-  Term here = t.counts & (t.place == elements.loop(1));
+  Term here = t.counts & (place == elements.loop(1));
   Term result = select(here, slope, 0);
   node.set_map(0, std::move(elements), result);
 }
