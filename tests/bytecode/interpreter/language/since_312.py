@@ -3,7 +3,7 @@
 # ==== type parameters of a function
 # since: 3.12
 # args: (3,)
-# expect: FJ401 FJ408
+# expect: FJ401
 def f(n):
     def g[T](x: T) -> T:
         return x
@@ -12,7 +12,7 @@ def f(n):
 # ==== bounded type parameters
 # since: 3.12
 # args: (3,)
-# expect: FJ401 FJ408
+# expect: FJ401
 def f(n):
     def g[T: int, *Ts, **P, U: (int, str)](x: T) -> T:
         return x
@@ -40,7 +40,7 @@ def f(n):
 # ==== defaults of type parameters
 # since: 3.13
 # args: (3,)
-# expect: FJ401 FJ408 FJ201
+# expect: FJ401 FJ201
 def f(n):
     def g[T = int](x: T) -> T:
         return x
