@@ -65,7 +65,7 @@ void lower_embedding(NodeLowering& node) {
   require_integers(places);
   require(weight.rank() == 2, "no table");
   Elements elements(node, node.out().sizes);
-  Term place = checked_from_end(
+  Term place = checked(
       elements, elements.load(places, elements.at_loops(0, places.rank())),
       weight.sizes[0]);
   Term value = elements.load(

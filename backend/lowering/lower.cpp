@@ -1,8 +1,11 @@
 #include "backend/lowering/lower.h"
 
+#include <algorithm>
 #include <set>
 
 #include "backend/lowering/rows.h"
+#include "graph/ops/alias_analysis.h"
+#include "graph/ops/node_traits.h"
 #include "guards/result.h"
 
 namespace framejit::backend {
@@ -155,18 +158,43 @@ class Lowering {
     for (const auto& value : node.outputs)
       require(!value->meta.is_conj && !value->meta.is_neg,
               "a lazy conjugate or negative");
+    for (const auto& value : node.outputs)
+      for (const Expr& size : value->meta.sizes)
+        // Its arguments are looked at all the same: by ATen.
+        require(!size.is_const(0), "a result without elements");
     NodeLowering lowering(node, views_, out_.loops);
+    const size_t known = out_.loops.buffers.size();
     require(lower_node(row_name, lowering), "no row");
+    const bool owns = graph::aliased_arguments(node).empty();
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const auto& result = lowering.results()[i];
       require(result.has_value() || node.outputs[i]->users.empty(),
               "a result that is not computed");
-      if (result) views_[node.outputs[i].get()] = *result;
+      if (!result) continue;
+      const bool is_new =
+          static_cast<size_t>(out_.loops.root(result->buffer)) >= known;
+      views_[node.outputs[i].get()] =
+          owns && !is_new ? own_copy(lowering, *result, node.outputs[i]->meta)
+                          : *result;
     }
+  }
+
+  // An operator whose row says which elements its result has may still promise
+  // memory of its own (roll, flip, the *_copy operators).
+  static TensorView own_copy(NodeLowering& lowering, const TensorView& view,
+                             const TensorMeta& meta) {
+    const bool dense = is_dense(meta.sizes, meta.strides);
+    return lowering.copy(view, view.type, dense ? &meta.strides : nullptr);
   }
 
   void add_extern(const Node& node, std::string reason) {
     Definition definition;
+    // It runs although nobody may need its results, and in the program's order.
+    const bool is_used =
+        std::any_of(node.outputs.begin(), node.outputs.end(),
+                    [](const auto& value) { return !value->users.empty(); });
+    definition.ordered = graph::has_effect(node) || graph::is_custom(node) ||
+                         (graph::must_run(node) && !is_used);
     definition.kind = DefinitionKind::kExtern;
     definition.callee = static_cast<int>(out_.callees.size());
     LoweredGraph::Callee callee{&node, {}, std::move(reason)};
@@ -230,7 +258,7 @@ std::optional<LoweredGraph> lower_to_loops(const Graph& graph,
   try {
     LoweredGraph out = Lowering(graph).run();
     std::string wrong = verify(out.loops);
-    if (!wrong.empty()) throw InternalError(__FILE__, __LINE__, wrong);
+    if (!wrong.empty()) throw Refused{"malformed loops: " + wrong};
     return out;
   } catch (const Refused& refused) {
     *reason = refused.reason;

@@ -1,5 +1,7 @@
 #include "backend/lowering/node.h"
 
+#include <c10/util/TypeCast.h>
+
 #include <algorithm>
 
 #include "backend/lowering/lower.h"
@@ -203,8 +205,47 @@ std::string NodeLowering::text(size_t i) const {
   return value.get<std::string>();
 }
 
+namespace {
+
+template <class T>
+bool fits_in(const Expr& value) {
+  return value.is_float_const() ? !c10::overflows<T>(value.real())
+                                : !c10::overflows<T>(value.constant());
+}
+
+// As ATen asks of a constant; what is not known is asked of each call
+// (Program::numbers_fit).
+bool fits(const Expr& value, DType type) {
+  if (!value.is_const() && !value.is_float_const()) return true;
+  switch (type) {
+    case DType::kU8:
+      return fits_in<uint8_t>(value);
+    case DType::kI8:
+      return fits_in<int8_t>(value);
+    case DType::kI16:
+      return fits_in<int16_t>(value);
+    case DType::kI32:
+      return fits_in<int32_t>(value);
+    case DType::kI64:
+      return fits_in<int64_t>(value);
+    case DType::kF16:
+      return fits_in<c10::Half>(value);
+    case DType::kBF16:
+      return fits_in<c10::BFloat16>(value);
+    case DType::kF32:
+      return fits_in<float>(value);
+    case DType::kBool:
+    case DType::kF64:
+      return true;
+  }
+  return false;
+}
+
+}  // namespace
+
 Term NodeLowering::number(Elements& elements, size_t i, DType type) const {
   Expr value = number(i);
+  require(fits(value, type), "a number that its type does not hold");
   if (value.is_const() && !codegen::is_float(type))
     return elements.integer(type, value.constant());
   if (value.is_float_const() && codegen::is_float(type))

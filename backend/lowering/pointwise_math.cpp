@@ -76,6 +76,8 @@ Term power(NodeLowering& node, Term a, Term exponent, size_t argument) {
     return value.is_const() ? value.constant() == number
                             : value.is_float_const() && value.real() == number;
   };
+  // Some powers are other functions, in eager at least.
+  require(value.is_const() || value.is_float_const(), "an unknown exponent");
   if (is(0)) return constant(a, 1);
   if (is(1)) return a;
   if (is(2)) return a * a;

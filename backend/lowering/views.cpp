@@ -300,11 +300,15 @@ void lower_unfold(NodeLowering& node) {
 void lower_flip(NodeLowering& node) {
   TensorView view = node.tensor(0);
   auto indices = identity(view.rank(), view.rank());
+  std::vector<bool> flipped(view.rank());
   for (const Expr& item : node.integers(1)) {
-    require(item.is_const(), "a symbol for a dim");
-    if (view.rank() == 0) continue;
+    require(item.is_const() && item.constant() >= -view.rank() &&
+                item.constant() < view.rank(),
+            "a dim that is unknown, or out of range");
     int dim = static_cast<int>(item.constant() +
                                (item.constant() < 0 ? view.rank() : 0));
+    require(!flipped[dim], "a dim named twice");
+    flipped[dim] = true;
     indices[dim] = index_along(view.rank(), dim, -1, view.sizes[dim] - 1);
   }
   node.set(0, LoopBuilder::reindex(view, view.sizes, indices));

@@ -180,6 +180,105 @@ def test_what_an_operator_keeps_is_not_written_over(isa: str) -> None:
         assert KEPT.tolist() == [1.0] * 4
 
 
+LOGGED: list[float] = []
+
+
+@torch.library.custom_op("framejit_tests::logged", mutates_args=())
+def logged(x: torch.Tensor) -> torch.Tensor:
+    LOGGED.append(float(x.sum()))
+    return x.clone()
+
+
+@logged.register_fake
+def _(x: torch.Tensor) -> torch.Tensor:
+    return torch.empty_like(x)
+
+
+def test_calls_run_for_their_effect(isa: str) -> None:
+    def random_numbers(x):
+        torch.rand(1)
+        F.dropout(x, 0.5)
+        return x + torch.rand(1)
+
+    differential.check(random_numbers, lambda: (torch.ones(3),), backends=("native",))
+
+    def calls(x):
+        logged(x)
+        return logged(x * 2) + 1
+
+    compiled = framejit.compile(calls)
+    LOGGED.clear()
+    compiled(torch.ones(2))
+    assert LOGGED == [2.0, 4.0]
+
+    def refuses(x):
+        torch.linalg.inv(x)
+        return x + 1
+
+    compiled = framejit.compile(refuses)
+    compiled(torch.eye(2))
+    with pytest.raises(torch.linalg.LinAlgError):
+        compiled(torch.zeros(2, 2))
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        lambda x: x.roll(4, 0),
+        lambda x: x.flip([]),
+        lambda x: x[:1].flip(0),
+        lambda x: x.rot90(0, (0, 1)),
+        lambda x: torch.permute_copy(x, (0, 1)),
+        lambda x: torch.t_copy(x),
+        lambda x: torch.slice_copy(x, 0, 0, 2),
+        lambda x: torch.diagonal_copy(x),
+        lambda x: torch.expand_copy(x, (4, 4)),
+    ],
+)
+def test_fresh_results_own_their_memory(
+    isa: str, function: Callable[[torch.Tensor], torch.Tensor]
+) -> None:
+    def before_a_write(x):
+        y = function(x)
+        x.add_(1)
+        return y
+
+    def two_results(x):
+        y = x * 2
+        return y, function(y)
+
+    for program in (function, before_a_write, two_results):
+        differential.check(program, lambda: (torch.randn(4, 4),), backends=("native",))
+
+
+REFUSED = {
+    "a dim": lambda x, i: x.flip(2),
+    "a dim named twice": lambda x, i: x.flip((0, 0)),
+    "a negative row": lambda x, i: F.embedding(i - 1, x),
+    "a row of nothing": lambda x, i: x[:, :0][i + 5],
+    "a number": lambda x, i: torch.full((2,), 300, dtype=torch.uint8) + i,
+    "a float": lambda x, i: torch.full((2,), 1e39) + x.sum(),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_eager_refuses_is_refused(isa: str, name: str) -> None:
+    program = REFUSED[name]
+    differential.check(
+        program,
+        lambda: (torch.randn(3, 4), torch.zeros(2, dtype=torch.int64)),
+        backends=("native",),
+    )
+
+
+def test_exponents_that_change(isa: str) -> None:
+    compiled = framejit.compile(lambda x, exponent: (x + 0) ** exponent)
+    x = torch.tensor([-float("inf"), -0.0, 0.0, 2.0, float("nan")])
+    for exponent in (0.3, 0.7, 0.5, -0.5, 2.0, -1.0, 0.0, 1.5):
+        expected = (x + 0) ** exponent
+        assert repr(compiled(x, exponent)) == repr(expected)
+
+
 def test_writes_to_arguments(isa: str) -> None:
     def program(x, y):
         x.add_(y).mul_(2)
