@@ -10,6 +10,7 @@ error that says what is.
 from __future__ import annotations
 
 import importlib.machinery
+import re
 import sys
 import sysconfig
 from collections.abc import Iterable
@@ -29,8 +30,9 @@ _SUPPORTED = (
 
 
 def _minor(version: str) -> tuple[int, int]:
-    major, minor = version.split(".")[:2]
-    return int(major), int(minor)
+    """(2, 13) of "2.13.0+cpu" or "2.13rc1"; (0, 0) of what is no such version."""
+    found = re.match(r"(\d+)\.(\d+)", version)
+    return (int(found[1]), int(found[2])) if found else (0, 0)
 
 
 def _folder(torch: tuple[int, int]) -> str:
@@ -56,7 +58,7 @@ def extension_folder(package: Path, torch: str, suffixes: Iterable[str]) -> Path
         raise ImportError(f"{_SUPPORTED}; this is torch {torch}")
 
     def has_extension(folder: Path) -> bool:
-        return any((folder / f"_C{suffix}").exists() for suffix in suffixes)
+        return any((folder / f"_C{suffix}").is_file() for suffix in suffixes)
 
     folder = package / _folder(_minor(torch))
     if has_extension(folder):
@@ -91,7 +93,7 @@ def _extend_path() -> None:
     package = sys.modules["framejit"]
     folder = extension_folder(
         Path(__file__).parent,
-        torch.__version__,
+        getattr(torch, "__version__", "without a version"),
         importlib.machinery.EXTENSION_SUFFIXES,
     )
     # First, before one that an older build has left in the package itself.

@@ -26,6 +26,25 @@ def test_the_extension_is_of_this_torch():
     assert folder.parent == pathlib.Path(framejit.__file__).parent
 
 
+@pytest.mark.parametrize("version", ["main", "2", "", "3.0.0", "2.10.1"])
+def test_other_torches_are_refused(tmp_path, version):
+    extension(tmp_path, "torch_2_13")
+    with pytest.raises(ImportError, match="framejit supports.*this is torch"):
+        _versions.extension_folder(tmp_path, version, [".so"])
+
+
+def test_versions_may_have_suffixes(tmp_path):
+    folder = extension(tmp_path, "torch_2_13")
+    for version in ("2.13rc1", "2.13.0a0+git1", "2.13"):
+        assert _versions.extension_folder(tmp_path, version, [".so"]) == folder
+
+
+def test_a_folder_is_no_extension(tmp_path):
+    (tmp_path / "torch_2_13" / "_C.so").mkdir(parents=True)
+    with pytest.raises(ImportError, match="has no extension"):
+        _versions.extension_folder(tmp_path, "2.13.0", [".so"])
+
+
 @pytest.mark.parametrize(
     "implementation, version, free_threaded, said",
     [
