@@ -4,13 +4,13 @@
 #include <limits>
 #include <span>
 
-#include "backend/math_coefficients.h"
+#include "codegen/legalise/math_coefficients.h"
 
 namespace framejit::backend {
 
 namespace {
 
-namespace coef = coefficients;
+namespace coef = codegen::coefficients;
 
 // Three parts of pi reduce arguments up to here; beyond, libm.
 constexpr float kTrigMax = 105000.f;

@@ -17,14 +17,6 @@ struct SyntaxError {
   std::string message;
 };
 
-std::optional<Combiner> combiner_named(const std::string& text) {
-#define FJ_COMBINER(name, name_text, ...) \
-  if (text == name_text) return Combiner::k##name;
-#include "codegen/loops/combiners.def"
-#undef FJ_COMBINER
-  return std::nullopt;
-}
-
 class Parser {
  public:
   explicit Parser(const std::string& text) : text_(text) {}

@@ -146,7 +146,7 @@ void Verifier::stage(const Stage& stage) {
         return;
       }
       const Reduction& reduction = stage.reductions[store.prefix_of];
-      expect(combiner_row(reduction.combiner).prefixes,
+      expect(combiner_row(reduction.combiner).operation.has_value(),
              "a prefix of a combiner that has none");
       expect(store.value == kNoScalar && !store.combiner,
              "a prefix and a value");
@@ -156,7 +156,7 @@ void Verifier::stage(const Stage& stage) {
     }
     value(stage, store.value, argument.type, "a stored value");
     if (store.combiner) {
-      expect(combiner_row(*store.combiner).prefixes &&
+      expect(combiner_row(*store.combiner).operation &&
                  accepts(combiner_row(*store.combiner).types, argument.type),
              "a combiner that cannot update");
     }

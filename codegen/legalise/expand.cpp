@@ -7,36 +7,13 @@
 namespace framejit::codegen {
 
 Body expand(const Body& body, const std::vector<ScalarId*>& roots) {
-  const auto& nodes = body.nodes();
-  std::vector<char> needed(nodes.size());
-  for (const ScalarId* root : roots) {
-    if (*root != kNoScalar) needed[*root] = true;
-  }
-  for (size_t i = nodes.size(); i-- > 0;) {
-    needed[i] |= nodes[i].op == ScalarOp::kCheck;
-    if (!needed[i]) continue;
-    for (ScalarId in : nodes[i].in) {
-      if (in != kNoScalar) needed[in] = true;
-    }
-  }
-  Body result;
-  std::vector<ScalarId> now(nodes.size(), kNoScalar);
-  for (size_t i = 0; i < nodes.size(); ++i) {
-    if (!needed[i]) continue;
-    std::array<ScalarId, 3> in = nodes[i].in;
-    for (ScalarId& operand : in) {
-      if (operand != kNoScalar) operand = now[operand];
-    }
-    now[i] = expand_operation(result, nodes[i].op, in);
-    if (now[i] == kNoScalar) {
-      now[i] = emit_simplified(result, nodes[i].op, nodes[i].type, in,
-                               nodes[i].payload);
-    }
-  }
-  for (ScalarId* root : roots) {
-    if (*root != kNoScalar) *root = now[*root];
-  }
-  return result;
+  return rewrite(
+      body, roots, [](Body& to, const ScalarNode& node, const auto& in) {
+        ScalarId known = expand_operation(to, node.op, in);
+        return known != kNoScalar
+                   ? known
+                   : emit_simplified(to, node.op, node.type, in, node.payload);
+      });
 }
 
 Kernel expand(const Kernel& kernel) {

@@ -71,7 +71,7 @@ class Builder {
 };
 
 Fold Builder::simple(Combiner combiner) {
-  const ScalarOp op = *combining_operation(combiner);
+  const ScalarOp op = *combiner_row(combiner).operation;
   const bool widens =
       type_ == DType::kF32 && (op == ScalarOp::kAdd || op == ScalarOp::kMul);
   const DType state = widens ? DType::kF64 : type_;
@@ -279,25 +279,6 @@ Fold Builder::softmax_sum() {
 }
 
 }  // namespace
-
-std::optional<ScalarOp> combining_operation(Combiner combiner) {
-  switch (combiner) {
-    case Combiner::kSum:
-      return ScalarOp::kAdd;
-    case Combiner::kProduct:
-      return ScalarOp::kMul;
-    case Combiner::kMin:
-      return ScalarOp::kMin;
-    case Combiner::kMax:
-      return ScalarOp::kMax;
-    case Combiner::kAny:
-      return ScalarOp::kOr;
-    case Combiner::kAll:
-      return ScalarOp::kAnd;
-    default:
-      return std::nullopt;
-  }
-}
 
 Fold make_fold(Combiner combiner, DType type) {
   Builder builder(type);

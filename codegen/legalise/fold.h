@@ -30,7 +30,4 @@ struct Fold {
 
 Fold make_fold(Combiner combiner, DType type);
 
-// The operation of a combiner that is one.
-std::optional<ScalarOp> combining_operation(Combiner combiner);
-
 }  // namespace framejit::codegen

@@ -53,25 +53,6 @@ Element identity(Combiner combiner, DType type) {
   }
 }
 
-ScalarOp operation(Combiner combiner) {
-  switch (combiner) {
-    case Combiner::kSum:
-      return ScalarOp::kAdd;
-    case Combiner::kProduct:
-      return ScalarOp::kMul;
-    case Combiner::kMin:
-      return ScalarOp::kMin;
-    case Combiner::kMax:
-      return ScalarOp::kMax;
-    case Combiner::kAny:
-      return ScalarOp::kOr;
-    case Combiner::kAll:
-      return ScalarOp::kAnd;
-    default:
-      throw InternalError(__FILE__, __LINE__, "not a combiner of prefixes");
-  }
-}
-
 Element add_place(Combiner combiner, DType type,
                   const std::vector<Element>& elements, Element* best) {
   Combiner values =
@@ -105,7 +86,9 @@ Accumulator::Accumulator(Combiner combiner, DType type, Element first)
 
 void Accumulator::add(Element element) {
   if (!is_float(type_)) {
-    bits_ = evaluate(operation(combiner_), type_, type_, {bits_, element, 0});
+    const auto operation = combiner_row(combiner_).operation;
+    FJ_CHECK(operation, "not a combiner of prefixes");
+    bits_ = evaluate(*operation, type_, type_, {bits_, element, 0});
     return;
   }
   long double other = as_double(type_, element);

@@ -8,12 +8,20 @@ namespace framejit::codegen {
 
 const CombinerRow& combiner_row(Combiner combiner) {
   static constexpr CombinerRow kRows[] = {
-#define FJ_COMBINER(name, text, results, types, place, prefixes) \
-  {text, results, OperandTypes::types, place, prefixes},
+#define FJ_COMBINER(name, text, results, types, place, operation) \
+  {text, results, OperandTypes::types, place, operation},
 #include "codegen/loops/combiners.def"
 #undef FJ_COMBINER
   };
   return kRows[static_cast<int>(combiner)];
+}
+
+std::optional<Combiner> combiner_named(std::string_view name) {
+#define FJ_COMBINER(combiner, text, ...) \
+  if (name == text) return Combiner::k##combiner;
+#include "codegen/loops/combiners.def"
+#undef FJ_COMBINER
+  return std::nullopt;
 }
 
 BufferId LoopGraph::add_buffer(Buffer buffer) {

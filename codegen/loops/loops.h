@@ -22,6 +22,7 @@
 
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "codegen/scalar/body.h"
@@ -79,9 +80,11 @@ struct CombinerRow {
   int results;
   OperandTypes types;  // of the value
   bool place;          // the second result is an i64
-  bool prefixes;       // a scan may have it
+  // What puts two elements together; then a scan may have it.
+  std::optional<ScalarOp> operation;
 };
 const CombinerRow& combiner_row(Combiner combiner);
+std::optional<Combiner> combiner_named(std::string_view name);
 
 enum class DefinitionKind : uint8_t {
   kInput,   // a tensor of the caller

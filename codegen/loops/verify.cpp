@@ -353,7 +353,7 @@ class Verifier {
       require(d.reduced > 0, "nothing is reduced");
     } else {
       require(!d.loops.empty(), "nothing to scan");
-      require(row.prefixes, "not a combiner of prefixes");
+      require(row.operation.has_value(), "not a combiner of prefixes");
     }
   }
 
@@ -369,7 +369,7 @@ class Verifier {
     }
     if (d.combiner) {
       require(d.base != kNoBuffer, "nothing to combine with");
-      require(combiner_row(*d.combiner).prefixes &&
+      require(combiner_row(*d.combiner).operation &&
                   takes(combiner_row(*d.combiner).types, value),
               "type not combined");
     }

@@ -220,7 +220,8 @@ ScalarId emit_simplified(Body& body, ScalarOp op, DType type,
   return known != kNoScalar ? known : body.emit(op, type, in, payload);
 }
 
-Body simplify(const Body& body, std::vector<ScalarId*> roots) {
+Body rewrite(const Body& body, const std::vector<ScalarId*>& roots,
+             const EmitNode& emit) {
   const auto& nodes = body.nodes();
   std::vector<char> needed(nodes.size());
   for (const ScalarId* root : roots) {
@@ -241,13 +242,19 @@ Body simplify(const Body& body, std::vector<ScalarId*> roots) {
     for (ScalarId& operand : in) {
       if (operand != kNoScalar) operand = now[operand];
     }
-    now[i] = emit_simplified(result, nodes[i].op, nodes[i].type, in,
-                             nodes[i].payload);
+    now[i] = emit(result, nodes[i], in);
   }
   for (ScalarId* root : roots) {
     if (*root != kNoScalar) *root = now[*root];
   }
   return result;
+}
+
+Body simplify(const Body& body, const std::vector<ScalarId*>& roots) {
+  return rewrite(
+      body, roots, [](Body& to, const ScalarNode& node, const auto& in) {
+        return emit_simplified(to, node.op, node.type, in, node.payload);
+      });
 }
 
 }  // namespace framejit::codegen

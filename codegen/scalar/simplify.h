@@ -6,6 +6,7 @@
 // into 0.0), and so does x * 0.0 (NaN, infinities). NaNs are one value.
 #pragma once
 
+#include <functional>
 #include <vector>
 
 #include "codegen/scalar/body.h"
@@ -19,8 +20,16 @@ ScalarId emit_simplified(Body& body, ScalarOp op, DType type,
 // Each value of `from` is one of `to`: exact in both directions of order.
 bool cast_is_exact(DType from, DType to);
 
+// How a node is made again over new operands.
+using EmitNode = std::function<ScalarId(Body& body, const ScalarNode& node,
+                                        std::array<ScalarId, 3> in)>;
+// A body with what `roots` and Checks need, each node made by `emit`. `roots`
+// become the new numbers.
+Body rewrite(const Body& body, const std::vector<ScalarId*>& roots,
+             const EmitNode& emit);
+
 // A body with what `roots` and Checks need, simplified. `roots` become the new
 // numbers. Leaves keep their payload.
-Body simplify(const Body& body, std::vector<ScalarId*> roots);
+Body simplify(const Body& body, const std::vector<ScalarId*>& roots);
 
 }  // namespace framejit::codegen

@@ -216,7 +216,7 @@ void KernelEmitter::emit_store(size_t number, int copy) {
     stored = value(store.value, copy);
   }
   std::optional<ScalarOp> combine;
-  if (store.combiner) combine = combining_operation(*store.combiner);
+  if (store.combiner) combine = combiner_row(*store.combiner).operation;
   Lanes storage;
   const Lanes* wanted = condition(code, copy, &storage);
   auto combined = [&](const Lanes& old) {

@@ -238,7 +238,7 @@ class RandomKernel {
       Reduction reduction{combiner, final.id, give(type, final.exact)};
       if (combiner_row(combiner).results > 1) give(DType::kI64, true);
       stage.reductions.push_back(reduction);
-      if (combiner_row(combiner).prefixes && final.exact && chance(25)) {
+      if (combiner_row(combiner).operation && final.exact && chance(25)) {
         Store store;
         store.prefix_of = 0;
         store.place = place(extents, type, true);
