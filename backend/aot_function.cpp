@@ -107,7 +107,7 @@ class AotExecutor final : public Executor {
   bool is_written(size_t input) const;
   struct Call;
   void hold_inputs(Call& call) const;
-  void forward(const int64_t* symbols, Call& call) const;
+  void forward(const int64_t* symbols, Call& call, bool* committing) const;
   // committing: the first write has begun.
   void commit(Call& call, bool* committing) const;
   void make_node(const int64_t* symbols, Call& call) const;
@@ -203,7 +203,11 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
         !is_written(output.base))
       inputs_used_later_.push_back(output.base);
   }
-  FJ_TRY(program_, Program::build(forward, options));
+  ProgramOptions own = options;
+  own.hints = graphs.symbol_hints;
+  for (size_t i = 0; i < num_user_outputs_; ++i)
+    own.has_output.push_back(is_input(graphs, i));
+  FJ_TRY(program_, Program::build(forward, own));
   *kernel_texts = program_->kernel_texts();
   if (!graphs.backward) return ok_status();
   FJ_CHECK_OK(build_saved(forward, aliases));
@@ -394,17 +398,18 @@ void AotExecutor::hold_inputs(Call& call) const {
 // Without the GIL, as eager's operators run. In the caller's grad mode: some
 // kernels ask for it, whether they keep what their backward needs. Nothing gets
 // a history below autograd.
-void AotExecutor::forward(const int64_t* symbols, Call& call) const {
+void AotExecutor::forward(const int64_t* symbols, Call& call,
+                          bool* committing) const {
   call.results.resize(program_->num_outputs());
   call.mutations.resize(program_->num_mutations());
   program_->load(call.tensors.data(), &call.registers);
   if (program_->is_brief()) {
-    program_->execute(symbols, &call.registers);
+    program_->execute(symbols, &call.registers, committing);
   } else {
     WarningBuffer warnings;
     {
       ReleaseGil released;
-      program_->execute(symbols, &call.registers);
+      program_->execute(symbols, &call.registers, committing);
     }
     warnings.give_out();
   }
@@ -530,12 +535,18 @@ bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
 void AotExecutor::commit(Call& call, bool* committing) const {
   c10::AutoGradMode no_grad(false);
   for (size_t i = 0; i < writes_.size(); ++i) {
-    if (writes_[i].shared) call.mutations[i] = call.mutations[i].clone();
+    if (writes_[i].shared &&
+        !call.mutations[i].is_same(*call.tensors[writes_[i].input]))
+      call.mutations[i] = call.mutations[i].clone();
   }
   for (size_t i = 0; i < writes_.size(); ++i) {
     *committing = true;
-    write_back(*call.tensors[writes_[i].input], call.mutations[i],
-               writes_[i].writes);
+    const at::Tensor& input = *call.tensors[writes_[i].input];
+    if (call.mutations[i].is_same(input)) {
+      count_writes(input, writes_[i].writes);  // made there
+    } else {
+      write_back(input, call.mutations[i], writes_[i].writes);
+    }
   }
   for (auto [input, writes] : touched_)
     count_writes(*call.tensors[input], writes);
@@ -608,12 +619,12 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
       int object = input_objects_[i];
       if (object >= 0) call.tensors[i] = &graph::unpack_tensor(inputs[object]);
     }
-    TORCH_CHECK(program_->numbers_fit(symbols),
-                "framejit: a number is out of the range of float32");
+    TORCH_CHECK(program_->takes(symbols),
+                "framejit: a number of the call that its kernels do not take");
     hold_inputs(call);
     if (uses_random_) call.random.save({});
     if (backward_) make_node(symbols, call);
-    forward(symbols, call);
+    forward(symbols, call, &committing);
     for (auto [output, writes] : output_versions_)
       count_writes(call.results[output], writes);
     if (backward_) attach_node(call);

@@ -130,7 +130,7 @@ variable_list AotNode::apply(variable_list&& grads) {
   if (program && program->program) values = unpack(*program);
   if (!program || create_graph || !are_plain(grads)) return replay(task);
   if (!program->program) return variable_list(num_outputs());
-  if (!program->program->numbers_fit(symbols_.data())) return replay(task);
+  if (!program->program->takes(symbols_.data())) return replay(task);
   free_early(*program);
   RngState random;
   if (program->uses_random) random.save({});
@@ -173,7 +173,8 @@ variable_list AotNode::run(const Task& task, const BackwardProgram& program,
     Program::Registers registers;
     program.program->load(inputs.data(), &registers);
     values.clear();
-    program.program->execute(symbols_.data(), &registers);
+    bool wrote = false;
+    program.program->execute(symbols_.data(), &registers, &wrote);
     program.program->store(&registers, outputs.data(), nullptr);
   }
   variable_list results(num_outputs());

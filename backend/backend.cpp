@@ -33,11 +33,7 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
   options.name = "fj::forward " + place_of(*request.graph->graph);
-  const Isa isa = kernel_isa();
-  if (request.backend == "native") {
-    options.loops = loop_target(isa);
-    options.fuse = isa == Isa::kFused || isa == Isa::kReference;
-  }
+  if (request.backend == "native") options.loops = loop_target();
   FJ_TRY(compiled.executor,
          make_aot_executor(request.graph, graphs, options, &info.kernels));
   info.torch_graph = request.graph->str();

@@ -118,6 +118,7 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->options_.repair_strides = true;
   code->options_.name = "fj::backward " + place_of(*torch_graph->graph);
   code->options_.frees_inputs = true;
+  code->options_.hints = graphs.symbol_hints;
   code->uses_random_ = torch_graph->uses_random;
   code->replay_ = TorchReplay::make(std::move(torch_graph));
   code->tangent_of_ = graphs.tangent_of;

@@ -43,7 +43,7 @@ InterpretedLoops::InterpretedLoops(LoweredGraph graph,
       nodes_(describe_nodes(graph)) {}
 
 void InterpretedLoops::run(const int64_t* symbols, c10::IValue* registers,
-                           const Call& call) const {
+                           Call call, bool* /*wrote*/) const {
   std::vector<at::Tensor> kept;
   std::vector<const void*> inputs;
   for (const LoopOperand& input : operands_.inputs) {

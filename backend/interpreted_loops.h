@@ -14,8 +14,8 @@ class InterpretedLoops final : public LoopRunner {
   InterpretedLoops(LoweredGraph graph,
                    const LoopOperands::RegisterOf& register_of);
 
-  void run(const int64_t* symbols, c10::IValue* registers,
-           const Call& call) const override;
+  void run(const int64_t* symbols, c10::IValue* registers, Call call,
+           bool* wrote) const override;
   // The loops, and a line for each callee.
   std::vector<std::string> texts() const override;
 

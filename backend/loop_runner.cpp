@@ -25,7 +25,10 @@ LoopOperands::LoopOperands(const LoweredGraph& graph,
     return LoopOperand{register_of(value), given.contains(value), value->meta};
   };
   for (const Value* input : graph.inputs) inputs.push_back(operand(input));
-  for (const Value* output : graph.outputs) outputs.push_back(operand(output));
+  for (size_t i = 0; i < graph.outputs.size(); ++i) {
+    outputs.push_back(operand(graph.outputs[i]));
+    outputs.back().meta = graph.layouts[i]->meta;
+  }
   for (const auto& callee : graph.callees) {
     Callee out;
     for (const Value* value : callee.operands)

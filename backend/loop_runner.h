@@ -4,6 +4,7 @@
 #pragma once
 
 #include <ATen/core/ivalue.h>
+#include <c10/util/FunctionRef.h>
 
 #include <functional>
 #include <memory>
@@ -25,12 +26,15 @@ enum class LoopTarget : uint8_t {
 class LoopRunner {
  public:
   // Runs callee k on its registers.
-  using Call = std::function<void(int)>;
+  using Call = c10::function_ref<void(int)>;
 
   virtual ~LoopRunner() = default;
-  // Throws c10::Error when a check fails: nothing was changed then.
-  virtual void run(const int64_t* symbols, c10::IValue* registers,
-                   const Call& call) const = 0;
+  // Outputs that replace inputs may be those inputs, then, written to: from
+  // when on says *wrote. Throws c10::Error when a check fails: nothing was
+  // changed then. (Afterwards, only for want of memory.)
+  virtual void run(const int64_t* symbols, c10::IValue* registers, Call call,
+                   bool* wrote) const = 0;
+  virtual bool writes_inputs() const { return false; }
   virtual std::vector<std::string> texts() const = 0;
   // Over before another thread could take the GIL.
   virtual bool is_brief() const { return false; }

@@ -15,9 +15,6 @@ namespace framejit::backend {
 // "model.py:31", where the first operation of the graph stands; empty: nowhere.
 std::string place_of(const graph::Graph& graph);
 
-// Of the operators that made `results`: "fj::kernel mul_gelu".
-std::string kernel_name(const std::vector<const graph::Value*>& results);
-
 // The scope is the extent. Any thread, with the GIL or without.
 class Profiled {
  public:

@@ -3,14 +3,11 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/ops/empty_strided.h>
 #include <c10/util/SmallVector.h>
-#include <c10/util/TypeCast.h>
 
 #include <unordered_set>
 
-#include "backend/fused_kernel.h"
 #include "backend/interpreted_loops.h"
 #include "backend/profiled.h"
-#include "backend/schedule.h"
 #include "backend/scheduled_loops.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
@@ -24,24 +21,6 @@ using graph::Graph;
 using graph::Node;
 using graph::Opcode;
 using graph::Value;
-
-namespace {
-
-// What a kernel of so many elements takes is little more than a call costs.
-constexpr int64_t kBriefElements = 4096;
-constexpr size_t kBriefKernels = 4;
-
-bool is_small(const Value& value) {
-  int64_t elements = 1;
-  for (const Expr& size : value.meta.sizes) {
-    if (!size.is_const()) return false;
-    elements *= size.constant();
-    if (elements > kBriefElements) return false;
-  }
-  return true;
-}
-
-}  // namespace
 
 class Program::Builder {
  public:
@@ -57,9 +36,12 @@ class Program::Builder {
       program_.input_registers_.push_back(tensor ? add_register(input) : -1);
     }
     FJ_TRY(bool in_loops, add_loops(options));
-    if (!in_loops) FJ_CHECK_OK(add_schedule(options.fuse));
-    for (const Arg& output : graph_.outputs) {
-      FJ_TRY(int reg, output_register(output));
+    if (!in_loops) FJ_CHECK_OK(add_nodes());
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      const bool is_had =
+          i < options.has_output.size() && options.has_output[i];
+      FJ_TRY(int reg,
+             is_had ? Result<int>(-1) : output_register(graph_.outputs[i]));
       program_.outputs_.push_back(reg);
     }
     for (const auto& mutation : graph_.mutations) {
@@ -79,22 +61,32 @@ class Program::Builder {
     return reg;
   }
 
-  Status add_schedule(bool fuse) {
-    for (ScheduleUnit& unit : make_schedule(graph_, fuse)) {
-      if (unit.kernel) {
-        FJ_CHECK_OK(add_kernel(std::move(unit)));
-      } else {
-        FJ_CHECK_OK(add_node(*unit.node));
-      }
-    }
+  Status add_nodes() {
+    for (const auto& node : graph_.block().nodes) FJ_CHECK_OK(add_node(*node));
     return ok_status();
   }
 
   // False: not asked for, the graph does not lower, or has no code.
   Result<bool> add_loops(const ProgramOptions& options) {
     if (options.loops == LoopTarget::kNone) return false;
+    LoweringRequest request;
+    request.has_output = options.has_output;
+    // Nodes that get no code become calls; then others may.
+    for (;;) {
+      RefusedNodes refused;
+      FJ_TRY(bool made, try_loops(options, request, &refused));
+      if (made) return true;
+      const size_t known = request.calls.size();
+      for (auto& [node, why] : refused) request.calls.emplace(node, why);
+      if (request.calls.size() == known) return false;
+    }
+  }
+
+  Result<bool> try_loops(const ProgramOptions& options,
+                         const LoweringRequest& request,
+                         RefusedNodes* refused) {
     std::string reason;
-    auto lowered = lower_to_loops(graph_, &reason);
+    auto lowered = lower_to_loops(graph_, request, &reason);
     if (!lowered) return false;
     auto register_of = [&](const Value* value) {
       auto found = registers_.find(value);
@@ -111,11 +103,16 @@ class Program::Builder {
       program_.loops_ =
           std::make_unique<InterpretedLoops>(*lowered, register_of);
     } else {
+      ScheduledLoops::Request wanted;
+      wanted.isa = options.loops == LoopTarget::kAvx512
+                       ? codegen::X86Isa::kAvx512
+                       : codegen::X86Isa::kAvx2;
+      wanted.hints = options.hints;
+      wanted.freed = freed_inputs(*lowered, options);
+      for (const auto& callee : lowered->callees)
+        wanted.keeps_operands.push_back(graph::is_custom(*callee.node));
       program_.loops_ = ScheduledLoops::make(
-          *lowered,
-          options.loops == LoopTarget::kAvx512 ? codegen::X86Isa::kAvx512
-                                               : codegen::X86Isa::kAvx2,
-          register_of, freed_inputs(*lowered, options), &reason);
+          *lowered, register_of, std::move(wanted), refused, &reason);
     }
     if (!program_.loops_) {
       registers_ = without;
@@ -124,8 +121,7 @@ class Program::Builder {
       program_.is_brief_ = true;
       return false;
     }
-    for (const Expr& number : lowered->loops.numbers)
-      if (number.is_float()) program_.parameters_.push_back(number);
+    program_.conditions_ = std::move(lowered->conditions);
     program_.is_brief_ = program_.loops_->is_brief();
     return true;
   }
@@ -211,29 +207,6 @@ class Program::Builder {
     return check_results_ && known ? Promise(value.meta) : Promise();
   }
 
-  Status add_kernel(ScheduleUnit unit) {
-    Instruction instruction;
-    for (const Value* operand : unit.operands) {
-      auto found = registers_.find(operand);
-      if (found == registers_.end()) {
-        return Break{
-            BreakReason::kBackendFailed, "a kernel before its operand", {}};
-      }
-      instruction.operands.push_back(found->second);
-    }
-    for (const Value* result : unit.results) {
-      instruction.results.push_back(add_register(result));
-      program_.is_brief_ &= is_small(*result);
-    }
-    program_.is_brief_ &= ++num_kernels_ <= kBriefKernels;
-    for (const auto& [operand, number] : unit.kernel->shape().parameters)
-      program_.parameters_.push_back(number);
-    instruction.kernel = std::move(unit.kernel);
-    instruction.kernel_name = kernel_name(unit.results);
-    program_.instructions_.push_back(std::move(instruction));
-    return ok_status();
-  }
-
   // -1: None, or an int that the caller evaluates itself.
   Result<int> output_register(const Arg& output) {
     if (output.is<Value*>()) {
@@ -265,7 +238,7 @@ class Program::Builder {
     for (int reg : program_.mutations_) seen[reg] = true;
     auto& instructions = program_.instructions_;
     for (auto it = instructions.rbegin(); it != instructions.rend(); ++it) {
-      std::vector<int> reads = it->operands;
+      std::vector<int> reads;
       for (const AtenArg& arg : it->args) collect_registers(arg, &reads);
       for (int reg : reads) read[reg] = true;
       for (AtenArg& arg : it->args) {
@@ -288,7 +261,6 @@ class Program::Builder {
   }
 
   bool check_results_ = true;
-  size_t num_kernels_ = 0;
   Program& program_;
   const Graph& graph_;
   RegisterIndex registers_;
@@ -303,10 +275,11 @@ Result<std::shared_ptr<const Program>> Program::build(
   return std::shared_ptr<const Program>(std::move(program));
 }
 
-bool Program::numbers_fit(const int64_t* symbols) const {
-  return std::none_of(
-      parameters_.begin(), parameters_.end(), [symbols](const Expr& number) {
-        return c10::overflows<float>(number.evaluate_float(symbols));
+bool Program::takes(const int64_t* symbols) const {
+  return std::all_of(
+      conditions_.begin(), conditions_.end(), [symbols](const Expr& condition) {
+        int64_t holds = 0;
+        return condition.try_evaluate(symbols, &holds) && holds != 0;
       });
 }
 
@@ -407,7 +380,19 @@ void Program::load(const at::Tensor* const* inputs,
   for (const auto& [reg, constant] : constants_) (*registers)[reg] = constant;
 }
 
-void Program::execute(const int64_t* symbols, Registers* registers_) const {
+// A constant in the memory of an input would be written to with it.
+void Program::check_constants(const c10::IValue* registers) const {
+  for (const auto& [reg, constant] : constants_) {
+    for (int input : input_registers_) {
+      if (input < 0 || !registers[input].isTensor()) continue;
+      TORCH_CHECK(!registers[input].toTensor().is_alias_of(constant.toTensor()),
+                  "framejit: a constant shares memory with an input");
+    }
+  }
+}
+
+void Program::execute(const int64_t* symbols, Registers* registers_,
+                      bool* wrote) const {
   Registers& registers = *registers_;
   const Profiled graph(name_);
   at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -416,28 +401,16 @@ void Program::execute(const int64_t* symbols, Registers* registers_) const {
   c10::impl::ExcludeDispatchKeyGuard below_autocast(
       c10::autocast_dispatch_keyset);
   if (loops_) {
-    loops_->run(symbols, registers.data(), [&](int callee) {
+    if (!constants_.empty() && loops_->writes_inputs())
+      check_constants(registers.data());
+    auto call_callee = [&](int callee) {
       call(instructions_[callee], registers.data(), symbols);
-    });
+    };
+    loops_->run(symbols, registers.data(), call_callee, wrote);
     return;
   }
-  c10::SmallVector<const at::Tensor*, 8> operands;
-  c10::SmallVector<at::Tensor, 4> results;
   for (const Instruction& instruction : instructions_) {
-    if (!instruction.kernel) {
-      call(instruction, registers.data(), symbols);
-    } else {
-      operands.clear();
-      for (int reg : instruction.operands) {
-        operands.push_back(&registers[reg].toTensor());
-      }
-      results.resize(instruction.results.size());
-      const Profiled kernel(instruction.kernel_name);
-      instruction.kernel->run(operands.data(), symbols, results.data());
-      for (size_t i = 0; i < results.size(); ++i) {
-        registers[instruction.results[i]] = std::move(results[i]);
-      }
-    }
+    call(instruction, registers.data(), symbols);
     for (int reg : instruction.dying) registers[reg] = c10::IValue();
   }
 }
@@ -458,18 +431,14 @@ void Program::store(Registers* registers, at::Tensor* outputs,
 void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
                   at::Tensor* outputs, at::Tensor* mutations) const {
   Registers registers;
+  bool wrote = false;
   load(inputs, &registers);
-  execute(symbols, &registers);
+  execute(symbols, &registers, &wrote);
   store(&registers, outputs, mutations);
 }
 
 std::vector<std::string> Program::kernel_texts() const {
-  std::vector<std::string> texts;
-  if (loops_) texts = loops_->texts();
-  for (const Instruction& instruction : instructions_) {
-    if (instruction.kernel) texts.push_back(instruction.kernel->text());
-  }
-  return texts;
+  return loops_ ? loops_->texts() : std::vector<std::string>();
 }
 
 }  // namespace framejit::backend

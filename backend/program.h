@@ -1,10 +1,12 @@
 // Program: an ATen graph as a flat list of instructions over registers.
 //
 // An instruction is a call of an ATen operator with a prepared argument
-// template, or one fused kernel (schedule.h). A register is emptied at its last
-// use, so memory is reused as early as in eager. The program writes only its
-// own buffers; the input mutations a graph asks for are values that the caller
-// commits afterwards. Immutable once built: any number of threads may run it.
+// template. Where the graph lowers to loops (loop_runner.h), these run, and
+// call what did not lower. A register is emptied at its last use, so memory is
+// reused as early as in eager. The program writes only its own buffers; the
+// input mutations a graph asks for are values that the caller commits
+// afterwards (execute() says when they are the inputs). Immutable once built:
+// any number of threads may run it.
 //
 // A run has three parts, so that the one in the middle needs no GIL: the
 // registers of the inputs (whose Python objects count the references of others)
@@ -26,10 +28,7 @@
 
 namespace framejit::backend {
 
-class FusedKernel;  // fused_kernel.h
-
 struct ProgramOptions {
-  bool fuse = false;
   // The graph is lowered to loops. What does not lower is called as ever.
   LoopTarget loops = LoopTarget::kNone;
   // A result whose strides are not the predicted ones is copied into those.
@@ -38,6 +37,10 @@ struct ProgramOptions {
   // Compare every ATen result with its metadata. Off for graphs whose values
   // carry none (written by hand).
   bool check_results = true;
+  // Outputs, by number, that the caller has without us: they are not stored.
+  std::vector<bool> has_output;
+  // Values of the symbols that were seen: what sizes will be, about.
+  std::vector<int64_t> hints;
   // The registers hold the only references to inputs, which can be freed at
   // their last use, too. Otherwise the caller holds them until the end.
   bool frees_inputs = false;
@@ -55,8 +58,10 @@ class Program {
   using Registers = c10::SmallVector<c10::IValue, 32>;
   // inputs[i] belongs to the graph's i-th input; null for symbols.
   void load(const at::Tensor* const* inputs, Registers* registers) const;
-  // Below autograd. Throws what the operators throw, UnexpectedResult.
-  void execute(const int64_t* symbols, Registers* registers) const;
+  // Below autograd. Throws what the operators throw, UnexpectedResult. A
+  // mutation's value may be made in the memory of its input, and be that
+  // tensor: from when on *wrote is true it can only fail for want of memory.
+  void execute(const int64_t* symbols, Registers* registers, bool* wrote) const;
   // Fills outputs (undefined: None or an int) and mutation values, in the
   // graph's order.
   void store(Registers* registers, at::Tensor* outputs,
@@ -66,9 +71,9 @@ class Program {
 
   // A few small kernels: over before another thread could take the GIL.
   bool is_brief() const { return is_brief_; }
-  // Are the floats of the call within the range of the kernels that read them?
-  // Out of it ATen refuses some and takes others for infinite.
-  bool numbers_fit(const int64_t* symbols) const;
+  // May it run on these symbols? Not where a condition of the loops is false: a
+  // float out of the range of kernels that read it, what eager would refuse.
+  bool takes(const int64_t* symbols) const;
 
   size_t num_inputs() const { return input_registers_.size(); }
   size_t num_outputs() const { return outputs_.size(); }
@@ -86,9 +91,6 @@ class Program {
     Suspects suspects;              // the operator
     // May return an argument although its schema does not say so.
     bool may_return_argument = false;
-    std::unique_ptr<FusedKernel> kernel;
-    std::string kernel_name;
-    std::vector<int> operands;  // kernel inputs
     std::vector<int> dying;
   };
   class Builder;
@@ -98,6 +100,7 @@ class Program {
             const int64_t* symbols) const;
   void check_result(const Instruction& instruction, size_t index,
                     c10::IValue* result, const int64_t* symbols) const;
+  void check_constants(const c10::IValue* registers) const;
 
   std::string name_;
   std::vector<int> input_registers_;  // -1: symbol, or not used
@@ -107,7 +110,7 @@ class Program {
   std::unique_ptr<LoopRunner> loops_;
   std::vector<int> outputs_;  // register, or -1
   std::vector<int> mutations_;
-  std::vector<Expr> parameters_;  // of kernels: floats of the call
+  std::vector<Expr> conditions_;  // LoweredGraph::conditions
   size_t num_registers_ = 0;
   bool repair_strides_ = false;
   bool is_brief_ = true;

@@ -1,17 +1,18 @@
 #include "backend/scheduled_loops.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty_strided.h>
-#include <c10/core/CPUAllocator.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
 #include <atomic>
 
 #include "backend/profiled.h"
+#include "backend/scratch.h"
 
 namespace framejit::backend {
 
@@ -29,247 +30,385 @@ constexpr size_t kBriefSteps = 4;
 // Elements a thread has to have for its start to pay.
 constexpr int64_t kGrain = 16384;
 
-using Sizes = c10::SmallVector<int64_t, 6>;
-
-Sizes values_of(const std::vector<Expr>& list, const int64_t* symbols) {
-  Sizes out;
-  for (const Expr& e : list) out.push_back(e.evaluate(symbols));
-  return out;
-}
-
-at::Storage new_storage(int64_t bytes) {
-  return at::Storage(at::Storage::use_byte_size_t(), bytes,
-                     c10::GetCPUAllocator(), /*resizable=*/true);
-}
-
-// Memory of the storage as a tensor.
-at::Tensor tensor_at(const at::Storage& storage, int64_t first_byte,
-                     const TensorMeta& meta, const int64_t* symbols) {
-  at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-      at::Storage(storage), c10::DispatchKeySet(c10::DispatchKey::CPU),
-      caffe2::TypeMeta::fromScalarType(meta.dtype));
-  const int64_t item = static_cast<int64_t>(tensor.itemsize());
-  FJ_CHECK(first_byte % item == 0);
-  tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
-      values_of(meta.sizes, symbols), values_of(meta.strides, symbols),
-      first_byte / item);
-  if (meta.is_conj) tensor = at::_conj(tensor);
-  if (meta.is_neg) tensor = at::_neg_view(tensor);
-  return tensor;
-}
-
-// A tensor of its own with the same content and strides.
+// A tensor of its own with the same content and strides. (Elements that share a
+// place go on to.)
 at::Tensor copy_of(const at::Tensor& tensor) {
-  at::Tensor copy =
-      at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
-  return copy.copy_(tensor);
+  if (tensor.is_conj()) return at::_conj(copy_of(at::_conj(tensor)));
+  if (tensor.is_neg()) return at::_neg_view(copy_of(at::_neg_view(tensor)));
+  if (at::has_internal_overlap(tensor) == at::MemOverlap::No) {
+    at::Tensor copy =
+        at::empty_strided(tensor.sizes(), tensor.strides(), tensor.options());
+    return copy.copy_(tensor);
+  }
+  int64_t places = 1;
+  for (int64_t dim = 0; dim < tensor.dim(); ++dim)
+    places += (tensor.size(dim) - 1) * tensor.stride(dim);
+  return tensor.as_strided({tensor.numel() == 0 ? 0 : places}, {1})
+      .clone()
+      .as_strided(tensor.sizes(), tensor.strides());
+}
+
+char* data_of(const at::Storage& storage) {
+  return static_cast<char*>(const_cast<void*>(storage.data()));
+}
+
+int64_t first_byte_of(const at::Tensor& tensor) {
+  return tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
+}
+
+// Of a kernel's results, the nodes that made them.
+void note_refused(const LoweredGraph& graph, const codegen::Schedule& schedule,
+                  int kernel, const std::string& why, RefusedNodes* refused) {
+  for (const Step& step : schedule.steps) {
+    if (step.kernel != kernel) continue;
+    for (BufferId result : step.results) {
+      if (static_cast<size_t>(result) >= graph.node_of.size()) continue;
+      const graph::Node* node = graph.node_of[result];
+      if (node && std::count(graph.lowered.begin(), graph.lowered.end(), node))
+        refused->emplace_back(node, "no machine code: " + why);
+    }
+  }
 }
 
 }  // namespace
 
+// ---- what is known before any run
+
+ScheduledLoops::Amount::Amount(Expr e) : expr(std::move(e)) {
+  is_constant = expr.is_const();
+  if (is_constant) constant = expr.constant();
+}
+
+ScheduledLoops::Layout::Layout(const TensorMeta& meta)
+    : sizes(meta.sizes.begin(), meta.sizes.end()),
+      strides(meta.strides.begin(), meta.strides.end()),
+      dtype(meta.dtype),
+      is_conj(meta.is_conj),
+      is_neg(meta.is_neg) {}
+
 std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
-    const LoweredGraph& graph, codegen::X86Isa isa,
-    const LoopOperands::RegisterOf& register_of, std::vector<bool> freed,
-    std::string* reason) {
-  std::unique_ptr<ScheduledLoops> made(
-      new ScheduledLoops(LoopOperands(graph, register_of), std::move(freed),
-                         describe_nodes(graph)));
+    const LoweredGraph& graph, const LoopOperands::RegisterOf& register_of,
+    Request request, RefusedNodes* refused, std::string* reason) {
+  std::unique_ptr<ScheduledLoops> made(new ScheduledLoops(
+      LoopOperands(graph, register_of), describe_nodes(graph)));
   codegen::TargetInfo target;
   target.threads = at::get_num_threads();
-  target.vector_bytes = isa == codegen::X86Isa::kAvx512 ? 64 : 32;
+  target.vector_bytes = request.isa == codegen::X86Isa::kAvx512 ? 64 : 32;
+  target.hints = request.hints;
   made->schedule_ = codegen::make_schedule(graph.loops, target);
-  for (const codegen::Kernel& kernel : made->schedule_.kernels) {
-    codegen::Compiled compiled = codegen::compile(kernel, isa);
+  made->target_ = std::move(target);
+  for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {
+    codegen::Compiled compiled =
+        codegen::compile(made->schedule_.kernels[k], request.isa);
     if (!compiled.code) {
       *reason = compiled.refused;
-      return nullptr;
+      note_refused(graph, made->schedule_, static_cast<int>(k), *reason,
+                   refused);
     }
-    made->kernels_.push_back(
-        {std::move(compiled.code), "fj::kernel " + kernel.name});
+    made->codes_.push_back(std::move(compiled.code));
   }
-  made->dying_.resize(made->schedule_.steps.size());
-  for (size_t i = 0; i < made->schedule_.allocations.size(); ++i) {
-    const Allocation& allocation = made->schedule_.allocations[i];
-    const auto last = static_cast<size_t>(allocation.last);
-    if (allocation.kind != MemoryKind::kOutput && last < made->dying_.size())
-      made->dying_[last].push_back(static_cast<int>(i));
-  }
+  if (!reason->empty()) return nullptr;
+  made->work_out(request);
   return made;
 }
 
-// One run: where each allocation is.
+ScheduledLoops::Part ScheduledLoops::part(BufferId id) const {
+  const codegen::Buffer& buffer = schedule_.buffers[id];
+  const int allocation = schedule_.allocation(id);
+  return {id, allocation,
+          Amount(buffer.offset *
+                 Expr(static_cast<int64_t>(codegen::dtype_size(buffer.type)))),
+          schedule_.allocations[allocation].kind == MemoryKind::kInput &&
+              buffer.alias_of == codegen::kNoBuffer};
+}
+
+void ScheduledLoops::work_out(const Request& request) {
+  arena_bytes_ = Amount(schedule_.arena_bytes);
+  first_write_ = schedule_.first_write();
+  for (const Allocation& allocation : schedule_.allocations) {
+    Place place;
+    place.kind = allocation.kind;
+    place.bytes = Amount(allocation.bytes);
+    place.offset = Amount(allocation.offset);
+    if (place.kind == MemoryKind::kInput) {
+      place.input_register = operands_.inputs[allocation.number].reg;
+      place.is_freed = request.freed[allocation.number];
+      place.came_as = schedule_.inputs[allocation.number];
+      place.promise = Promise(operands_.inputs[allocation.number].meta);
+    }
+    places_.push_back(std::move(place));
+  }
+  for (const Step& step : schedule_.steps) {
+    for (BufferId argument : step.arguments)
+      places_[schedule_.allocation(argument)].is_read = true;
+    for (BufferId result : step.results)
+      places_[schedule_.allocation(result)].is_written = true;
+    if (step.kernel >= 0) {
+      const codegen::Kernel& kernel = schedule_.kernels[step.kernel];
+      KernelStep out;
+      out.code = codes_[step.kernel];
+      out.name = "fj::kernel " + kernel.name;
+      for (BufferId buffer : step.arguments)
+        out.arguments.push_back(part(buffer));
+      out.parameters =
+          Amounts(out.code->parameters.begin(), out.code->parameters.end());
+      out.outer = Amounts(kernel.loops.begin(), kernel.loops.end());
+      for (const codegen::Stage& stage : kernel.stages)
+        out.inner.emplace_back(stage.loops.begin(), stage.loops.end());
+      at_.push_back(static_cast<int>(kernels_.size()));
+      kernels_.push_back(std::move(out));
+      continue;
+    }
+    CallStep out;
+    out.callee = schedule_.calls[step.call].callee;
+    out.keeps_operands = request.keeps_operands[out.callee];
+    for (BufferId buffer : step.arguments) out.operands.push_back(part(buffer));
+    for (const LoopOperand& operand : operands_.callees[out.callee].operands)
+      out.layouts.emplace_back(operand.meta);
+    for (BufferId buffer : step.results) {
+      out.results.push_back(part(buffer));
+      places_[out.results.back().allocation].is_called = true;
+    }
+    at_.push_back(-1 - static_cast<int>(calls_.size()));
+    calls_.push_back(std::move(out));
+  }
+  for (size_t i = 0; i < schedule_.outputs.size(); ++i) {
+    outputs_.push_back(part(schedule_.outputs[i]));
+    places_[outputs_.back().allocation].is_read = true;
+    output_layouts_.emplace_back(operands_.outputs[i].meta);
+  }
+  dying_.resize(schedule_.steps.size());
+  for (size_t i = 0; i < schedule_.allocations.size(); ++i) {
+    const Allocation& allocation = schedule_.allocations[i];
+    const auto last = static_cast<size_t>(allocation.last);
+    if (allocation.kind != MemoryKind::kOutput && last < dying_.size() &&
+        (allocation.kind != MemoryKind::kInput || places_[i].is_freed))
+      dying_[last].push_back(static_cast<int>(i));
+  }
+}
+
+// ---- one run: where each allocation is
+
 class ScheduledLoops::Run {
  public:
   Run(const ScheduledLoops& loops, const int64_t* symbols,
       c10::IValue* registers)
       : loops_(loops),
-        schedule_(loops.schedule_),
         symbols_(symbols),
         registers_(registers),
-        memory_(schedule_.allocations.size()) {
-    const int64_t arena_bytes = schedule_.arena_bytes.evaluate(symbols);
-    if (arena_bytes > 0) arena_ = new_storage(arena_bytes);
+        arena_(loops.arena_bytes_.at(symbols)),
+        memory_(loops.places_.size()) {
     for (size_t i = 0; i < memory_.size(); ++i) place(i);
   }
 
-  void kernel(const Step& step) {
-    const codegen::Kernel& kernel = schedule_.kernels[step.kernel];
-    const Native& native = loops_.kernels_[step.kernel];
-    const Profiled profiled(native.name);
-    c10::SmallVector<void*, 16> arguments;
-    for (BufferId buffer : step.arguments)
-      arguments.push_back(pointer_of(buffer));
+  void kernel(const KernelStep& step) {
+    const Profiled profiled(step.name);
+    c10::SmallVector<void*, 24> arguments;
+    for (const Part& part : step.arguments)
+      arguments.push_back(memory_[part.allocation].first +
+                          part.offset.at(symbols_));
     c10::SmallVector<int64_t, 16> parameters;
-    for (const Expr& parameter : native.code->parameters)
-      parameters.push_back(parameter.evaluate(symbols_));
+    for (const Amount& parameter : step.parameters)
+      parameters.push_back(parameter.at(symbols_));
     const codegen::KernelCall call{arguments.data(), parameters.data()};
-    int64_t points = 1, inner = 1;
-    for (const Expr& extent : kernel.loops) points *= extent.evaluate(symbols_);
-    for (const codegen::Stage& stage : kernel.stages) {
-      int64_t elements = 1;
-      for (const Expr& extent : stage.loops)
-        elements *= extent.evaluate(symbols_);
-      inner = std::max(inner, elements);
-    }
+    const int64_t points = product(step.outer);
     if (points <= 0) return;
-    std::atomic<bool> failed = false;
-    const int64_t grain = std::max<int64_t>(1, kGrain / inner);
-    if (points <= grain || at::get_num_threads() == 1) {
-      failed = native.code->function(&call, 0, points) != 0;
-    } else {
-      at::parallel_for(0, points, grain, [&](int64_t begin, int64_t end) {
-        if (native.code->function(&call, begin, end) != 0) failed = true;
-      });
+    const auto function = step.code->function;
+    // Whatever the stages do, it is not worth a thread.
+    int64_t grain = kGrain;
+    if (points > 1) {
+      int64_t inner = 1;
+      for (const Amounts& stage : step.inner)
+        inner = std::max(inner, product(stage));
+      grain = std::max<int64_t>(1, kGrain / inner);
     }
-    TORCH_CHECK(!failed, "framejit: a check of a kernel failed");
+    bool fails;
+    if (points <= grain || at::get_num_threads() == 1) {
+      fails = function(&call, 0, points) != 0;
+    } else {
+      std::atomic<bool> failed = false;
+      at::parallel_for(0, points, grain, [&](int64_t begin, int64_t end) {
+        if (function(&call, begin, end) != 0) failed = true;
+      });
+      fails = failed;
+    }
+    TORCH_CHECK(!fails, "framejit: a check of a kernel failed");
   }
 
-  void extern_call(const Step& step, const Call& call) {
-    const int number = schedule_.calls[step.call].callee;
-    const LoopOperands::Callee& callee = loops_.operands_.callees[number];
-    for (size_t i = 0; i < callee.operands.size(); ++i)
-      registers_[callee.operands[i].reg] =
-          operand(step.arguments[i], callee.operands[i]);
-    call(number);
+  void extern_call(const CallStep& step, const Call& call) {
+    const LoopOperands::Callee& callee = loops_.operands_.callees[step.callee];
+    for (size_t i = 0; i < callee.operands.size(); ++i) {
+      // An input's register has it.
+      if (callee.operands[i].is_input) continue;
+      at::Tensor tensor = operand(step.operands[i], step.layouts[i]);
+      if (step.keeps_operands &&
+          loops_.places_[step.operands[i].allocation].kind ==
+              MemoryKind::kArena)
+        tensor = copy_of(tensor);
+      registers_[callee.operands[i].reg] = std::move(tensor);
+    }
+    call(step.callee);
     for (const LoopOperand& place : callee.operands)
       if (!place.is_input) registers_[place.reg] = c10::IValue();
     for (size_t i = 0; i < callee.results.size(); ++i) {
-      c10::IValue& result = registers_[callee.results[i].reg];
-      at::Tensor tensor = result.toTensor();
-      result = c10::IValue();
+      at::Tensor tensor =
+          std::move(registers_[callee.results[i].reg]).toTensor();
+      registers_[callee.results[i].reg] = c10::IValue();
       if (!tensor.defined()) continue;
       // Others hold it, too (an operand, the operator itself): not ours to
       // write over.
       if (tensor.use_count() != 1 || tensor.storage().use_count() != 1)
         tensor = copy_of(tensor);
-      Memory& memory = memory_[schedule_.allocation(step.results[i])];
-      memory.tensor = tensor;
-      memory.storage = tensor.storage();
-      memory.first_byte =
-          tensor.storage_offset() * static_cast<int64_t>(tensor.itemsize());
-      memory.first =
-          static_cast<char*>(const_cast<void*>(tensor.storage().data())) +
-          memory.first_byte;
+      Memory& memory = memory_[step.results[i].allocation];
+      memory.first_byte = first_byte_of(tensor);
+      memory.first = data_of(tensor.storage()) + memory.first_byte;
+      memory.storage = at::Storage();
+      memory.came_as = step.results[i].buffer;
+      memory.tensor = std::move(tensor);
     }
   }
 
   void release(const std::vector<int>& allocations) {
     for (int number : allocations) {
-      const Allocation& allocation = schedule_.allocations[number];
-      if (allocation.kind == MemoryKind::kInput) {
-        if (!loops_.freed_[allocation.number]) continue;
-        registers_[loops_.operands_.inputs[allocation.number].reg] =
-            c10::IValue();
-      }
+      const Place& place = loops_.places_[number];
+      if (place.is_freed) registers_[place.input_register] = c10::IValue();
       memory_[number].tensor = at::Tensor();
       memory_[number].storage = at::Storage();
     }
   }
 
   void give_outputs() {
-    for (size_t i = 0; i < loops_.operands_.outputs.size(); ++i) {
-      const LoopOperand& place = loops_.operands_.outputs[i];
-      const BufferId buffer = schedule_.outputs[i];
-      registers_[place.reg] = operand(buffer, place);
-    }
+    for (size_t i = 0; i < loops_.outputs_.size(); ++i)
+      registers_[loops_.operands_.outputs[i].reg] =
+          operand(loops_.outputs_[i], loops_.output_layouts_[i]);
   }
 
  private:
   struct Memory {
-    at::Storage storage;
-    int64_t first_byte = 0;  // of the storage
     char* first = nullptr;
-    at::Tensor tensor;  // the whole of it, as it came
+    at::Storage storage;     // where there is no tensor
+    int64_t first_byte = 0;  // of the storage
+    at::Tensor tensor;       // the whole of it, as it came
+    // What it was then. Another buffer may lie there by now, of other sizes.
+    BufferId came_as = codegen::kNoBuffer;
   };
+  using Sizes = c10::SmallVector<int64_t, 6>;
+
+  // Kernels read memory unseen. Guards look at the arguments of a call, but
+  // what a hook of saved tensors gives back is anything.
+  void expect(const Place& place, at::Tensor* tensor) const {
+    const Promise::Kept kept = place.promise.kept_by(*tensor, symbols_);
+    if (kept == Promise::Kept::kYes) return;
+    const auto strides = place.promise.strides(symbols_);
+    TORCH_CHECK(kept == Promise::Kept::kExceptStrides && !place.is_written &&
+                    std::all_of(strides.begin(), strides.end(),
+                                [](int64_t stride) { return stride > 0; }),
+                "framejit: an input is ",
+                place.promise.difference(*tensor, symbols_));
+    at::Tensor copy =
+        at::empty_strided(tensor->sizes(), strides, tensor->options());
+    *tensor = copy.copy_(*tensor);
+  }
 
   void place(size_t number) {
-    const Allocation& allocation = schedule_.allocations[number];
+    const Place& place = loops_.places_[number];
     Memory& memory = memory_[number];
-    switch (allocation.kind) {
-      case MemoryKind::kInput:
-        memory.tensor =
-            registers_[loops_.operands_.inputs[allocation.number].reg]
-                .toTensor();
-        memory.storage = memory.tensor.storage();
-        memory.first_byte = memory.tensor.storage_offset() *
-                            static_cast<int64_t>(memory.tensor.itemsize());
+    switch (place.kind) {
+      case MemoryKind::kInput: {
+        // A backward is not given what its pattern does not need.
+        if (!place.is_read) break;
+        memory.tensor = registers_[place.input_register].toTensor();
+        TORCH_CHECK(memory.tensor.defined(), "framejit: an input is missing");
+        expect(place, &memory.tensor);
+        memory.came_as = place.came_as;
+        memory.first_byte = first_byte_of(memory.tensor);
+        // Memory that it shares until somebody writes is its own then.
+        if (place.is_written) memory.tensor.storage().mutable_data();
+        memory.first = data_of(memory.tensor.storage()) + memory.first_byte;
         break;
+      }
       case MemoryKind::kOutput:
-        memory.storage = new_storage(allocation.bytes.evaluate(symbols_));
+        // What a call returns is taken as it is.
+        if (place.is_called) break;
+        memory.storage = new_storage(place.bytes.at(symbols_));
+        memory.first = data_of(memory.storage);
         break;
       case MemoryKind::kArena:
-        if (!arena_) return;
-        memory.storage = arena_;
-        memory.first_byte = allocation.offset.evaluate(symbols_);
+        if (place.is_called || !arena_.storage()) break;
+        memory.first_byte = place.offset.at(symbols_);
+        memory.first = data_of(arena_.storage()) + memory.first_byte;
         break;
     }
-    memory.first =
-        static_cast<char*>(const_cast<void*>(memory.storage.data())) +
-        memory.first_byte;
   }
 
-  int64_t offset_of(BufferId id) const {
-    const codegen::Buffer& buffer = schedule_.buffers[id];
-    return buffer.offset.evaluate(symbols_) *
-           static_cast<int64_t>(codegen::dtype_size(buffer.type));
+  int64_t product(const Amounts& amounts) const {
+    int64_t out = 1;
+    for (const Amount& amount : amounts) out *= amount.at(symbols_);
+    return out;
   }
-  void* pointer_of(BufferId id) const {
-    return memory_[schedule_.allocation(id)].first + offset_of(id);
+
+  Sizes values_of(const Amounts& amounts) const {
+    Sizes out;
+    for (const Amount& amount : amounts) out.push_back(amount.at(symbols_));
+    return out;
   }
-  at::Tensor operand(BufferId id, const LoopOperand& place) const {
-    const Memory& memory = memory_[schedule_.allocation(id)];
+
+  at::Tensor operand(const Part& part, const Layout& layout) const {
+    const Memory& memory = memory_[part.allocation];
     if (memory.tensor.defined() &&
-        schedule_.buffers[id].alias_of == codegen::kNoBuffer)
+        (memory.came_as == part.buffer || part.is_input))
       return memory.tensor;
-    return tensor_at(memory.storage, memory.first_byte + offset_of(id),
-                     place.meta, symbols_);
+    const at::Storage& storage = memory.tensor.defined()
+                                     ? memory.tensor.storage()
+                                 : memory.storage ? memory.storage
+                                                  : arena_.storage();
+    return tensor_at(storage, memory.first_byte + part.offset.at(symbols_),
+                     layout);
+  }
+
+  // Memory of the storage as a tensor.
+  at::Tensor tensor_at(const at::Storage& storage, int64_t first_byte,
+                       const Layout& layout) const {
+    // Elements there are none of may be of an arena without memory.
+    at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
+        storage ? at::Storage(storage) : new_storage(0),
+        c10::DispatchKeySet(c10::DispatchKey::CPU),
+        caffe2::TypeMeta::fromScalarType(layout.dtype));
+    const auto item = static_cast<int64_t>(tensor.itemsize());
+    FJ_CHECK(first_byte % item == 0);
+    tensor.unsafeGetTensorImpl()->set_sizes_and_strides(
+        values_of(layout.sizes), values_of(layout.strides), first_byte / item);
+    if (layout.is_conj) tensor = at::_conj(tensor);
+    if (layout.is_neg) tensor = at::_neg_view(tensor);
+    return tensor;
   }
 
   const ScheduledLoops& loops_;
-  const codegen::Schedule& schedule_;
   const int64_t* symbols_;
   c10::IValue* registers_;
-  at::Storage arena_;
-  std::vector<Memory> memory_;
+  Scratch arena_;
+  c10::SmallVector<Memory, 8> memory_;
 };
 
 void ScheduledLoops::run(const int64_t* symbols, c10::IValue* registers,
-                         const Call& call) const {
+                         Call call, bool* wrote) const {
   Run run(*this, symbols, registers);
-  for (size_t i = 0; i < schedule_.steps.size(); ++i) {
-    const Step& step = schedule_.steps[i];
-    if (step.kernel >= 0) {
-      run.kernel(step);
+  for (size_t i = 0; i < at_.size(); ++i) {
+    if (i == first_write_) *wrote = true;
+    if (at_[i] >= 0) {
+      run.kernel(kernels_[at_[i]]);
     } else {
-      run.extern_call(step, call);
+      run.extern_call(calls_[-1 - at_[i]], call);
     }
-    run.release(dying_[i]);
+    if (!dying_[i].empty()) run.release(dying_[i]);
   }
   run.give_outputs();
 }
 
 std::vector<std::string> ScheduledLoops::texts() const {
-  return {codegen::print(schedule_, /*with_bodies=*/true) + nodes_};
+  return {codegen::print(schedule_, /*with_bodies=*/true) + "# kernels move " +
+          std::to_string(codegen::bytes_moved(schedule_, target_)) +
+          " bytes\n" + nodes_};
 }
 
 bool ScheduledLoops::is_brief() const {

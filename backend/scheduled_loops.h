@@ -2,54 +2,127 @@
 // code, on the registers of a program.
 //
 // Every buffer of the schedule has an allocation: a tensor of the caller, one
-// that becomes a result, or a part of the arena, one block a run. Extern calls
-// get tensors over that memory. What they return is taken as it is: the
-// allocation is the memory that came back, unless it is an operand's.
+// that becomes a result, or a part of the arena, a block that the thread keeps
+// from run to run. Extern calls get tensors over that memory. What they return
+// is taken as it is: the allocation is the memory that came back, unless it is
+// an operand's. What does not depend on symbols is worked out once.
 #pragma once
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "backend/loop_runner.h"
+#include "backend/promise.h"
 #include "codegen/schedule/schedule.h"
 #include "codegen/x86/compile.h"
 
 namespace framejit::backend {
 
+// Nodes whose kernels have no code, and why.
+using RefusedNodes = std::vector<std::pair<const graph::Node*, std::string>>;
+
 class ScheduledLoops final : public LoopRunner {
  public:
-  // Null: a kernel has no code on this machine, *reason says why.
-  // freed: which inputs' registers are emptied when they have been read.
+  struct Request {
+    codegen::X86Isa isa;
+    // Values of the symbols that were seen.
+    std::vector<int64_t> hints;
+    // Of inputs: nobody reads the register behind the loops.
+    std::vector<bool> freed;
+    // Of callees: it may hold on to its operands.
+    std::vector<bool> keeps_operands;
+  };
+  // Null: a kernel has no code on this machine; as calls, those nodes are fine.
+  // (None named: *reason says what is wrong.)
   static std::unique_ptr<ScheduledLoops> make(
-      const LoweredGraph& graph, codegen::X86Isa isa,
-      const LoopOperands::RegisterOf& register_of, std::vector<bool> freed,
-      std::string* reason);
+      const LoweredGraph& graph, const LoopOperands::RegisterOf& register_of,
+      Request request, RefusedNodes* refused, std::string* reason);
 
-  void run(const int64_t* symbols, c10::IValue* registers,
-           const Call& call) const override;
+  void run(const int64_t* symbols, c10::IValue* registers, Call call,
+           bool* wrote) const override;
+  bool writes_inputs() const override {
+    return first_write_ < schedule_.steps.size();
+  }
   // Steps and memory, then each kernel.
   std::vector<std::string> texts() const override;
   bool is_brief() const override;
 
  private:
-  struct Native {
+  // A number of the run, or known already.
+  struct Amount {
+    Expr expr;
+    int64_t constant = 0;
+    bool is_constant = true;
+
+    Amount() = default;
+    explicit Amount(Expr e);
+    int64_t at(const int64_t* symbols) const {
+      return is_constant ? constant : expr.evaluate(symbols);
+    }
+  };
+  using Amounts = std::vector<Amount>;
+  // How a tensor lies that is made over memory.
+  struct Layout {
+    explicit Layout(const graph::TensorMeta& meta);
+    Amounts sizes, strides;
+    c10::ScalarType dtype;
+    bool is_conj, is_neg;
+  };
+  // A buffer: the start of an allocation, so many bytes on.
+  struct Part {
+    codegen::BufferId buffer;
+    int allocation;
+    Amount offset;
+    bool is_input;  // an input, or what replaces one in its memory
+  };
+  struct KernelStep {
     std::shared_ptr<const codegen::KernelCode> code;
     std::string name;  // for profilers
+    std::vector<Part> arguments;
+    Amounts parameters;
+    Amounts outer;               // extents
+    std::vector<Amounts> inner;  // of each stage
+  };
+  struct CallStep {
+    int callee;
+    std::vector<Part> operands;
+    std::vector<Layout> layouts;  // of operands
+    std::vector<Part> results;
+    bool keeps_operands;
+  };
+  struct Place {  // an allocation
+    codegen::MemoryKind kind;
+    int input_register = -1;
+    codegen::BufferId came_as = codegen::kNoBuffer;  // the input
+    Promise promise;                                 // what the input is
+    bool is_freed = false;  // an input whose register is emptied
+    bool is_written = false;
+    bool is_read = false;    // an input that some step or output needs
+    bool is_called = false;  // a call brings the memory
+    Amount bytes, offset;
   };
   class Run;
 
-  ScheduledLoops(LoopOperands operands, std::vector<bool> freed,
-                 std::string nodes)
-      : operands_(std::move(operands)),
-        freed_(std::move(freed)),
-        nodes_(std::move(nodes)) {}
+  ScheduledLoops(LoopOperands operands, std::string nodes)
+      : operands_(std::move(operands)), nodes_(std::move(nodes)) {}
+  void work_out(const Request& request);
+  Part part(codegen::BufferId buffer) const;
 
   LoopOperands operands_;
-  std::vector<bool> freed_;  // of inputs
-  std::string nodes_;        // describe_nodes()
+  std::string nodes_;  // describe_nodes()
+  codegen::TargetInfo target_;
   codegen::Schedule schedule_;
-  std::vector<Native> kernels_;
+  std::vector<std::shared_ptr<const codegen::KernelCode>> codes_;
+  std::vector<KernelStep> kernels_;  // of each step: empty, or
+  std::vector<CallStep> calls_;
+  std::vector<int> at_;  // of each step: a kernel, or -1 - a call
+  std::vector<Place> places_;
+  Amount arena_bytes_;
+  std::vector<Part> outputs_;
+  std::vector<Layout> output_layouts_;
+  size_t first_write_ = 0;
   // Of each step: the allocations that hold nothing afterwards.
   std::vector<std::vector<int>> dying_;
 };

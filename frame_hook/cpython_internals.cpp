@@ -17,11 +17,12 @@
 #include <algorithm>
 #include <climits>
 #include <cstdint>
-#include <cstring>
+#include <iterator>
 #include <utility>
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/native_stack.h"
+#include "frame_hook/observers.h"
 
 #define FJ_PYTHON_312 (PY_VERSION_HEX >= 0x030C0000)
 #define FJ_PYTHON_313 (PY_VERSION_HEX >= 0x030D0000)
@@ -204,22 +205,47 @@ Ref weak_referent(PyObject* reference) {
 #endif
 }
 
-bool is_traced(PyThreadState* thread) {
 #if FJ_PYTHON_312
-  if (thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr) {
+namespace {
+
+// The tools of sys.monitoring that are more than observers, a bit each. Those
+// behind sys.settrace and sys.setprofile, which have events of their own, ask
+// what is set in the thread.
+uint8_t tracing_tools(PyInterpreterState* interpreter, uint8_t tools) {
+  uint8_t tracing = 0;
+  for (int tool = 0; tool < PY_MONITORING_SYS_PROFILE_ID; ++tool) {
+    if (!(tools & (1 << tool))) continue;
+    bool observes = false;
+    for (PyObject* callback : interpreter->monitoring_callables[tool]) {
+      if (!callback) continue;
+      observes = is_observer_callback(callback);
+      if (!observes) break;
+    }
+    if (!observes) tracing |= 1 << tool;
+  }
+  return tracing;
+}
+
+}  // namespace
+#endif
+
+bool is_traced(PyThreadState* thread) {
+  // Not cframe->use_tracing, which is off inside the trace function itself.
+  if (thread->c_tracefunc != nullptr) return true;
+  if (thread->c_profilefunc != nullptr && !is_observer(thread->c_profileobj)) {
     return true;
   }
+#if FJ_PYTHON_312
+  uint8_t tools = 0;
   // Global events outlive the id of their tool.
-  const _Py_GlobalMonitors& monitors = thread->interp->monitors;
-  static constexpr uint8_t kNone[sizeof(monitors.tools)] = {};
-  if (std::memcmp(monitors.tools, kNone, sizeof(kNone)) != 0) return true;
-  const auto& tools = thread->interp->monitoring_tool_names;
-  static constexpr uint8_t kNoTools[sizeof(tools)] = {};
-  return std::memcmp(tools, kNoTools, sizeof(kNoTools)) != 0;
-#else
-  // Not cframe->use_tracing, which is off inside the trace function itself.
-  return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
+  for (uint8_t monitors : thread->interp->monitors.tools) tools |= monitors;
+  const auto& names = thread->interp->monitoring_tool_names;
+  for (size_t tool = 0; tool < std::size(names); ++tool) {
+    if (names[tool]) tools |= 1 << tool;
+  }
+  if (tools != 0) return tracing_tools(thread->interp, tools) != 0;
 #endif
+  return false;
 }
 
 bool can_handle_signals() {

@@ -85,9 +85,9 @@ inline constexpr const char* kEmptyMinMaxText =
                                  : "%s() arg is an empty sequence";
 
 // ---- the state of a thread
-// sys.settrace, sys.setprofile or sys.monitoring watch this thread. A tool of
-// sys.monitoring counts from when it takes its id: which codes it watches
-// (set_local_events) is known by each code only.
+// sys.settrace, sys.setprofile or sys.monitoring watch this thread, and do more
+// than observe (frame_hook/observers.h). A tool of sys.monitoring counts from
+// when it takes its id: each code knows which watch it (set_local_events).
 bool is_traced(PyThreadState* thread);
 
 // Do Python's signal handlers and pending calls run on this thread?

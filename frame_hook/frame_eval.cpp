@@ -10,6 +10,7 @@
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/notices.h"
+#include "frame_hook/observers.h"
 #include "frame_hook/script_mode.h"
 
 namespace framejit {
@@ -384,9 +385,11 @@ bool CaptureCallbackScope::keep_hook() { return set_hook(); }
 CompilingScope::CompilingScope() {
   ++thread_state.compiling;
   ++threads_with_attention;
+  begin_unobserved();
 }
 
 CompilingScope::~CompilingScope() {
+  end_unobserved();
   --thread_state.compiling;
   --threads_with_attention;
 }

@@ -11,6 +11,7 @@
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/observers.h"
 #include "frame_hook/python_text.h"
 
 namespace framejit {
@@ -28,6 +29,7 @@ class AsProgram {
 
  private:
   PauseHook pause_;
+  ObservedAgain observed_;
   Interjections* compilation_;
   void* state_ = nullptr;
 };

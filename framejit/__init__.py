@@ -35,6 +35,7 @@ from framejit._api import (
 from framejit._arguments import list_backends
 from framejit._dims import mark_dynamic, mark_static, maybe_mark_dynamic
 from framejit._explain import BreakInfo, EntryInfo, Explanation
+from framejit._lowerings import register_lowering
 from framejit._script import start_from_environment as _start_from_environment
 from framejit._stance import get_stance, set_stance
 from framejit.errors import (
@@ -69,6 +70,7 @@ __all__ = [
     "mark_dynamic",
     "mark_static",
     "maybe_mark_dynamic",
+    "register_lowering",
     "reset",
     "set_logs",
     "set_stance",

@@ -14,7 +14,7 @@ import torch
 
 from framejit import _C, _arguments, _logging, _script, _tracefile
 from framejit._dynamo import meet_dynamo
-from framejit._explain import EntryInfo, Explanation, entry_info
+from framejit._explain import EntryInfo, Explanation, entry_info, why_nothing
 from framejit._module import (
     compile_module,
     compiled_call_in_place,
@@ -464,10 +464,13 @@ def explain(fn: Callable[_P, Any]) -> Callable[_P, Explanation]:
         function = _key_and_function(compiled)[1]
         raw = _raw_entries(key, function.__code__, fn)
         seen: set[types.CodeType] = set()
+        told = _C.recent_events(before)
+        if not raw and not told and _C.is_traced():
+            told = [("graph_breaks", why_nothing(function, "FJ502"))]
         return Explanation(
             result=result,
             entries=[entry_info(item, key, seen) for item in raw],
-            events=_C.recent_events(before),
+            events=told,
         )
 
     if _inspect.isroutine(plain):

@@ -106,6 +106,14 @@ class EntryInfo:
         return found
 
 
+def why_nothing(function: types.FunctionType, identifier: str) -> str:
+    """The line for a function that was not even looked at."""
+    (title,) = (row[2] for row in _C.break_reasons() if row[1] == identifier)
+    code = function.__code__
+    place = f"{code.co_filename}:{code.co_firstlineno}"
+    return f"not captured: {code.co_qualname} ({place})\n{identifier} {title}"
+
+
 def entry_info(
     raw: dict[str, Any],
     key: _C.CompileOptions,

@@ -29,6 +29,8 @@ _codes: weakref.WeakKeyDictionary[type, tuple[types.CodeType, types.CodeType]] =
 _own_codes: weakref.WeakKeyDictionary[
     types.FunctionType, tuple[types.CodeType, types.CodeType]
 ] = weakref.WeakKeyDictionary()
+# Likewise, of modules whose forward is no Python code, by the name it goes by.
+_script_codes: dict[str, tuple[types.CodeType, types.CodeType]] = {}
 # Equal modules compiled with equal options share a class. Weak: it holds the
 # module's class.
 _classes: weakref.WeakKeyDictionary[
@@ -57,9 +59,30 @@ def _code(cls: type, in_place: bool) -> types.CodeType:
     return found[in_place]
 
 
+def _code_of_script(module: torch.jit.ScriptModule) -> tuple[types.CodeType, ...]:
+    """What is called has no line: messages name the class that was scripted."""
+    name = str(module.original_name)
+    found = _script_codes.get(name)
+    if found is None:
+        cls = type(module)
+        first, second = (
+            _code(cls, in_place).replace(
+                co_name="forward",
+                co_qualname=f"{name}.forward",
+                co_filename=f"<torch.jit.ScriptModule {name}>",
+                co_firstlineno=0,
+            )
+            for in_place in (False, True)
+        )
+        found = _script_codes[name] = first, second
+    return found
+
+
 def _code_for(module: torch.nn.Module, in_place: bool) -> types.CodeType:
     """As the class's; one of its own where reports speak of another forward."""
     cls = type(module)
+    if isinstance(module, torch.jit.ScriptModule):
+        return _code_of_script(module)[in_place]
     forward = module.__dict__.get("forward")
     first = int(isinstance(forward, types.MethodType))
     forward = getattr(forward, "__func__", forward)

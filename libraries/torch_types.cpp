@@ -1,5 +1,6 @@
 // Classes of tensors and of autograd functions: what makes them and their
-// instances, the types that are torch's own, and torch.device as a manager.
+// instances, the types that are torch's own, torch.device as a manager, and the
+// profiler.
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/object_kinds.h"
@@ -96,6 +97,13 @@ constexpr DimMarkRow kDimMarks[] = {
     {"_dynamo_static_indices", DimMarkRow::Kind::kStatic},
 };
 
+// torch.profiler with Python's frames: what it gives PyEval_SetProfile, and
+// what it registers with sys.monitoring on 3.12.
+constexpr ObserverRow kObservers[] = {
+    "TraceContext",
+    "torch.profiler.python_tracer_event_handler",
+};
+
 }  // namespace
 
 const Library& torch_types() {
@@ -103,7 +111,8 @@ const Library& torch_types() {
                                        .callees = kCallees,
                                        .dim_marks = kDimMarks,
                                        .tuple_types = kTupleTypes,
-                                       .managers = kManagers};
+                                       .managers = kManagers,
+                                       .observers = kObservers};
   return kLibrary;
 }
 

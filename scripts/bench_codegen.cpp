@@ -1,24 +1,34 @@
 // Bandwidth of emitted kernels on one thread, beside memcpy of the same bytes,
 // and the time that compiling them takes.
 //
-//   ninja -C build/release bench_codegen && build/release/tests/bench_codegen
-#include <chrono>
+//   ninja -C build/release bench_codegen
+//   build/release/tests/bench_codegen                  kernels that stand below
+//   build/release/tests/bench_codegen FILE.loops ...   graphs with their hints
+//     (tests/codegen/schedule/programs): scheduled, then run on sizes as
+//     hinted. FJ_LISTING=1 prints schedule and machine code.
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
+#include <ctime>
+#include <fstream>
 #include <functional>
+#include <sstream>
 
 #include "codegen/kernels/text.h"
+#include "codegen/loops/text.h"
 #include "codegen/scalar/evaluate.h"
+#include "codegen/schedule/schedule.h"
 #include "codegen/x86/compile.h"
 
 using namespace framejit::codegen;
 
 namespace {
 
+// Of this thread: what else runs on the machine counts little.
 double seconds() {
-  return std::chrono::duration<double>(
-             std::chrono::steady_clock::now().time_since_epoch())
-      .count();
+  timespec now;
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + now.tv_nsec * 1e-9;
 }
 
 // The best of several runs.
@@ -258,9 +268,115 @@ const std::vector<Sample>& samples() {
   return list;
 }
 
+// Numbers around 0; of integers, small ones that index everything.
+void fill(DType type, char* memory, int64_t count) {
+  const size_t size = dtype_size(type);
+  for (int64_t k = 0; k < count; ++k) {
+    Element element = is_float(type) || is_small_float(type)
+                          ? element_of(type, (k * 7919 % 1000) * 0.004 - 2)
+                          : element_of_integer(type, k * 7919 % 61 % 2);
+    store_element(type, element, memory + k * size);
+  }
+}
+
+double copy_time(int64_t bytes) {
+  std::vector<char> from(static_cast<size_t>(bytes / 2), 1), to(from.size());
+  return time_of([&] { std::memcpy(to.data(), from.data(), from.size()); });
+}
+
+// A graph as a whole, each kernel compiled once.
+int run_program(const std::string& path, X86Isa isa) {
+  std::ifstream file(path);
+  std::stringstream all;
+  all << file.rdbuf();
+  const std::string text = all.str();
+  const size_t line = text.find('\n');
+  std::istringstream hints(text.substr(0, line));
+  std::string word, error;
+  hints >> word;
+  TargetInfo target;
+  target.vector_bytes = isa == X86Isa::kAvx512 ? 64 : 32;
+  for (int64_t value; hints >> value;) target.hints.push_back(value);
+  auto graph =
+      parse_loops(text.substr(line, text.find("---\n") - line), &error);
+  if (word != "hints" || !graph) {
+    std::printf("%s: %s\n", path.c_str(), error.c_str());
+    return 1;
+  }
+  const int64_t* symbols = target.hints.data();
+  const Schedule schedule = make_schedule(*graph, target);
+  const bool listing = std::getenv("FJ_LISTING") != nullptr;
+  if (listing) std::printf("%s\n", print(schedule, true).c_str());
+  std::vector<Compiled> compiled;
+  for (const Kernel& kernel : schedule.kernels) {
+    compiled.push_back(compile(kernel, isa, listing));
+    if (!compiled.back().code) {
+      std::printf("%s: %s\n", path.c_str(), compiled.back().refused.c_str());
+      return 0;
+    }
+    if (listing) std::printf("%s\n", compiled.back().code->listing.c_str());
+  }
+  std::vector<std::vector<char>> memory(schedule.allocations.size());
+  for (size_t i = 0; i < memory.size(); ++i) {
+    memory[i].resize(schedule.allocations[i].bytes.evaluate(symbols) + 64);
+  }
+  for (BufferId input : schedule.inputs) {
+    std::vector<char>& bytes = memory[schedule.allocation(input)];
+    const DType type = schedule.buffers[input].type;
+    fill(type, bytes.data(),
+         static_cast<int64_t>(bytes.size() / dtype_size(type)));
+  }
+  std::vector<std::vector<void*>> arguments;
+  for (const Step& step : schedule.steps) {
+    auto& list = arguments.emplace_back();
+    for (BufferId id : step.arguments) {
+      const Buffer& buffer = schedule.buffers[id];
+      list.push_back(memory[schedule.allocation(id)].data() +
+                     buffer.offset.evaluate(symbols) *
+                         static_cast<int64_t>(dtype_size(buffer.type)));
+    }
+  }
+  std::vector<double> of_step(schedule.steps.size(), 1e9);
+  double time = time_of([&] {
+    for (size_t s = 0; s < schedule.steps.size(); ++s) {
+      const int number = schedule.steps[s].kernel;
+      if (number < 0) continue;
+      double start = seconds();
+      run(*compiled[number].code, schedule.kernels[number], symbols,
+          arguments[s].data());
+      of_step[s] = std::min(of_step[s], seconds() - start);
+    }
+  });
+  int64_t bytes = 0;
+  for (const Allocation& allocation : schedule.allocations) {
+    if (allocation.kind != MemoryKind::kArena)
+      bytes += allocation.bytes.evaluate(symbols);
+  }
+  const double copy = copy_time(bytes);
+  const std::string name = path.substr(path.rfind('/') + 1);
+  std::printf(
+      "%-34s %-7s %9.3f ms %7.2f GB/s, %5.2f of a copy; steps:", name.c_str(),
+      isa_name(isa), time * 1e3, bytes / time * 1e-9, time / copy);
+  for (size_t s = 0; s < of_step.size() && s < 8; ++s) {
+    std::printf(" %.3f", of_step[s] * 1e3);
+  }
+  std::printf("\n");
+  return 0;
+}
+
 }  // namespace
 
-int main() {
+int main(int argc, char** argv) {
+  if (argc > 1) {
+    const X86Isa isas[] = {X86Isa::kAvx512, X86Isa::kAvx2};
+    int wrong = 0;
+    for (int i = 1; i < argc; ++i) {
+      for (X86Isa isa : isas) {
+        if (cpu_has(isa)) wrong |= run_program(argv[i], isa);
+      }
+    }
+    return wrong;
+  }
   std::printf("%-14s %-7s %9s %9s %9s %9s\n", "kernel", "isa", "compile us",
               "ms", "GB/s", "memcpy");
   for (const Sample& sample : samples()) {
@@ -279,16 +395,12 @@ int main() {
       const size_t size = dtype_size(type);
       memory.emplace_back(sample.elements[i] * size);
       bytes += static_cast<double>(memory.back().size());
-      for (int64_t k = 0; k < sample.elements[i]; ++k) {
-        store_element(type, element_of(type, (k % 1000) * 0.004 - 2),
-                      memory.back().data() + k * size);
-      }
+      fill(type, memory.back().data(), sample.elements[i]);
     }
     for (auto& each : memory) arguments.push_back(each.data());
-    std::vector<char> from(static_cast<size_t>(bytes / 2), 1), to(from.size());
-    double copy =
-        time_of([&] { std::memcpy(to.data(), from.data(), from.size()); });
+    double copy = copy_time(static_cast<int64_t>(bytes));
     for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
+      if (!cpu_has(isa)) continue;
       Compiled compiled;
       double compile_time = time_of([&] { compiled = compile(*kernel, isa); });
       if (!compiled.code) {

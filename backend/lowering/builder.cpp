@@ -153,6 +153,17 @@ Term Elements::integer(DType type, int64_t value) {
 
 // ---- definitions
 
+namespace {
+
+bool is_whole(const TensorView& view, const Buffer& buffer) {
+  if (view.sizes != buffer.sizes) return false;
+  for (int dim = 0; dim < view.rank(); ++dim)
+    if (!(view.map[dim] == index_along(view.rank(), dim))) return false;
+  return true;
+}
+
+}  // namespace
+
 BufferId LoopBuilder::add_buffer(DType type, std::vector<Expr> sizes,
                                  const std::vector<Expr>* strides) {
   Buffer buffer;
@@ -255,6 +266,92 @@ TensorView LoopBuilder::update(Elements elements, const TensorView& base,
   return whole(id);
 }
 
+static bool same_memory(const LoopBuilder::Memory& a,
+                        const LoopBuilder::Memory& b) {
+  return a.root == b.root && a.offset == b.offset && a.strides == b.strides;
+}
+
+std::optional<TensorView> LoopBuilder::put_back(const TensorView& base,
+                                                const TensorView& seen,
+                                                const TensorView& part) {
+  if (base.is_opaque || part.type != base.type ||
+      !is_whole(base, graph_.buffers[base.buffer]) ||
+      !is_whole(part, graph_.buffers[part.buffer]))
+    return std::nullopt;
+  const auto& definitions = graph_.definitions;
+  auto made = std::find_if(
+      definitions.rbegin(), definitions.rend(), [&](const Definition& d) {
+        return std::count(d.results.begin(), d.results.end(), part.buffer);
+      });
+  if (made == definitions.rend()) return std::nullopt;
+  if (made->kind == DefinitionKind::kMap) {
+    // A copy of what is there already.
+    const codegen::ScalarNode& value = made->body.node(made->value);
+    if (value.op != ScalarOp::kLoad) return std::nullopt;
+    const Access& access = made->accesses[value.payload];
+    TensorView from{access.buffer, part.type, made->loops, access.indices};
+    bool is_plain = access.when == kNoScalar &&
+                    graph_.buffers[from.buffer].type == part.type;
+    for (const Index& index : access.indices)
+      is_plain &= index.data == kNoScalar;
+    if (!is_plain || !same_memory(memory_of(from), memory_of(seen)) ||
+        from.sizes != seen.sizes)
+      return std::nullopt;
+    // A value of its own all the same: nothing of base is changed.
+    Elements nothing(*this, {Expr(0)});
+    Term zero = nothing.constant(base.type, 0);
+    const std::vector<Index> first(base.sizes.size(), nothing.at(0));
+    return update(std::move(nothing), base, first, zero);
+  }
+  if (made->kind != DefinitionKind::kUpdate || made->base == kNoBuffer)
+    return std::nullopt;
+  const Definition old = *made;
+  Definition update = old;
+  const TensorView inner = whole(update.base);
+  if (same_memory(memory_of(inner), memory_of(seen)) &&
+      inner.sizes == seen.sizes) {
+    update.base = base.buffer;
+  } else if (auto before = put_back(base, seen, inner)) {
+    update.base = before->buffer;
+  } else {
+    return std::nullopt;
+  }
+  std::vector<Index> target;
+  for (const Index& dim : seen.map) {
+    Index composed =
+        index_of(static_cast<int>(update.loops.size()), dim.offset);
+    for (size_t k = 0; k < dim.coefficients.size(); ++k) {
+      const Expr& factor = dim.coefficients[k];
+      const Index& index = update.target[k];
+      if (factor.is_const(0)) continue;
+      composed.offset = composed.offset + factor * index.offset;
+      for (size_t loop = 0; loop < update.loops.size(); ++loop)
+        composed.coefficients[loop] =
+            composed.coefficients[loop] + factor * index.coefficients[loop];
+      if (index.data == kNoScalar) continue;
+      if (!factor.is_const(1) || composed.data != kNoScalar)
+        return std::nullopt;
+      composed.data = index.data;
+    }
+    target.push_back(std::move(composed));
+  }
+  for (Access& access : update.accesses) {
+    if (access.buffer != old.base || access.indices != old.target) continue;
+    access.buffer = update.base;
+    access.indices = target;
+  }
+  update.target = std::move(target);
+  const std::vector<Expr> strides = graph_.buffers[base.buffer].strides;
+  const bool has_places = std::all_of(
+      strides.begin(), strides.end(),
+      [](const Expr& s) { return s.is_const() && s.constant() > 0; });
+  BufferId id =
+      add_buffer(base.type, base.sizes, has_places ? &strides : nullptr);
+  update.results = {id};
+  graph_.definitions.push_back(std::move(update));
+  return whole(id);
+}
+
 TensorView LoopBuilder::input(DType type, std::vector<Expr> sizes,
                               std::vector<Expr> strides, std::string name) {
   Definition definition;
@@ -302,13 +399,6 @@ TensorView LoopBuilder::alias(const TensorView& of, std::vector<Expr> sizes,
 }
 
 namespace {
-
-bool is_whole(const TensorView& view, const Buffer& buffer) {
-  if (view.sizes != buffer.sizes) return false;
-  for (int dim = 0; dim < view.rank(); ++dim)
-    if (!(view.map[dim] == index_along(view.rank(), dim))) return false;
-  return true;
-}
 
 bool same_strides(const std::vector<Expr>& sizes, const std::vector<Expr>& a,
                   const std::vector<Expr>& b) {

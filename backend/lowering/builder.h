@@ -87,6 +87,12 @@ class LoopBuilder {
   TensorView update(Elements elements, const TensorView& base,
                     const std::vector<codegen::Index>& target, Term value,
                     std::optional<codegen::Combiner> combiner = {});
+  // base with `part` where `seen`, a view of it, sees it: if part is `seen`
+  // after some updates, those updates of base. (x[i][j] = y, in functional
+  // form, puts y into a copy of x[i], and that into one of x.)
+  std::optional<TensorView> put_back(const TensorView& base,
+                                     const TensorView& seen,
+                                     const TensorView& part);
   TensorView input(codegen::DType type, std::vector<Expr> sizes,
                    std::vector<Expr> strides, std::string name);
 

@@ -29,16 +29,30 @@ Term checked_from_end(Elements& elements, Term place, const Expr& size) {
                  select(place < 0, place + elements.number(size), place), size);
 }
 
-void require_integers(const TensorView& view) {
-  require(codegen::is_integer(view.type), "indices that are no integers");
-}
-
 // One index of a dim, or a list of them.
-TensorView index_list(NodeLowering& node, size_t i) {
+TensorView index_list(NodeLowering& node, size_t i, bool or_int32 = true) {
   TensorView places = node.tensor(i);
-  require_integers(places);
+  node.require_index(places, or_int32);
   require(places.rank() <= 1, "indices of more dims");
   return places.rank() == 0 ? with_dim(places, 0) : places;
+}
+
+// `part` is no longer than `whole` along any dim but one.
+void ensure_within(NodeLowering& node, const TensorView& part,
+                   const TensorView& whole, int but = -1) {
+  require(part.rank() == whole.rank(), "tensors of other dims");
+  for (int dim = 0; dim < part.rank(); ++dim)
+    if (dim != but && !same_size(part.sizes[dim], whole.sizes[dim]))
+      node.ensure(expr_le(part.sizes[dim], whole.sizes[dim]),
+                  "more indices than elements");
+}
+
+// A source has `length` in place of the dim's size.
+void ensure_source(NodeLowering& node, const TensorView& view,
+                   const TensorView& source, int dim, const Expr& length) {
+  std::vector<Expr> sizes = view.sizes;
+  sizes[dim] = length;
+  node.ensure_sizes(source.sizes, sizes, "a source of other sizes");
 }
 
 // A view of the type that sums are made in, in memory of its own.
@@ -62,7 +76,7 @@ TensorView zeros(NodeLowering& node, DType type) {
 
 void lower_embedding(NodeLowering& node) {
   TensorView weight = node.tensor(0), places = node.tensor(1);
-  require_integers(places);
+  node.require_index(places);
   require(weight.rank() == 2, "no table");
   Elements elements(node, node.out().sizes);
   Term place = checked(
@@ -76,8 +90,11 @@ void lower_embedding(NodeLowering& node) {
 void lower_embedding_backward(NodeLowering& node) {
   // (grad, indices, num_weights, padding_idx, scale_grad_by_freq)
   TensorView gradient = node.tensor(0), places = node.tensor(1);
-  require_integers(places);
+  node.require_index(places);
   require(!node.flag(4), "gradients scaled by frequency");
+  std::vector<Expr> sizes = places.sizes;
+  sizes.push_back(node.out().sizes[1]);
+  node.ensure_sizes(gradient.sizes, sizes, "gradients of other sizes");
   const DType type = compute_type(node.out_type());
   TensorView base = zeros(node, type);
   Elements elements(node, gradient.sizes);
@@ -95,10 +112,11 @@ void lower_embedding_backward(NodeLowering& node) {
 
 void lower_gather(NodeLowering& node) {
   TensorView view = node.tensor(0), places = node.tensor(2);
-  require_integers(places);
+  node.require_index(places);
   require(view.rank() == places.rank() && view.rank() > 0,
           "a gather of scalars");
   const int dim = node.dim(1, view.rank());
+  ensure_within(node, places, view, dim);
   Elements elements(node, places.sizes);
   Term place =
       checked(elements, elements.load_broadcast(places), view.sizes[dim]);
@@ -154,7 +172,7 @@ std::vector<std::optional<TensorView>> index_tensors(NodeLowering& node,
     }
     require(item.is<graph::Value*>(), "an index that is no tensor");
     out.push_back(node.view_of(item.get<graph::Value*>()));
-    require_integers(*out.back());
+    node.require_index(*out.back());
   }
   return out;
 }
@@ -219,6 +237,7 @@ void lower_index_put(NodeLowering& node) {
   // (self, indices, values, accumulate)
   TensorView view = node.tensor(0);
   AdvancedIndex index(node, view, 1);
+  node.require_one_type({0, 2});
   const bool adds = node.flag(3);
   const DType type = adds ? compute_type(view.type) : view.type;
   require(!adds || type != DType::kBool, "a sum of bools");
@@ -236,10 +255,12 @@ void lower_index_add(NodeLowering& node) {
   // (self, dim, index, source, alpha)
   TensorView view = node.tensor(0), places = node.tensor(2),
              source = node.tensor(3);
-  require_integers(places);
+  node.require_index(places);
+  node.require_one_type({0, 3});
   require(view.rank() > 0 && places.rank() == 1 && source.rank() == view.rank(),
           "a sum of scalars");
   const int dim = node.dim(1, view.rank());
+  ensure_source(node, view, source, dim, places.sizes[0]);
   const DType type = compute_type(view.type);
   require(type != DType::kBool, "a sum of bools");
   TensorView base = summing(node, view);
@@ -257,10 +278,12 @@ void lower_index_add(NodeLowering& node) {
 
 void lower_index_copy(NodeLowering& node) {
   // (self, dim, index, source)
-  TensorView view = node.tensor(0), places = index_list(node, 2),
+  TensorView view = node.tensor(0), places = index_list(node, 2, false),
              source = node.tensor(3);
+  node.require_one_type({0, 3});
   require(view.rank() > 0 && source.rank() == view.rank(), "a copy of scalars");
   const int dim = node.dim(1, view.rank());
+  ensure_source(node, view, source, dim, places.sizes[0]);
   Elements elements(node, source.sizes);
   Term place = checked(elements, elements.load(places, {elements.at_loop(dim)}),
                        view.sizes[dim]);
@@ -272,7 +295,7 @@ void lower_index_copy(NodeLowering& node) {
 
 void lower_index_fill(NodeLowering& node) {
   // (self, dim, index, value)
-  TensorView view = node.tensor(0), places = index_list(node, 2);
+  TensorView view = node.tensor(0), places = index_list(node, 2, false);
   require(view.rank() > 0, "a fill of a scalar");
   const int dim = node.dim(1, view.rank());
   std::vector<Expr> loops = view.sizes;
@@ -284,7 +307,7 @@ void lower_index_fill(NodeLowering& node) {
   auto target = elements.at_loops(0, view.rank());
   target[dim] = elements.at_data(place);
   Term value = node.is_tensor(3)
-                   ? cast(view.type, elements.load_broadcast(node.tensor(3)))
+                   ? node.number(elements, node.tensor(3), view.type)
                    : node.number(elements, 3, view.type);
   node.set(0, node.update(std::move(elements), view, target, value));
 }
@@ -295,10 +318,11 @@ namespace {
 void lower_scatter(NodeLowering& node, bool adds,
                    const std::function<Term(Elements&)>& value_of) {
   TensorView view = node.tensor(0), places = node.tensor(2);
-  require_integers(places);
+  node.require_index(places);
   require(view.rank() == places.rank() && view.rank() > 0,
           "a scatter of scalars");
   const int dim = node.dim(1, view.rank());
+  ensure_within(node, places, view, dim);
   const DType type = adds ? compute_type(view.type) : view.type;
   require(!adds || type != DType::kBool, "a sum of bools");
   TensorView base = adds ? summing(node, view) : view;
@@ -316,7 +340,8 @@ void lower_scatter(NodeLowering& node, bool adds,
 
 Term source_element(NodeLowering& node, Elements& elements) {
   TensorView source = node.tensor(3);
-  require(source.rank() == elements.rank(), "a source of other dims");
+  node.require_one_type({0, 3});
+  ensure_within(node, node.tensor(2), source);
   return elements.load(source, elements.at_loops(0, source.rank()));
 }
 

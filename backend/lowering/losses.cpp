@@ -12,6 +12,12 @@ namespace {
 
 enum Reduction : int64_t { kNone, kMean, kSum };
 
+int64_t reduction_of(const NodeLowering& node, size_t argument) {
+  const int64_t how = node.known_integer(argument);
+  require(how >= kNone && how <= kSum, "another reduction");
+  return how;
+}
+
 // Elements of the broadcast operands, in the type that is computed in.
 class LossOperands {
  public:
@@ -48,7 +54,7 @@ std::vector<Expr> broadcast_sizes(const NodeLowering& node, size_t a,
 // loss of arguments 0 and 1, put together as argument `reduction` says.
 void lower_loss(NodeLowering& node, size_t reduction,
                 const LossFunction& loss) {
-  const int64_t how = node.known_integer(reduction);
+  const int64_t how = reduction_of(node, reduction);
   std::vector<Expr> sizes = broadcast_sizes(node, 0, 1);
   LossOperands operands(node, sizes);
   Term element = loss(operands);
@@ -66,7 +72,7 @@ void lower_loss(NodeLowering& node, size_t reduction,
 // The gradient (argument 0), divided by the count where the mean was taken.
 void lower_loss_backward(NodeLowering& node, size_t reduction,
                          const LossFunction& slope) {
-  const int64_t how = node.known_integer(reduction);
+  const int64_t how = reduction_of(node, reduction);
   const std::vector<Expr> sizes = node.out().sizes;
   LossOperands operands(node, sizes);
   Term gradient = operands.x(0);
@@ -77,7 +83,16 @@ void lower_loss_backward(NodeLowering& node, size_t reduction,
   node.set_map(0, std::move(operands.elements), result);
 }
 
+// Input and target are alike.
+void check_pair(NodeLowering& node, size_t input) {
+  node.require_one_type({input, input + 1});
+  node.ensure_sizes(node.tensor(input).sizes, node.tensor(input + 1).sizes,
+                    "a target of other sizes");
+}
+
 Term clamped_log(Term a) { return maximum(log(a), -100); }
+
+Term between_0_and_1(Term a) { return (a >= 0) & (a <= 1); }
 
 }  // namespace
 
@@ -94,6 +109,7 @@ void lower_mse_loss_backward(NodeLowering& node) {
 }
 
 void lower_huber_loss(NodeLowering& node) {
+  node.ensure(less(0, node.number(3)), "no positive delta");
   lower_loss(node, 2, [](LossOperands& o) {
     Term z = abs(o.x(0) - o.x(1)), delta = o.n(3);
     return select(z <= delta, 0.5 * z * z, delta * (z - 0.5 * delta));
@@ -101,6 +117,7 @@ void lower_huber_loss(NodeLowering& node) {
 }
 
 void lower_huber_loss_backward(NodeLowering& node) {
+  node.require_one_type({0, 1, 2});
   lower_loss_backward(node, 3, [](LossOperands& o) {
     Term z = o.x(1) - o.x(2), delta = o.n(4);
     return select(z <= -delta, -delta, select(z >= delta, delta, z));
@@ -108,6 +125,7 @@ void lower_huber_loss_backward(NodeLowering& node) {
 }
 
 void lower_smooth_l1_loss(NodeLowering& node) {
+  node.ensure(at_most(0, node.number(3)), "a negative beta");
   lower_loss(node, 2, [](LossOperands& o) {
     Term z = abs(o.x(0) - o.x(1)), beta = o.n(3);
     return select(z < beta, 0.5 * z * z / beta, z - 0.5 * beta);
@@ -122,11 +140,14 @@ void lower_smooth_l1_loss_backward(NodeLowering& node) {
 }
 
 void lower_soft_margin_loss(NodeLowering& node) {
+  check_pair(node, 0);
   lower_loss(node, 2,
              [](LossOperands& o) { return log1p(exp(-o.x(1) * o.x(0))); });
 }
 
 void lower_soft_margin_loss_backward(NodeLowering& node) {
+  node.require_one_type({0, 1});
+  check_pair(node, 1);
   lower_loss_backward(node, 3, [](LossOperands& o) {
     Term z = exp(-o.x(2) * o.x(1));
     return -o.x(2) * z / (z + 1);
@@ -134,10 +155,12 @@ void lower_soft_margin_loss_backward(NodeLowering& node) {
 }
 
 void lower_bce(NodeLowering& node) {
-  // Eager refuses an input outside of [0, 1].
+  // Eager refuses an input or a target outside of [0, 1].
+  check_pair(node, 0);
+  node.require_one_type({0, 2});
   lower_loss(node, 3, [](LossOperands& o) {
     Term x = o.x(0), y = o.x(1);
-    Term inside = check((x >= 0) & (x <= 1));
+    Term inside = check(between_0_and_1(x) & between_0_and_1(y));
     Term loss = (y - 1) * maximum(log1p(-x), -100) - y * clamped_log(x);
     if (Term weight = o.optional(2)) loss = loss * weight;
     return select(inside, loss, 0);
@@ -146,6 +169,8 @@ void lower_bce(NodeLowering& node) {
 
 void lower_bce_backward(NodeLowering& node) {
   // (grad, self, target, weight, reduction)
+  check_pair(node, 1);
+  node.require_one_type({0, 1, 3});
   lower_loss_backward(node, 4, [](LossOperands& o) {
     Term x = o.x(1), y = o.x(2);
     Term slope = (x - y) / maximum((1 - x) * x, 1e-12);
@@ -156,6 +181,8 @@ void lower_bce_backward(NodeLowering& node) {
 
 void lower_bce_with_logits(NodeLowering& node) {
   // (self, target, weight, pos_weight, reduction)
+  check_pair(node, 0);
+  node.require_one_type({0, 2, 3});
   lower_loss(node, 4, [](LossOperands& o) {
     Term x = o.x(0), y = o.x(1);
     Term log_sigmoid = minimum(x, 0) - log1p(exp(-abs(x)));
@@ -185,6 +212,21 @@ struct Target {
   }
 };
 
+// Of (self, target, weight), which begin at this argument.
+void check_nll(NodeLowering& node, size_t first) {
+  const TensorView x = node.tensor(first), target = node.tensor(first + 1);
+  require(codegen::is_float(x.type), "no floats");
+  require(x.rank() == 2 && target.rank() == 1, "a loss of one row");
+  node.ensure_equal(x.sizes[0], target.sizes[0], "a target of other sizes");
+  require(target.type == DType::kI64 || target.type == DType::kU8,
+          "a target of another type");
+  node.require_one_type({first, first + 2});
+  if (!node.has(first + 2)) return;
+  const TensorView weight = node.tensor(first + 2);
+  require(weight.rank() == 1, "a weight of other sizes");
+  node.ensure_equal(weight.sizes[0], x.sizes[1], "a weight of other sizes");
+}
+
 Target target_of(Elements& elements, const TensorView& target,
                  const std::vector<codegen::Index>& row, Term ignored) {
   Term place = cast(DType::kI64, elements.load(target, row));
@@ -197,9 +239,9 @@ void lower_nll_loss(NodeLowering& node) {
   // (self, target, weight, reduction, ignore_index) -> loss, total_weight
   TensorView x = node.tensor(0), target = node.tensor(1);
   auto weight = node.optional_tensor(2);
-  const int64_t how = node.known_integer(3);
+  const int64_t how = reduction_of(node, 3);
   const DType type = compute_type(x.type);
-  require(x.rank() == 2 && target.rank() == 1, "a loss of one row");
+  check_nll(node, 0);
   require(node.out_type(1) == node.out_type(), "another total");
   const Expr rows = x.sizes[0], classes = x.sizes[1];
   auto terms = [&](Elements& elements, bool of_weight) {
@@ -241,9 +283,15 @@ void lower_nll_loss_backward(NodeLowering& node) {
   TensorView gradient = node.tensor(0), x = node.tensor(1),
              target = node.tensor(2);
   auto weight = node.optional_tensor(3);
-  const int64_t how = node.known_integer(4);
+  const int64_t how = reduction_of(node, 4);
   const DType type = compute_type(node.out_type());
-  require(x.rank() == 2 && target.rank() == 1, "a loss of one row");
+  check_nll(node, 1);
+  node.require_one_type({0, 1, 6});
+  require(
+      gradient.rank() == (how == kNone ? 1 : 0) && node.tensor(6).rank() == 0,
+      "a gradient of other sizes");
+  if (how == kNone)
+    node.ensure_sizes(gradient.sizes, target.sizes, "another gradient");
   Elements elements(node, x.sizes);
   Target t = target_of(elements, target, {elements.at_loop(0)},
                        node.number(elements, 5, DType::kI64));

@@ -46,19 +46,81 @@ Carrier carrier_of(c10::ScalarType type) {
   }
 }
 
+struct SureCall {
+  std::string_view name;
+  int probability;  // the argument; -1: none
+};
+constexpr SureCall kSureCalls[] = {
+#define FJ_SURE_CALL(name, probability) {name, probability},
+#include "backend/lowering/sure_calls.def"
+#undef FJ_SURE_CALL
+};
+
+const SureCall* sure_call(const Node& node) {
+  const auto& name = node.aten->operator_name();
+  if (!name.overload_name.empty() || !name.name.starts_with("aten::"))
+    return nullptr;
+  for (const SureCall& row : kSureCalls)
+    if (row.name == std::string_view(name.name).substr(6)) return &row;
+  return nullptr;
+}
+
+// A random operator that draws nothing.
+bool is_certain(const Node& node) {
+  const SureCall* row = sure_call(node);
+  if (!row || row->probability < 0 || node.must_keep) return false;
+  const auto at = static_cast<size_t>(row->probability);
+  return at >= node.args.size() ||
+         (node.args[at].is<double>() && node.args[at].get<double>() == 0);
+}
+
+bool is_sure(const Node& node) {
+  if (!sure_call(node)) return false;
+  bool fits = true;
+  std::optional<c10::ScalarType> type;
+  for (const Arg& arg : node.args)
+    graph::for_each_value(arg, [&](Value* value) {
+      if (value->kind != Value::Kind::kTensor) return;
+      if (!type) type = value->meta.dtype;
+      fits &= value->meta.dtype == *type;
+    });
+  return fits && type && c10::isFloatingType(*type);
+}
+
 class Lowering {
  public:
-  explicit Lowering(const Graph& graph) : graph_(graph), builder_(out_.loops) {}
+  Lowering(const Graph& graph, const LoweringRequest& request)
+      : graph_(graph), request_(request), builder_(out_.loops) {}
 
   LoweredGraph run() {
-    for (const auto& node : graph_.block().nodes) add(*node);
+    for (const auto& node : graph_.block().nodes) {
+      add(*node);
+      out_.node_of.resize(out_.loops.buffers.size(), node.get());
+    }
     std::set<const Value*> seen;
-    for (const Arg& output : graph_.outputs)
-      graph::for_each_value(output, [&](Value* value) {
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+      if (i < request_.has_output.size() && request_.has_output[i]) continue;
+      // Behind those come values for the backward, which nobody looks at.
+      const bool is_seen =
+          request_.has_output.empty() || i < request_.has_output.size();
+      graph::for_each_value(graph_.outputs[i], [&](Value* value) {
+        if (is_seen) check_views_of(value);
         if (seen.insert(value).second) add_output(value);
       });
-    for (const auto& mutation : graph_.mutations)
-      if (seen.insert(mutation.value).second) add_output(mutation.value);
+    }
+    // What lies in an input when the graph has run is not read before.
+    for (const auto& mutation : graph_.mutations) seen.insert(mutation.value);
+    std::set<const Value*> written;
+    for (const auto& mutation : graph_.mutations) {
+      const Value* input = graph_.inputs[mutation.input];
+      if (!written.insert(mutation.value).second) continue;
+      const size_t before = out_.outputs.size();
+      if (!is_output(mutation.value) && !seen.contains(input))
+        add_placed(mutation.value, input);
+      if (out_.outputs.size() == before && !is_output(mutation.value))
+        add_output(mutation.value);
+    }
+    out_.node_of.resize(out_.loops.buffers.size(), nullptr);
     return std::move(out_);
   }
 
@@ -123,16 +185,30 @@ class Lowering {
 
   // How much there is of the graph, to go back to.
   struct Mark {
-    size_t buffers, definitions, numbers;
+    size_t buffers, definitions, numbers, conditions;
   };
   Mark mark() const {
     return {out_.loops.buffers.size(), out_.loops.definitions.size(),
-            out_.loops.numbers.size()};
+            out_.loops.numbers.size(), out_.conditions.size()};
   }
   void back_to(const Mark& mark) {
     out_.loops.buffers.resize(mark.buffers);
     out_.loops.definitions.resize(mark.definitions);
     out_.loops.numbers.resize(mark.numbers);
+    out_.conditions.resize(mark.conditions);
+  }
+
+  // Its results share memory, although its schema does not say so: views as
+  // long as nobody outside sees them.
+  bool is_unsafe_view(const Node& node) const {
+    if (!node.aten->operator_name().name.starts_with("aten::unsafe_split"))
+      return false;
+    for (const Arg& output : graph_.outputs)
+      graph::for_each_value(output, [&](const Value* value) {
+        if (value->node == &node)
+          throw Refused{"a result that shares memory without saying so"};
+      });
+    return true;
   }
 
   void add_call(const Node& node) {
@@ -140,6 +216,8 @@ class Lowering {
     const Mark before = mark();
     std::string reason;
     try {
+      auto refused = request_.calls.find(&node);
+      if (refused != request_.calls.end()) throw NotLowered{refused->second};
       lower(node);
       out_.lowered.push_back(&node);
       return;
@@ -162,10 +240,12 @@ class Lowering {
       for (const Expr& size : value->meta.sizes)
         // Its arguments are looked at all the same: by ATen.
         require(!size.is_const(0), "a result without elements");
-    NodeLowering lowering(node, views_, out_.loops);
+    require(!wants_pinned_memory(node), "pinned memory");
+    NodeLowering lowering(node, views_, out_.loops, out_.conditions);
     const size_t known = out_.loops.buffers.size();
     require(lower_node(row_name, lowering), "no row");
-    const bool owns = graph::aliased_arguments(node).empty();
+    const bool owns =
+        graph::aliased_arguments(node).empty() && !is_unsafe_view(node);
     for (size_t i = 0; i < node.outputs.size(); ++i) {
       const auto& result = lowering.results()[i];
       require(result.has_value() || node.outputs[i]->users.empty(),
@@ -179,6 +259,25 @@ class Lowering {
     }
   }
 
+  static bool wants_pinned_memory(const Node& node) {
+    const auto& arguments = node.aten->schema().arguments();
+    for (size_t i = 0; i < node.args.size() && i < arguments.size(); ++i)
+      if (arguments[i].name() == "pin_memory" && node.args[i].is<bool>() &&
+          node.args[i].get<bool>())
+        return true;
+    return false;
+  }
+
+  // Counts from the beginning of eager's storage, and may go beyond the tensor:
+  // what is not the caller's lies elsewhere.
+  static void check_storage(const Node& node) {
+    if (!node.aten->operator_name().name.starts_with("aten::as_strided"))
+      return;
+    const Opcode op = node.args[0].get<Value*>()->node->op;
+    if (op != Opcode::kPlaceholder && op != Opcode::kGetAttr)
+      throw Refused{"strides into the storage of a result"};
+  }
+
   // An operator whose row says which elements its result has may still promise
   // memory of its own (roll, flip, the *_copy operators).
   static TensorView own_copy(NodeLowering& lowering, const TensorView& view,
@@ -188,13 +287,16 @@ class Lowering {
   }
 
   void add_extern(const Node& node, std::string reason) {
+    check_storage(node);
     Definition definition;
     // It runs although nobody may need its results, and in the program's order.
     const bool is_used =
         std::any_of(node.outputs.begin(), node.outputs.end(),
                     [](const auto& value) { return !value->users.empty(); });
-    definition.ordered = graph::has_effect(node) || graph::is_custom(node) ||
-                         (graph::must_run(node) && !is_used);
+    definition.ordered = !is_certain(node) &&
+                         (graph::has_effect(node) || graph::is_custom(node) ||
+                          (graph::must_run(node) && !is_used));
+    definition.sure = !definition.ordered && is_sure(node);
     definition.kind = DefinitionKind::kExtern;
     definition.callee = static_cast<int>(out_.callees.size());
     LoweredGraph::Callee callee{&node, {}, std::move(reason)};
@@ -236,6 +338,20 @@ class Lowering {
     }
   }
 
+  // Views that are calls are copied out of memory that others hold; how far the
+  // elements of a result lie from the start of eager's storage would be lost.
+  void check_views_of(const Value* value) const {
+    while (value->node->op == Opcode::kCallFunction && value->node->aten) {
+      const auto bases = graph::aliased_arguments(*value->node);
+      if (bases.empty()) return;
+      for (const auto& callee : out_.callees)
+        if (callee.node == value->node)
+          throw Refused{"a result that is a view made by " +
+                        value->node->target_name()};
+      value = bases[0];
+    }
+  }
+
   void add_output(const Value* value) {
     if (value->kind != Value::Kind::kTensor) return;
     if (value->node->op == Opcode::kPlaceholder ||
@@ -243,9 +359,47 @@ class Lowering {
       return;
     out_.loops.outputs.push_back(memory_of(value));
     out_.outputs.push_back(value);
+    out_.layouts.push_back(value);
+  }
+
+  bool is_output(const Value* value) const {
+    return std::count(out_.outputs.begin(), out_.outputs.end(), value) > 0;
+  }
+
+  // The new content of an input, lying as that does: it can be made there.
+  // Nothing is added if it does not.
+  void add_placed(const Value* value, const Value* input) {
+    auto found = views_.find(value), place = views_.find(input);
+    if (found == views_.end() || place == views_.end() ||
+        value->node->op != Opcode::kCallFunction)
+      return;
+    const TensorMeta &from = value->meta, &to = input->meta;
+    if (from.dtype != to.dtype || from.sizes != to.sizes ||
+        from.is_conj != to.is_conj || from.is_neg != to.is_neg)
+      return;
+    // Each element has its own place: of mutated inputs it was made sure.
+    std::vector<Expr> strides = buffer_strides(to);
+    for (const Expr& stride : strides)
+      if (stride.is_const() && stride.constant() < 1) return;
+    const Mark before = mark();
+    try {
+      const BufferId buffer = builder_.buffer_of(found->second, &strides);
+      const codegen::Buffer& made = out_.loops.buffers[buffer];
+      const BufferId target = place->second.buffer;
+      if (made.strides != out_.loops.buffers[target].strides)
+        return back_to(before);
+      out_.loops.places.resize(out_.loops.outputs.size(), codegen::kNoBuffer);
+      out_.loops.places.push_back(target);
+      out_.loops.outputs.push_back(buffer);
+      out_.outputs.push_back(value);
+      out_.layouts.push_back(input);
+    } catch (const NotLowered&) {
+      back_to(before);
+    }
   }
 
   const Graph& graph_;
+  const LoweringRequest& request_;
   LoweredGraph out_;
   LoopBuilder builder_;
   ViewIndex views_;
@@ -254,9 +408,10 @@ class Lowering {
 }  // namespace
 
 std::optional<LoweredGraph> lower_to_loops(const Graph& graph,
+                                           const LoweringRequest& request,
                                            std::string* reason) {
   try {
-    LoweredGraph out = Lowering(graph).run();
+    LoweredGraph out = Lowering(graph, request).run();
     std::string wrong = verify(out.loops);
     if (!wrong.empty()) throw Refused{"malformed loops: " + wrong};
     return out;

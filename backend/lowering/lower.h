@@ -8,6 +8,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "codegen/loops/loops.h"
@@ -29,12 +30,29 @@ struct LoweredGraph {
   // What loops.outputs are, in order. A graph output that is an input or a
   // constant is none of them.
   std::vector<const graph::Value*> outputs;
+  // How they lie: as these values do (the input that one is to replace).
+  std::vector<const graph::Value*> layouts;
+  // The node whose lowering made each buffer; null: none did.
+  std::vector<const graph::Node*> node_of;
+  // What rows took for granted of symbols of the call, each true or false. A
+  // run for which one is false must not be made: eager refuses it, or does
+  // something else.
+  std::vector<Expr> conditions;
   // Nodes that became loops (views that are index maps, too).
   std::vector<const graph::Node*> lowered;
 };
 
+struct LoweringRequest {
+  // Of the outputs that the program sees, by number: nobody takes it, the
+  // caller has it. Empty: it sees all.
+  std::vector<bool> has_output;
+  // Nodes that become calls although they have a row, and why.
+  std::unordered_map<const graph::Node*, std::string> calls;
+};
+
 // Nothing: *reason says why not.
 std::optional<LoweredGraph> lower_to_loops(const graph::Graph& graph,
+                                           const LoweringRequest& request,
                                            std::string* reason);
 
 // Nothing: no scalar program computes such elements. In a buffer they lie as

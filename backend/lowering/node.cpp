@@ -3,6 +3,7 @@
 #include <c10/util/TypeCast.h>
 
 #include <algorithm>
+#include <cmath>
 
 #include "backend/lowering/lower.h"
 #include "guards/result.h"
@@ -48,6 +49,16 @@ DType known_type(c10::ScalarType type) {
   auto out = element_type(type);
   require(out.has_value(), "a type without loops");
   return *out;
+}
+
+Expr less(const Expr& a, const Expr& b) {
+  if (!a.is_float() && !b.is_float()) return expr_lt(a, b);
+  return Expr::make(ExprOp::kFloatLt, {as_float(a), as_float(b)});
+}
+
+Expr at_most(const Expr& a, const Expr& b) {
+  if (!a.is_float() && !b.is_float()) return expr_le(a, b);
+  return Expr::make(ExprOp::kFloatLe, {as_float(a), as_float(b)});
 }
 
 bool is_dense(const std::vector<Expr>& sizes,
@@ -213,10 +224,8 @@ bool fits_in(const Expr& value) {
                                 : !c10::overflows<T>(value.constant());
 }
 
-// As ATen asks of a constant; what is not known is asked of each call
-// (Program::numbers_fit).
+// As ATen asks of a constant.
 bool fits(const Expr& value, DType type) {
-  if (!value.is_const() && !value.is_float_const()) return true;
   switch (type) {
     case DType::kU8:
       return fits_in<uint8_t>(value);
@@ -241,11 +250,63 @@ bool fits(const Expr& value, DType type) {
   return false;
 }
 
+// The least and the largest finite number.
+std::pair<double, double> range_of(DType type) {
+  switch (type) {
+    case DType::kBool:
+      return {0, 1};
+    case DType::kU8:
+      return {0, 255};
+    case DType::kI8:
+      return {-128, 127};
+    case DType::kI16:
+      return {-32768, 32767};
+    case DType::kI32:
+      return {-0x1p31, 0x1p31 - 1};
+    case DType::kI64:  // of the doubles
+      return {-0x1p63, 0x1.fffffffffffffp62};
+    case DType::kF16:
+      return {-65504, 65504};
+    case DType::kBF16:
+      return {-0x1.fep127, 0x1.fep127};
+    case DType::kF32:
+      return {-0x1.fffffep127, 0x1.fffffep127};
+    case DType::kF64:
+      return {-0x1.fffffffffffffp1023, 0x1.fffffffffffffp1023};
+  }
+  return {0, 0};
+}
+
 }  // namespace
+
+// Conditions are narrower than what ATen asks: it wraps some integers.
+void NodeLowering::ensure_in_range(const Expr& value, DType type) const {
+  const char* reason = "a number that its type does not hold";
+  if (value.is_const() || value.is_float_const())
+    return require(fits(value, type), reason);
+  if (type == DType::kBool || type == DType::kF64) return;
+  const auto [least, most] = range_of(type);
+  if (!value.is_float()) {
+    if (least <= -0x1p63) return;
+    conditions_.push_back(expr_le(static_cast<int64_t>(least), value));
+    conditions_.push_back(expr_le(value, static_cast<int64_t>(most)));
+    return;
+  }
+  if (codegen::is_float(type)) {
+    // Infinite is fine, and so is NaN.
+    const Expr size = Expr::make(ExprOp::kFloatAbs, {value});
+    const Expr beyond = less(Expr::real(most), size);
+    const Expr finite = less(size, Expr::real(HUGE_VAL));
+    conditions_.push_back(expr_not(Expr::make(ExprOp::kAnd, {beyond, finite})));
+    return;
+  }
+  conditions_.push_back(at_most(Expr::real(least), value));
+  conditions_.push_back(at_most(value, Expr::real(most)));
+}
 
 Term NodeLowering::number(Elements& elements, size_t i, DType type) const {
   Expr value = number(i);
-  require(fits(value, type), "a number that its type does not hold");
+  ensure_in_range(value, type);
   if (value.is_const() && !codegen::is_float(type))
     return elements.integer(type, value.constant());
   if (value.is_float_const() && codegen::is_float(type))
@@ -253,6 +314,24 @@ Term NodeLowering::number(Elements& elements, size_t i, DType type) const {
   if (value.is_const() && codegen::is_float(type))
     return elements.constant(type, static_cast<double>(value.constant()));
   return cast(type, elements.number(value));
+}
+
+Term NodeLowering::number(Elements& elements, const TensorView& view,
+                          DType type) const {
+  require(view.rank() == 0, "a number in a tensor with dims");
+  Term value = elements.load(view, {});
+  if (view.type == type || type == DType::kBool || type == DType::kF64)
+    return cast(type, value);
+  // What narrows is not worth a row, but for floats: a mask's -inf.
+  const bool widens = codegen::is_integer(view.type) &&
+                      (codegen::is_float(type) && type != DType::kF16);
+  if (view.type == DType::kBool || widens) return cast(type, value);
+  require(codegen::is_float(view.type) && codegen::is_float(type),
+          "a number that may not fit");
+  value = cast(compute_type(view.type), value);
+  Term fits = (abs(value) <= range_of(type).second) | (abs(value) == HUGE_VAL) |
+              (value != value);
+  return cast(type, select(check(fits), value, 0));
 }
 
 int NodeLowering::dim(size_t i, int rank) const {
@@ -279,6 +358,36 @@ std::vector<int> NodeLowering::dims(size_t i, int rank) const {
   require(std::adjacent_find(out.begin(), out.end()) == out.end(),
           "a dim twice");
   return out;
+}
+
+// ---- what eager's kernel asks of them
+
+void NodeLowering::ensure(const Expr& condition, const char* reason) {
+  if (condition.is_const()) return require(condition.constant() != 0, reason);
+  conditions_.push_back(condition);
+}
+
+void NodeLowering::ensure_sizes(const std::vector<Expr>& a,
+                                const std::vector<Expr>& b,
+                                const char* reason) {
+  require(a.size() == b.size(), reason);
+  for (size_t dim = 0; dim < a.size(); ++dim)
+    ensure_equal(a[dim], b[dim], reason);
+}
+
+void NodeLowering::require_one_type(
+    std::initializer_list<size_t> arguments) const {
+  std::optional<c10::ScalarType> type;
+  for (size_t i : arguments) {
+    if (!is_tensor(i)) continue;
+    require(!type || *type == dtype_of(i), "tensors of different types");
+    type = dtype_of(i);
+  }
+}
+
+void NodeLowering::require_index(const TensorView& view, bool or_int32) const {
+  require(view.type == DType::kI64 || (or_int32 && view.type == DType::kI32),
+          "indices of another type");
 }
 
 // ---- results

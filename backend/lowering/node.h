@@ -1,5 +1,10 @@
 // One node while it is lowered: its arguments as rows want them, and its
 // results. What a row does not take raises NotLowered.
+//
+// A row does what eager's kernel does, refusals included. What the kernel
+// refuses for its arguments' types and sizes, the row does not take (require(),
+// of(), ensure()); what depends on numbers of the call is a condition of the
+// run; what depends on data is a Check of the body.
 #pragma once
 
 #include <functional>
@@ -18,10 +23,16 @@ using ViewIndex = std::unordered_map<const graph::Value*, TensorView>;
 class NodeLowering : public LoopBuilder {
  public:
   NodeLowering(const graph::Node& node, const ViewIndex& views,
-               codegen::LoopGraph& graph)
-      : LoopBuilder(graph), node_(node), views_(views) {
+               codegen::LoopGraph& graph, std::vector<Expr>& conditions)
+      : LoopBuilder(graph),
+        node_(node),
+        views_(views),
+        conditions_(conditions) {
     results_.resize(node.outputs.size());
   }
+  // A call that a node is made of.
+  NodeLowering(const graph::Node& node, NodeLowering& whole)
+      : NodeLowering(node, whole.views_, whole.graph(), whole.conditions_) {}
 
   const graph::Node& node() const { return node_; }
   // ---- arguments; missing ones are the schema's defaults
@@ -42,9 +53,27 @@ class NodeLowering : public LoopBuilder {
   // An int, a float or a bool, also one of the call; converted to the type.
   Term number(Elements& elements, size_t i, codegen::DType type) const;
   Expr number(size_t i) const;  // as it is; a bool is 0 or 1
+  // A tensor's element as the value of a number argument: eager refuses one
+  // that the type does not hold.
+  Term number(Elements& elements, const TensorView& view,
+              codegen::DType type) const;
   // A dim argument counted from the front.
   int dim(size_t i, int rank) const;
   std::vector<int> dims(size_t i, int rank) const;  // empty or None: all
+
+  // ---- what eager's kernel asks of them
+  // Known to be true, or true of each call that runs.
+  void ensure(const Expr& condition, const char* reason);
+  void ensure_equal(const Expr& a, const Expr& b, const char* reason) {
+    if (!same_size(a, b)) ensure(expr_eq(a, b), reason);
+  }
+  void ensure_in_range(const Expr& value, codegen::DType type) const;
+  void ensure_sizes(const std::vector<Expr>& a, const std::vector<Expr>& b,
+                    const char* reason);
+  // The given ones of these tensors have one type.
+  void require_one_type(std::initializer_list<size_t> arguments) const;
+  // An index is of int64, or of int32 too.
+  void require_index(const TensorView& view, bool or_int32 = true) const;
 
   // ---- results
   const graph::TensorMeta& out(size_t i = 0) const {
@@ -61,12 +90,16 @@ class NodeLowering : public LoopBuilder {
  private:
   const graph::Node& node_;
   const ViewIndex& views_;
+  std::vector<Expr>& conditions_;
   std::vector<std::optional<TensorView>> results_;
 };
 
 // The type that scalars of `type` are computed in: f32 for small floats.
 codegen::DType compute_type(codegen::DType type);
 codegen::DType known_type(c10::ScalarType type);  // NotLowered if there is none
+// Of ints or floats: true or false. Not true of NaN.
+Expr less(const Expr& a, const Expr& b);
+Expr at_most(const Expr& a, const Expr& b);
 // May elements lie so, each at a place of its own? (A copy can.)
 bool is_dense(const std::vector<Expr>& sizes, const std::vector<Expr>& strides);
 

@@ -26,6 +26,32 @@ ReducedDims dims_but(const std::vector<Expr>& sizes, int kept) {
   return {sizes, dims};
 }
 
+// Parameters have the input's type, or are all of f32 where that is smaller.
+void check_parameter_types(NodeLowering& node, size_t input,
+                           std::initializer_list<size_t> parameters) {
+  const DType type = node.tensor(input).type;
+  require(codegen::is_float(type), "no floats");
+  std::optional<DType> common;
+  for (size_t i : parameters) {
+    if (!node.has(i)) continue;
+    const DType own = node.tensor(i).type;
+    require(!common || own == *common, "parameters of different types");
+    common = own;
+  }
+  require(!common || *common == type ||
+              (codegen::is_small_float(type) && *common == DType::kF32),
+          "parameters of another type");
+}
+
+// Each is a row of so many.
+void check_channels(NodeLowering& node, const Expr& channels,
+                    std::initializer_list<size_t> parameters) {
+  for (size_t i : parameters)
+    if (node.has(i))
+      node.ensure_sizes(node.tensor(i).sizes, {channels},
+                        "parameters of other sizes");
+}
+
 ReducedDims softmax_dim(const NodeLowering& node, size_t tensor,
                         size_t argument) {
   std::vector<Expr> sizes = node.tensor(tensor).sizes;
@@ -46,6 +72,7 @@ Term load_as(Elements& elements, DType type, const TensorView& view) {
 }
 
 void lower_softmax_like(NodeLowering& node, bool is_log) {
+  require(!node.flag(2), "a conversion that CPUs do not make");
   ReducedDims dims = softmax_dim(node, 0, 1);
   TensorView x = node.tensor(0);
   const DType type = compute_type(node.out_type());
@@ -61,12 +88,22 @@ void lower_softmax_like(NodeLowering& node, bool is_log) {
   node.set_map(0, std::move(elements), result);
 }
 
+// (grad, output, dim, input_dtype)
+void check_softmax_backward(NodeLowering& node) {
+  node.require_one_type({0, 1});
+  require(node.out_type() == node.tensor(1).type, "a result of another type");
+  require(codegen::is_float(node.out_type()), "no floats");
+  node.ensure_sizes(node.tensor(0).sizes, node.tensor(1).sizes,
+                    "a gradient of other sizes");
+}
+
 }  // namespace
 
 void lower_softmax(NodeLowering& node) { lower_softmax_like(node, false); }
 void lower_log_softmax(NodeLowering& node) { lower_softmax_like(node, true); }
 
 void lower_softmax_backward(NodeLowering& node) {
+  check_softmax_backward(node);
   ReducedDims dims = softmax_dim(node, 1, 2);
   TensorView gradient = node.tensor(0), output = node.tensor(1);
   const DType type = compute_type(output.type);
@@ -82,6 +119,7 @@ void lower_softmax_backward(NodeLowering& node) {
 }
 
 void lower_log_softmax_backward(NodeLowering& node) {
+  check_softmax_backward(node);
   ReducedDims dims = softmax_dim(node, 1, 2);
   TensorView gradient = node.tensor(0), output = node.tensor(1);
   const DType type = compute_type(output.type);
@@ -116,6 +154,25 @@ Term normalised(Elements& elements, const ReducedDims& dims,
          dims.load_result(elements, scale);
 }
 
+// The first of the dims at the end that are normalised: they, and parameters,
+// have the sizes that argument `shape` says.
+int first_normalised(NodeLowering& node, size_t input, size_t shape,
+                     std::initializer_list<size_t> parameters) {
+  const std::vector<Expr> sizes = node.tensor(input).sizes;
+  const std::vector<Expr> normalised = node.integers(shape);
+  require(!normalised.empty() && normalised.size() <= sizes.size(),
+          "other dims than there are");
+  const std::vector<Expr> last(
+      sizes.end() - static_cast<std::ptrdiff_t>(normalised.size()),
+      sizes.end());
+  node.ensure_sizes(last, normalised, "a normalised shape that is another");
+  for (size_t i : parameters)
+    if (node.has(i))
+      node.ensure_sizes(node.tensor(i).sizes, last,
+                        "parameters of other sizes");
+  return static_cast<int>(sizes.size() - normalised.size());
+}
+
 // Rows as a view over the kept dims, in the type that is computed in.
 TensorView row_view(const ReducedDims& dims, const TensorView& view) {
   auto out = reshaped(view, dims.kept_sizes());
@@ -126,10 +183,11 @@ TensorView row_view(const ReducedDims& dims, const TensorView& view) {
 }  // namespace
 
 void lower_layer_norm(NodeLowering& node) {
+  // (input, normalized_shape, weight, bias, eps)
   TensorView x = node.tensor(0);
   auto weight = node.optional_tensor(2), bias = node.optional_tensor(3);
-  ReducedDims dims = dims_behind(
-      x.sizes, x.rank() - static_cast<int>(node.integers(1).size()));
+  check_parameter_types(node, 0, {2, 3});
+  ReducedDims dims = dims_behind(x.sizes, first_normalised(node, 0, 1, {2, 3}));
   const DType type = compute_type(x.type);
   auto moments = reduce_over(
       node, dims, Combiner::kWelford,
@@ -145,9 +203,13 @@ void lower_layer_norm(NodeLowering& node) {
 }
 
 void lower_layer_norm_backward(NodeLowering& node) {
+  // (grad, input, normalized_shape, mean, rstd, weight, bias, mask)
   TensorView gradient = node.tensor(0), x = node.tensor(1);
   auto weight = node.optional_tensor(5);
-  const int first = x.rank() - static_cast<int>(node.integers(2).size());
+  node.require_one_type({0, 1});
+  check_parameter_types(node, 1, {5, 6});
+  node.ensure_sizes(gradient.sizes, x.sizes, "a gradient of other sizes");
+  const int first = first_normalised(node, 1, 2, {5, 6});
   ReducedDims dims = dims_behind(x.sizes, first);
   const DType type = compute_type(x.type);
   TensorView mean = row_view(dims, node.tensor(3));
@@ -216,6 +278,17 @@ struct Groups {
   DType type;
 };
 
+// An input, and the arguments N, C, HxW and group from `first` on.
+void check_groups(NodeLowering& node, size_t input, size_t first) {
+  const int64_t channels = node.known_integer(first + 1),
+                groups = node.known_integer(first + 3);
+  require(groups > 0 && channels > 0 && channels % groups == 0,
+          "groups that are not even");
+  node.ensure_equal(product(node.tensor(input).sizes),
+                    node.integer(first) * channels * node.integer(first + 2),
+                    "an input of other sizes");
+}
+
 TensorView in_four(NodeLowering& node, const TensorView& view, const Expr& n,
                    const Expr& groups, const Expr& channels,
                    const Expr& elements) {
@@ -241,6 +314,9 @@ void lower_group_norm(NodeLowering& node) {
   // (input, weight, bias, N, C, HxW, group, eps)
   const Expr n = node.integer(3), spatial = node.integer(5);
   const int64_t groups = node.known_integer(6);
+  check_parameter_types(node, 0, {1, 2});
+  check_groups(node, 0, 3);
+  check_channels(node, node.known_integer(4), {1, 2});
   const Expr of_group = node.known_integer(4) / groups;
   TensorView x = in_four(node, node.tensor(0), n, groups, of_group, spatial);
   auto weight = node.optional_tensor(1), bias = node.optional_tensor(2);
@@ -270,6 +346,15 @@ void lower_group_norm_backward(NodeLowering& node) {
   // (grad, input, mean, rstd, weight, N, C, HxW, group, mask)
   const Expr n = node.integer(5), spatial = node.integer(7);
   const int64_t groups = node.known_integer(8);
+  node.require_one_type({0, 1});
+  check_parameter_types(node, 1, {2, 3, 4});
+  check_groups(node, 1, 5);
+  check_channels(node, node.known_integer(6), {4});
+  node.ensure_sizes(node.tensor(0).sizes, node.tensor(1).sizes,
+                    "a gradient of other sizes");
+  for (size_t i : {2, 3})
+    node.ensure_sizes(node.tensor(i).sizes, {n, groups},
+                      "statistics of other sizes");
   const Expr of_group = node.known_integer(6) / groups;
   TensorView g = in_four(node, node.tensor(0), n, groups, of_group, spatial);
   TensorView x = in_four(node, node.tensor(1), n, groups, of_group, spatial);
@@ -341,9 +426,12 @@ struct BatchNorm {
   DType type;
 };
 
-BatchNorm batch_norm_of(NodeLowering& node, size_t input) {
+BatchNorm batch_norm_of(NodeLowering& node, size_t input,
+                        std::initializer_list<size_t> parameters) {
   TensorView x = node.tensor(input);
   require(x.rank() >= 2, "no channels");
+  check_parameter_types(node, input, parameters);
+  check_channels(node, x.sizes[1], parameters);
   return {x, dims_but(x.sizes, 1), compute_type(x.type)};
 }
 
@@ -405,7 +493,7 @@ void set_nothing(NodeLowering& node, size_t i) {
 void lower_batch_norm_no_stats(NodeLowering& node) {
   // (input, weight, bias, training, momentum, eps)
   require(node.flag(3), "inference without statistics");
-  BatchNorm norm = batch_norm_of(node, 0);
+  BatchNorm norm = batch_norm_of(node, 0, {1, 2});
   BatchMoments moments = batch_moments(node, norm, 5);
   set_batch_normed(node, norm, moments.mean, moments.scale, 1, 2);
   set_channels(node, 1, norm, moments.mean);
@@ -414,7 +502,7 @@ void lower_batch_norm_no_stats(NodeLowering& node) {
 
 void lower_batch_norm_inference(NodeLowering& node) {
   // (input, weight, bias, running_mean, running_var, momentum, eps)
-  BatchNorm norm = batch_norm_of(node, 0);
+  BatchNorm norm = batch_norm_of(node, 0, {1, 2, 3, 4});
   set_batch_normed(node, norm, node.tensor(3), running_scale(node, norm, 4, 6),
                    1, 2);
   set_nothing(node, 1);
@@ -423,7 +511,7 @@ void lower_batch_norm_inference(NodeLowering& node) {
 
 void lower_batch_norm(NodeLowering& node) {
   // (input, weight, bias, running_mean, running_var, training, momentum, eps)
-  BatchNorm norm = batch_norm_of(node, 0);
+  BatchNorm norm = batch_norm_of(node, 0, {1, 2, 3, 4});
   if (!node.flag(5)) {
     require(node.has(3) && node.has(4), "inference without statistics");
     set_batch_normed(node, norm, node.tensor(3),
@@ -444,7 +532,7 @@ void lower_batch_norm_functional(NodeLowering& node) {
   // (input, weight, bias, running_mean, running_var, training, momentum, eps)
   // -> y, mean, scale, new running_mean, new running_var
   require(node.flag(5), "inference");
-  BatchNorm norm = batch_norm_of(node, 0);
+  BatchNorm norm = batch_norm_of(node, 0, {1, 2, 3, 4});
   BatchMoments moments = batch_moments(node, norm, 7);
   set_batch_normed(node, norm, moments.mean, moments.scale, 1, 2);
   set_channels(node, 1, norm, moments.mean);
@@ -469,8 +557,12 @@ void lower_batch_norm_functional(NodeLowering& node) {
 void lower_batch_norm_backward(NodeLowering& node) {
   // (grad, input, weight, running_mean, running_var, save_mean, save_invstd,
   //  train, eps, mask)
-  BatchNorm norm = batch_norm_of(node, 1);
   const bool train = node.flag(7);
+  BatchNorm norm = train ? batch_norm_of(node, 1, {2, 5, 6})
+                         : batch_norm_of(node, 1, {2, 3, 4});
+  node.require_one_type({0, 1});
+  node.ensure_sizes(node.tensor(0).sizes, norm.x.sizes,
+                    "a gradient of other sizes");
   TensorView g = node.tensor(0);
   TensorView mean = train ? node.tensor(5) : node.tensor(3);
   TensorView scale = train ? node.tensor(6) : running_scale(node, norm, 4, 8);

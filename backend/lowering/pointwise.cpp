@@ -89,6 +89,14 @@ bool takes(const PointwiseRow& row, DType type) {
 
 }  // namespace
 
+// Eager has none of bools for numbers, nor of fractions for integers.
+Term PointwiseOperands::number(size_t i) {
+  require(type_ == DType::kBool || !node_.arg(i).is<bool>(), "a bool's number");
+  require(codegen::is_float(type_) || !node_.number(i).is_float(),
+          "a fraction for an integer");
+  return node_.number(elements_, i, type_);
+}
+
 PointwiseOperands::PointwiseOperands(NodeLowering& node,
                                      const PointwiseRow& row)
     : node_(node),
@@ -102,6 +110,11 @@ PointwiseOperands::PointwiseOperands(NodeLowering& node,
 
 Term PointwiseOperands::operand(size_t i) {
   const char kind = row_.arguments[i];
+  if (kind == 'b') {
+    TensorView mask = node_.tensor(i);
+    require(mask.type == DType::kBool, "a mask that is not of bools");
+    return elements_.load_broadcast(mask);
+  }
   if (kind == 'm') {
     Term mask = node_.is_tensor(i) ? elements_.load_broadcast(node_.tensor(i))
                                    : node_.number(elements_, i, DType::kF64);

@@ -20,7 +20,7 @@ class PointwiseOperands {
   PointwiseOperands(NodeLowering& node, const PointwiseRow& row);
   Term operand(size_t i);
   Term optional(size_t i) { return node_.has(i) ? operand(i) : Term(); }
-  Term number(size_t i) { return node_.number(elements_, i, type_); }
+  Term number(size_t i);
   Elements take() { return std::move(elements_); }
 
  private:

@@ -31,7 +31,7 @@ Term subtract(Term a, Term b, Term alpha) {
 Term multiply(Term a, Term b) { return is_bool(a) ? a & b : a * b; }
 
 Term add_product(Term a, Term factor, Term b, Term c) {
-  return a + factor * b * c;
+  return is_float(a) ? fma(factor * b, c, a) : a + factor * b * c;
 }
 
 Term nonzero(Term divisor) {
@@ -164,6 +164,12 @@ constexpr double kGeluBeta = M_SQRT2 * M_2_SQRTPI * 0.5;
 constexpr double kGeluKappa = 0.044715;
 }  // namespace
 
+bool is_tanh(const NodeLowering& node, size_t argument) {
+  const std::string how = node.text(argument);
+  require(how == "none" || how == "tanh", "another approximation");
+  return how == "tanh";
+}
+
 Term gelu(Term a, bool is_tanh) {
   if (!is_tanh) return 0.5 * a * (1 + erf(a * M_SQRT1_2));
   Term inner = kGeluBeta * (a + kGeluKappa * (a * a * a));
@@ -199,8 +205,29 @@ Term elu(Term a, Term alpha, Term scale, Term input_scale) {
   return select(a < 0, expm1(a * input_scale) * (alpha * scale), a * scale);
 }
 
-Term elu_backward(Term gradient, Term alpha, Term scale, Term input_scale,
-                  bool is_result, Term a) {
+Term celu(NodeLowering& node, Term a, Term alpha) {
+  const Expr is_zero =
+      Expr::make(ExprOp::kFloatEq, {as_float(node.number(1)), Expr::real(0)});
+  node.ensure(expr_not(is_zero), "a division by zero");
+  return elu(a, alpha, constant(a, 1), 1 / alpha);
+}
+
+Term leaky_relu_backward(NodeLowering& node, Term gradient, Term a,
+                         Term slope) {
+  // Of the result one cannot tell.
+  if (node.flag(3)) node.ensure(at_most(0, node.number(2)), "a slope below 0");
+  return select(a > 0, gradient, gradient * slope);
+}
+
+Term softshrink(NodeLowering& node, Term a, Term bound) {
+  node.ensure(at_most(0, node.number(1)), "a bound below 0");
+  return select(a > bound, a - bound, select(a < -bound, a + bound, a * 0));
+}
+
+Term elu_backward(NodeLowering& node, Term gradient, Term alpha, Term scale,
+                  Term input_scale, Term a) {
+  const bool is_result = node.flag(4);
+  if (is_result) node.ensure(at_most(0, node.number(1)), "a slope below 0");
   Term negative = alpha * scale;
   Term slope = is_result ? input_scale * (a + negative)
                          : input_scale * negative * exp(a * input_scale);

@@ -38,13 +38,17 @@ Term logit(Term a, Term eps);
 Term sinc(Term a);
 Term xlogy(Term a, Term b, Term log_b);
 Term entropy(Term a);
+bool is_tanh(const NodeLowering& node, size_t argument);
 Term gelu(Term a, bool is_tanh);
 Term gelu_backward(Term gradient, Term a, bool is_tanh);
 Term silu_backward(Term gradient, Term a);
 Term mish_backward(Term gradient, Term a);
 Term elu(Term a, Term alpha, Term scale, Term input_scale);
-Term elu_backward(Term gradient, Term alpha, Term scale, Term input_scale,
-                  bool is_result, Term a);
+Term elu_backward(NodeLowering& node, Term gradient, Term alpha, Term scale,
+                  Term input_scale, Term a);
+Term celu(NodeLowering& node, Term a, Term alpha);
+Term leaky_relu_backward(NodeLowering& node, Term gradient, Term a, Term slope);
+Term softshrink(NodeLowering& node, Term a, Term bound);
 Term softplus_backward(Term gradient, Term a, Term beta, Term threshold);
 Term log_sigmoid_backward(Term gradient, Term a, Term buffer);
 Term logit_backward(Term gradient, Term a, Term eps);

@@ -233,6 +233,7 @@ void lower_place(NodeLowering& node, Combiner combiner) {
   ReducedDims dims = node.has(1) ? one_dim(node, 1) : all_dims(node);
   check_some(dims.count());
   const DType type = compute_type(node.tensor(0).type);
+  require(type != DType::kBool, "a place of bools");
   auto results = reduce_over(node, dims, combiner, [&](Elements& elements) {
     return cast(type, dims.load(elements, node.tensor(0)));
   });
@@ -334,6 +335,9 @@ Moments moments_of(NodeLowering& node) {
   ReducedDims dims = dims_of(node, 1);
   const DType type = compute_type(node.tensor(0).type);
   require(codegen::is_float(type), "no floats");
+  // Of no more elements than that eager warns.
+  const Expr correction = node.has(2) ? node.number(2) : Expr(1);
+  node.ensure(less(correction, dims.count()), "no degrees of freedom");
   auto results =
       reduce_over(node, dims, Combiner::kWelford, [&](Elements& elements) {
         return cast(type, dims.load(elements, node.tensor(0)));

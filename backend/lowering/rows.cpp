@@ -21,13 +21,14 @@ bool lower_node(const std::string& name, NodeLowering& node) {
     return out;
   }();
   auto found = rows->find(name);
-  if (found == rows->end()) return lower_pointwise(name, node);
+  if (found == rows->end())
+    return lower_pointwise(name, node) || lower_on_lists(name, node);
   found->second(node);
   return true;
 }
 
 size_t number_of_rows() {
-  return std::size(kRows) + number_of_pointwise_rows();
+  return std::size(kRows) + number_of_pointwise_rows() + number_of_list_rows();
 }
 
 }  // namespace framejit::backend

@@ -9,7 +9,9 @@ namespace framejit::backend {
 // NotLowered: not in this case.
 bool lower_node(const std::string& name, NodeLowering& node);
 bool lower_pointwise(const std::string& name, NodeLowering& node);
+bool lower_on_lists(const std::string& name, NodeLowering& node);
 size_t number_of_pointwise_rows();
+size_t number_of_list_rows();
 size_t number_of_rows();
 
 #define FJ_LOWER(name, function) void function(NodeLowering& node);

@@ -31,6 +31,43 @@ TensorView filled(NodeLowering& node, double value) {
                       : nullptr);
 }
 
+// How many elements of a dim the arguments `first` (start), the end and the
+// step behind it choose.
+Expr slice_length(NodeLowering& node, size_t first, const Expr& size) {
+  auto place = [&](size_t i, const Expr& missing) {
+    if (!node.has(i)) return missing;
+    Expr at = node.integer(i);
+    if (!at.is_const()) {
+      node.ensure(expr_le(0, at), "a place that counts from the end");
+    } else if (at.constant() == INT64_MAX) {
+      return size;
+    } else if (at.constant() < 0) {
+      return Expr::make(ExprOp::kMax, {size + at, Expr(0)});
+    }
+    return at == size ? size : Expr::make(ExprOp::kMin, {at, size});
+  };
+  const Expr start = place(first, 0), end = place(first + 1, size);
+  const int64_t step = node.known_integer(first + 2);
+  require(step > 0, "no step forward");
+  Expr length = end - start;
+  if (!start.is_const(0) || !(end == size))
+    length = Expr::make(ExprOp::kMax, {length, Expr(0)});
+  return step == 1 ? length : floor_div(length + (step - 1), step);
+}
+
+// The sizes that a part has which is put into dim of `sizes`.
+void ensure_part(NodeLowering& node, const TensorView& part,
+                 std::vector<Expr> sizes, int dim, const Expr& length) {
+  sizes[dim] = length;
+  node.ensure_sizes(part.sizes, sizes, "a part of other sizes");
+}
+
+// An index of a dim, also from its end.
+void ensure_index(NodeLowering& node, const Expr& index, const Expr& size) {
+  node.ensure(expr_le(size * -1, index), "an index out of range");
+  node.ensure(expr_lt(index, size), "an index out of range");
+}
+
 // `base` with `part` at start + index * step of dim.
 TensorView put_slice(NodeLowering& node, const TensorView& base,
                      const TensorView& part, int dim, const Expr& start,
@@ -109,23 +146,56 @@ void lower_constant_pad(NodeLowering& node) {
 void lower_slice_scatter(NodeLowering& node) {
   TensorView base = node.tensor(0), part = node.tensor(1);
   int dim = node.dim(2, base.rank());
-  Expr start = node.has(3) ? node.integer(3) : Expr(0);
-  node.set(0, put_slice(node, base, part, dim,
-                        slice_start(start, base.sizes[dim]), node.integer(5)));
-}
-
-void lower_select_scatter(NodeLowering& node) {
-  TensorView base = node.tensor(0);
-  int dim = node.dim(2, base.rank());
-  node.set(0, put_slice(node, base, with_dim(node.tensor(1), dim), dim,
-                        from_front(node.integer(3), base.sizes[dim]), 1));
+  const Expr length = slice_length(node, 3, base.sizes[dim]);
+  ensure_part(node, part, base.sizes, dim, length);
+  const Expr start =
+      slice_start(node.has(3) ? node.integer(3) : Expr(0), base.sizes[dim]);
+  const Expr step = node.integer(5);
+  auto put = node.put_back(
+      base, sliced(base, dim, start, part.sizes[dim], step), part);
+  node.set(0, put ? *put : put_slice(node, base, part, dim, start, step));
 }
 
 namespace {
 
+// `part` in place of one index of the dim, which is argument 3.
+void put_selected(NodeLowering& node, const TensorView& base,
+                  const TensorView& part, int dim) {
+  const Expr& size = base.sizes[dim];
+  require(part.rank() + 1 == base.rank(), "a part of other dims");
+  const TensorView slice = with_dim(part, dim);
+  ensure_part(node, slice, base.sizes, dim, 1);
+  ensure_index(node, node.integer(3), size);
+  const Expr place = from_front(node.integer(3), size);
+  auto put = node.put_back(base, selected(base, dim, place), part);
+  node.set(0, put ? *put : put_slice(node, base, slice, dim, place, 1));
+}
+
+}  // namespace
+
+void lower_select_scatter(NodeLowering& node) {
+  TensorView base = node.tensor(0);
+  int dim = node.dim(2, base.rank());
+  put_selected(node, base, node.tensor(1), dim);
+}
+
+namespace {
+
+Expr diagonal_length(const Expr& rows, const Expr& columns, int64_t offset) {
+  const Expr a = rows + std::min<int64_t>(offset, 0);
+  const Expr b = columns - std::max<int64_t>(offset, 0);
+  return a == b ? a : Expr::make(ExprOp::kMin, {a, b});
+}
+
 TensorView put_diagonal(NodeLowering& node, const TensorView& base,
                         const TensorView& part, int64_t offset, int dim1,
                         int dim2) {
+  require(dim1 != dim2 && part.rank() == base.rank() - 1, "no diagonal");
+  std::vector<Expr> sizes;
+  for (int dim = 0; dim < base.rank(); ++dim)
+    if (dim != dim1 && dim != dim2) sizes.push_back(base.sizes[dim]);
+  sizes.push_back(diagonal_length(base.sizes[dim1], base.sizes[dim2], offset));
+  node.ensure_sizes(part.sizes, sizes, "another diagonal");
   Elements elements(node, part.sizes);
   std::vector<Index> target;
   const int last = part.rank() - 1;
@@ -154,6 +224,8 @@ void lower_diagonal_scatter(NodeLowering& node) {
 void lower_slice_backward(NodeLowering& node) {
   TensorView part = node.tensor(0), base = filled(node, 0);
   int dim = node.dim(2, base.rank());
+  ensure_part(node, part, base.sizes, dim,
+              slice_length(node, 3, base.sizes[dim]));
   node.set(0, put_slice(node, base, part, dim,
                         slice_start(node.integer(3), base.sizes[dim]),
                         node.integer(5)));
@@ -162,8 +234,7 @@ void lower_slice_backward(NodeLowering& node) {
 void lower_select_backward(NodeLowering& node) {
   TensorView base = filled(node, 0);
   int dim = node.dim(2, base.rank());
-  node.set(0, put_slice(node, base, with_dim(node.tensor(0), dim), dim,
-                        from_front(node.integer(3), base.sizes[dim]), 1));
+  put_selected(node, base, node.tensor(0), dim);
 }
 
 void lower_diagonal_backward(NodeLowering& node) {
@@ -182,7 +253,14 @@ void lower_unfold_backward(NodeLowering& node) {
   TensorView part = node.tensor(0);
   const DType type = node.out_type(), computed = compute_type(type);
   require(!node.out().sizes.empty(), "a fold of no dims");
-  int dim = node.dim(2, static_cast<int>(node.out().sizes.size()));
+  std::vector<Expr> sizes = node.out().sizes;
+  int dim = node.dim(2, static_cast<int>(sizes.size()));
+  const Expr size = node.integer(3);
+  const int64_t step = node.known_integer(4);
+  require(step > 0, "no step forward");
+  sizes[dim] = floor_div(sizes[dim] - size, step) + 1;
+  sizes.push_back(size);
+  node.ensure_sizes(part.sizes, sizes, "parts of other sizes");
   Elements zeros(node, node.out().sizes);
   Term zero = zeros.constant(computed, 0);
   TensorView base = node.map(std::move(zeros), zero);
@@ -365,10 +443,10 @@ void lower_masked_fill(NodeLowering& node) {
   Elements elements(node, node.out().sizes);
   const DType type = node.out_type();
   Term value = elements.load_broadcast(node.tensor(0));
-  Term mask = cast(DType::kBool, elements.load_broadcast(node.tensor(1)));
-  Term fill = node.is_tensor(2)
-                  ? cast(type, elements.load_broadcast(node.tensor(2)))
-                  : node.number(elements, 2, type);
+  Term mask = elements.load_broadcast(node.tensor(1));
+  require(mask.type() == DType::kBool, "a mask that is not of bools");
+  Term fill = node.is_tensor(2) ? node.number(elements, node.tensor(2), type)
+                                : node.number(elements, 2, type);
   require(value.type() == type, "a result of another type");
   Term result = select(mask, fill, value);
   node.set_map(0, std::move(elements), result);
@@ -474,10 +552,9 @@ namespace {
 
 void fill_with(NodeLowering& node, size_t value) {
   Elements elements(node, node.out().sizes);
-  Term number =
-      node.is_tensor(value)
-          ? cast(node.out_type(), elements.load_broadcast(node.tensor(value)))
-          : node.number(elements, value, node.out_type());
+  Term number = node.is_tensor(value)
+                    ? node.number(elements, node.tensor(value), node.out_type())
+                    : node.number(elements, value, node.out_type());
   node.set_map(0, std::move(elements), number);
 }
 

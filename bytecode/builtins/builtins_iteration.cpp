@@ -240,6 +240,30 @@ Result<Ref> sort_by_comparing(CaptureState& state,
   return Result<Ref>::raised();
 }
 
+// Tuples that begin with different strings are in the order of these, and
+// nothing behind them is looked at: (name, tensor). Leaves the strings in their
+// place.
+Status sort_by_names(CaptureState& state, std::vector<Ref>* values) {
+  Ref names = Ref::steal(PySet_New(nullptr));
+  if (!names) return Status::raised();
+  std::vector<Ref> found;
+  for (const Ref& value : *values) {
+    if (!PyTuple_CheckExact(value.get()) || state.is_input(value.get()) ||
+        PyTuple_GET_SIZE(value.get()) == 0 ||
+        !PyUnicode_CheckExact(PyTuple_GET_ITEM(value.get(), 0))) {
+      return ok_status();
+    }
+    FJ_TRY(Ref name,
+           prepare(state, PyTuple_GET_ITEM(value.get(), 0), Reads::kDeep));
+    if (PySet_Add(names.get(), name.get()) < 0) return Status::raised();
+    found.push_back(std::move(name));
+  }
+  if (static_cast<size_t>(PySet_GET_SIZE(names.get())) == values->size()) {
+    *values = std::move(found);
+  }
+  return ok_status();
+}
+
 // The order in which sorted() would put `items`: their indices. failed_at: the
 // order they are in when a comparison raises.
 Result<Ref> sort_order(CaptureState& state, const std::vector<Ref>& items,
@@ -258,6 +282,7 @@ Result<Ref> sort_order(CaptureState& state, const std::vector<Ref>& items,
     values.push_back(std::move(value));
   }
   if (in_python) return sort_by_comparing(state, values, reverse, failed_at);
+  FJ_CHECK_OK(sort_by_names(state, &values));
   for (const Ref& value : values) {
     FJ_TRY(Ref plain, prepare(state, value.get(), Reads::kDeep));
     if (PyList_Append(keys.get(), plain.get()) < 0) {

@@ -7,6 +7,7 @@
 #include <unordered_set>
 
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/observers.h"
 #include "frame_hook/python_text.h"
 #include "guards/set/guard_set.h"
 
@@ -91,6 +92,7 @@ bool add_to(Registry& registry, const Library& library) {
     registry.dim_marks.push_back(
         {PyUnicode_InternFromString(row.attribute), row.kind});
   }
+  for (ObserverRow row : library.observers) add_observer_type(row);
   if (library.substitutes) {
     registry.substitutes.push_back({library.substitutes, {}});
     registry.substitute_of.clear();

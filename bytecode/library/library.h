@@ -130,6 +130,10 @@ struct OverrideProtocol {
   const char* package;  // the home of classes that are the library's own
 };
 
+// Profilers of the library's, by the full names of their C types
+// (frame_hook/observers.h).
+using ObserverRow = const char*;
+
 struct Library {
   const char* name;
   std::span<const CalleeRow> callees = {};
@@ -141,6 +145,7 @@ struct Library {
   std::span<const ConstantTypeRow> constant_types = {};
   std::span<const TupleTypeRow> tuple_types = {};
   std::span<const ManagerRow> managers = {};
+  std::span<const ObserverRow> observers = {};
   const SubstituteTable* substitutes = nullptr;
   const OverrideProtocol* overrides = nullptr;
 };

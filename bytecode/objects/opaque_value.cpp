@@ -174,8 +174,10 @@ Result<Ref> make_opaque(CaptureState& state, OpaqueKind kind, PyObject* object,
   new (&opaque->object) Ref(Ref::borrow(object));
   new (&opaque->other) Ref(Ref::borrow(other));
   state.table<NativeCalls>().held.push_back(made);
-  // Should it have to outlive the capture, that stops where it is made.
-  if (kind != OpaqueKind::kIdentity) {
+  // Should it have to outlive the capture, that stops where it is made. A frame
+  // made there would be that of the residual code, which ends: the function is
+  // left to CPython.
+  if (kind != OpaqueKind::kIdentity && kind != OpaqueKind::kFrame) {
     note_unbuildable(state, made.get());
   }
   return made;

@@ -28,5 +28,8 @@ Kernel expand(const Kernel& kernel);
 // The value of one operation; kNoScalar: it has no expansion. `in` are of `b`.
 ScalarId expand_operation(Body& b, ScalarOp op,
                           const std::array<ScalarId, 3>& in);
+// Of i64 operands (integers.cpp).
+ScalarId expand_integers(Body& b, ScalarOp op,
+                         const std::array<ScalarId, 3>& in);
 
 }  // namespace framejit::codegen

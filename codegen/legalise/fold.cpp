@@ -114,7 +114,9 @@ Fold Builder::compensated_sum() {
   return fold_;
 }
 
-// The best value and its place; none yet: a place beyond all others.
+// The best value and its place; none yet: a place beyond all others. A step
+// comes behind those before it, so equal elements change nothing, and where all
+// are the worst there is, the first of all is the place.
 Fold Builder::place(Combiner combiner) {
   const bool least = combiner == Combiner::kArgMin;
   constexpr int64_t kNone = std::numeric_limits<int64_t>::max();
@@ -140,10 +142,24 @@ Fold Builder::place(Combiner combiner) {
   };
   fold_.states = {type_, DType::kI64};
   fold_.initial = {identity(combiner, type_), static_cast<Element>(kNone)};
-  auto s = open(fold_.step, 1);
-  ScalarId x = element(fold_.step);
-  fold_.stepped =
-      choose(fold_.step, s[0], s[1], x, leaf(fold_.step, DType::kI64, 3));
+  {
+    Body& b = fold_.step;
+    auto s = open(b, 1);
+    ScalarId x = element(b), at = leaf(b, DType::kI64, 3);
+    ScalarId take;
+    if (is_float(type_)) {
+      // The first NaN is taken, and nothing behind it.
+      ScalarId worse = least ? b.binary(ScalarOp::kLe, s[0], x)
+                             : b.binary(ScalarOp::kLe, x, s[0]);
+      take = b.binary(ScalarOp::kAnd, b.unary(ScalarOp::kNot, worse),
+                      b.binary(ScalarOp::kEq, s[0], s[0]));
+    } else {
+      take = least ? b.binary(ScalarOp::kLt, x, s[0])
+                   : b.binary(ScalarOp::kLt, s[0], x);
+    }
+    fold_.stepped = {b.ternary(ScalarOp::kSelect, take, x, s[0]),
+                     b.ternary(ScalarOp::kSelect, take, at, s[1])};
+  }
   auto h = open(fold_.join, 2);
   fold_.joined = choose(fold_.join, h[0], h[1], h[2], h[3]);
   Body& f = fold_.finish;

@@ -133,6 +133,24 @@ ScalarId exp_single(Math& m, ScalarId x) {
   return m.scale(p, n);
 }
 
+// The same where neither x nor the result is extreme, |x| <= 80; no NaN comes
+// of one. The power is added to the exponent: n is what adding a large number
+// leaves in its lowest bits.
+ScalarId exp_moderate(Math& m, ScalarId x) {
+  Body& b = m.body();
+  ScalarId magic = m.constant(12582912);  // 1.5 * 2^23
+  ScalarId shifted = m.fma(x, m.constant(coef::kInverses[0]), magic);
+  ScalarId n = m.sub(shifted, magic);
+  ScalarId r = m.fnma(n, m.constant(coef::kLn2[0]), x);
+  r = m.fnma(n, m.constant(coef::kLn2[1]), r);
+  ScalarId one = m.constant(1);
+  ScalarId p = m.polynomial(r, coef::kExp);
+  p = m.fma(m.fma(p, r, one), r, one);
+  ScalarId power =
+      m.op(ScalarOp::kShiftLeft, m.bits(shifted), b.integer(DType::kI32, 23));
+  return m.from_bits(m.add(m.bits(p), power));
+}
+
 ScalarId exp2_single(Math& m, ScalarId x) {
   x = m.clamp(x, -151, 129);
   ScalarId n = m.rint(x);
@@ -245,11 +263,11 @@ ScalarId log1p_wide(Math& m, ScalarId x) {
 ScalarId tanh_single(Math& m, ScalarId x) {
   ScalarId size = m.abs(x), one = m.constant(1), two = m.constant(2);
   ScalarId most = m.op(ScalarOp::kMin, size, m.constant(10));
-  ScalarId e = exp_single(m, m.mul(most, two));
+  ScalarId e = exp_moderate(m, m.mul(most, two));
   ScalarId big = m.sub(one, m.div(two, m.add(e, one)));
   ScalarId small = m.odd_polynomial(size, coef::kTanh);
-  ScalarId r = m.select(m.less(size, m.constant(0.625)), small, big);
-  return m.with_sign(r, x);
+  ScalarId large = m.less_equal(m.constant(0.625), size);
+  return m.with_sign(m.select(large, big, small), x);
 }
 
 // e / (e + 2), e = exp(2|x|) - 1.
@@ -295,16 +313,17 @@ ScalarId atanh_wide(Math& m, ScalarId x) {
 // ---- error functions
 
 ScalarId erf_single(Math& m, ScalarId x) {
-  ScalarId t = m.abs(x), one = m.constant(1);
-  ScalarId p = m.polynomial(t, coef::kErfLarge);
-  ScalarId big = m.sub(one, exp_single(m, m.fnma(t, p, m.neg(t))));
-  // The polynomial is of no use far out, where the result is 1.
-  big = m.select(m.less(m.constant(4), t), one, big);
+  ScalarId t = m.abs(x);
   ScalarId q = m.polynomial(m.mul(t, t), coef::kErfSmall);
   ScalarId small = m.fma(q, t, t);
-  ScalarId r = m.select(m.less(t, m.constant(0.928)), small, big);
-  r = m.with_sign(r, x);
-  return m.select(m.differ(x, x), x, r);
+  // From 4 on the result is 1.
+  ScalarId most = m.op(ScalarOp::kMin, t, m.constant(4));
+  ScalarId p = m.polynomial(most, coef::kErfLarge);
+  ScalarId e = exp_moderate(m, m.fnma(most, p, m.neg(most)));
+  ScalarId big = m.sub(m.constant(1), e);
+  // NaN is in `small` only.
+  ScalarId large = m.less_equal(m.constant(0.928), t);
+  return m.with_sign(m.select(large, big, small), x);
 }
 
 ScalarId erfc_wide(Math& m, ScalarId x) {
@@ -639,6 +658,8 @@ ScalarId expand_operation(Body& b, ScalarOp op,
       return expand_single(b, op, in);
     case kWide:
       return expand_double(b, op, in[0]);
+    case DType::kI64:
+      return expand_integers(b, op, in);
     default:
       return kNoScalar;
   }

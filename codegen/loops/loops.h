@@ -8,6 +8,8 @@
 //     %1[i1]) return %3
 //   }
 //
+// (`return %3 into %0`: %3 is to be the content of %0, see `places`.)
+//
 // A LoopGraph is a list of definitions. Each defines one or more *buffers* over
 // an index domain with symbolic extents; a definition reads earlier buffers at
 // index maps that are affine in its loops, or at indices that are data. A
@@ -116,6 +118,8 @@ struct Definition {
   // It draws random numbers, or does something beside its results: it is done
   // even if nothing reads them, and in the order of such calls.
   bool ordered = false;
+  // It cannot fail, but for want of memory.
+  bool sure = false;
 };
 
 class LoopGraph {
@@ -124,7 +128,14 @@ class LoopGraph {
   std::vector<Definition> definitions;  // each before its readers
   std::vector<Expr> numbers;            // of Number leaves: ints, or floats
   std::vector<BufferId> outputs;
+  // Of each output (the list may be shorter): the input whose content it is to
+  // be in the end, or kNoBuffer. The two lie alike. It changes no value: a
+  // schedule may do the work in the memory of that input.
+  std::vector<BufferId> places;
 
+  BufferId place_of(size_t output) const {
+    return output < places.size() ? places[output] : kNoBuffer;
+  }
   BufferId add_buffer(Buffer buffer);
   int add_number(const Expr& number);  // its place in numbers
   // The buffer whose memory it is: itself, but for aliases.

@@ -37,6 +37,10 @@ class Parser {
     while (!accept_word("return")) statement();
     while (peek() == '%') {
       graph_.outputs.push_back(buffer());
+      if (accept_word("into")) {
+        graph_.places.resize(graph_.outputs.size(), kNoBuffer);
+        graph_.places.back() = defined_buffer();
+      }
       accept(",");
     }
     expect("}");
@@ -250,6 +254,7 @@ class Parser {
       definition.kind = DefinitionKind::kExtern;
       definition.callee = static_cast<int>(integer());
       definition.ordered = accept_word("ordered");
+      definition.sure = accept_word("sure");
       expect("(");
       while (!accept(")")) {
         definition.operands.push_back(defined_buffer());

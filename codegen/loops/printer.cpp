@@ -209,8 +209,11 @@ class Printer {
     for (const Definition& definition : graph_.definitions)
       lines += statement(definition);
     lines += "  return";
-    for (size_t i = 0; i < graph_.outputs.size(); ++i)
+    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       lines += (i ? ", " : " ") + buffer_name(graph_.outputs[i]);
+      if (graph_.place_of(i) != kNoBuffer)
+        lines += " into " + buffer_name(graph_.place_of(i));
+    }
     return "loops(" + exprs_.symbols() + ") {\n" + lines + "\n}\n";
   }
 
@@ -269,7 +272,8 @@ class Printer {
         break;
     }
     std::string out = "extern " + std::to_string(definition.callee) +
-                      (definition.ordered ? " ordered (" : " (");
+                      (definition.ordered ? " ordered" : "") +
+                      (definition.sure ? " sure (" : " (");
     for (size_t i = 0; i < definition.operands.size(); ++i)
       out += (i ? ", " : "") + buffer_name(definition.operands[i]);
     return out + ")";

@@ -49,6 +49,7 @@ class Verifier {
       if (!defined_[i]) fail(buffer_text(i) + " has no definition");
     for (BufferId output : graph_.outputs)
       if (ok() && !is_defined(output)) fail("an output is not defined");
+    if (ok()) check_places();
     return error_;
   }
 
@@ -317,6 +318,29 @@ class Verifier {
     require(first >= 0 && last < size.constant(), "an index out of range");
   }
 
+  // ---- outputs
+
+  void check_places() {
+    std::vector<bool> is_free(graph_.buffers.size());
+    for (const Definition& d : graph_.definitions)
+      if (d.kind == DefinitionKind::kInput) is_free[d.results[0]] = true;
+    require(graph_.places.size() <= graph_.outputs.size(),
+            "a place for an output that is not there");
+    for (size_t i = 0; i < graph_.places.size() && ok(); ++i) {
+      const BufferId place = graph_.places[i];
+      if (place == kNoBuffer) continue;
+      if (!require(is_defined(place) && is_free[place],
+                   "an output in the place of what is no input, or of another"))
+        return;
+      is_free[place] = false;
+      const Buffer& from = graph_.buffers[graph_.outputs[i]];
+      const Buffer& to = graph_.buffers[place];
+      require(from.type == to.type && from.sizes == to.sizes &&
+                  from.strides == to.strides,
+              "an output that does not lie like its place");
+    }
+  }
+
   // ---- kinds
 
   void check_kind() {
@@ -326,7 +350,7 @@ class Verifier {
     if (d.kind != DefinitionKind::kUpdate)
       require(d.base == kNoBuffer && d.target.empty(),
               "only an update has a base");
-    require(d.operands.empty() && d.callee == -1 && !d.ordered,
+    require(d.operands.empty() && d.callee == -1 && !d.ordered && !d.sure,
             "only an extern calls");
     const DType value = d.body.type(d.value);
     if (d.kind == DefinitionKind::kMap) {

@@ -13,6 +13,9 @@ namespace {
 // What an access costs by its step in the vectorised loop: a whole vector, a
 // few cache lines, one line an element.
 constexpr double kContiguous = 1, kNear = 4, kFar = 12, kScattered = 16;
+// The prefixes within a vector.
+constexpr double kPrefixes = 8;
+constexpr int64_t kMostPages = 256;
 
 class Arranger {
  public:
@@ -25,6 +28,7 @@ class Arranger {
     collapse_outer();
     for (Stage& stage : kernel_.stages) collapse_inner(stage);
     choose_vectorised();
+    tile_transposes();
     hoist_invariants(&kernel_);
   }
 
@@ -241,6 +245,9 @@ class Arranger {
       } else {
         cost += stage_cost(stage, outer() + stage.loops.size() - 1,
                            stage.loops.back());
+        for (const Store& store : stage.stores)
+          cost +=
+              store.prefix_of < 0 ? 0 : kPrefixes * target_.hint(stage.loops);
       }
     }
     return cost;
@@ -251,31 +258,9 @@ class Arranger {
                        [](const Stage& stage) { return !stage.loops.empty(); });
   }
 
-  bool has_prefixes() const {
-    for (const Stage& stage : kernel_.stages)
-      for (const Store& store : stage.stores)
-        if (store.prefix_of >= 0) return true;
-    return false;
-  }
-
-  // Of one turn.
-  void add_outer_loop() {
-    kernel_.loops = {1};
-    for (Stage& stage : kernel_.stages) {
-      for_each_place(stage, [](Place& place) {
-        place.strides.insert(place.strides.begin(), 0);
-      });
-      rewrite_leaves(&stage, [](ScalarNode* node) {
-        if (node->op == ScalarOp::kIndex) ++node->payload;
-      });
-    }
-  }
-
   void choose_vectorised() {
     int best = -1;
-    // Prefixes along a vector are not what targets do: rows go side by side.
-    if (has_prefixes() && outer() == 0) add_outer_loop();
-    double least = has_inner_loops() && !has_prefixes() ? inner_cost() : -1;
+    double least = has_inner_loops() ? inner_cost() : -1;
     for (size_t loop = outer(); loop-- > 0;) {
       double cost = 0;
       for (Stage& stage : kernel_.stages)
@@ -295,6 +280,81 @@ class Arranger {
       guard_conflicts();
     }
     make_rows();
+  }
+
+  // What is read along another loop than the vectors go: so many turns of that
+  // loop become an inner one that targets read square blocks for, and transpose
+  // them (one line of memory is then read once, not once an element).
+  void tile_transposes() {
+    if (kernel_.vectorised != Vectorised::kOuter || has_inner_loops() ||
+        kernel_.stages.size() != 1 || outer() < 2)
+      return;
+    Stage& stage = kernel_.stages[0];
+    const size_t last = outer() - 1;
+    if (target_.hint(kernel_.loops[last]) < 2 * target_.vector_bytes / 4)
+      return;
+    for (size_t loop = 0; loop < last; ++loop) {
+      const bool is_read_along = std::any_of(
+          stage.loads.begin(), stage.loads.end(), [&](const Place& place) {
+            return place.data.empty() && place.when == kNoScalar &&
+                   place.strides[loop].is_const(1) &&
+                   step_cost(place.strides[last]) == kFar &&
+                   dtype_size(kernel_.arguments[place.argument].type) == 4;
+          });
+      if (!is_read_along || is_named(stage, loop) || !split_loop(stage, loop))
+        continue;
+      block_columns(stage, loop);
+      return;
+    }
+  }
+
+  // So many columns of all rows (`loop`) before the next ones: each is a page
+  // of memory of its own, and there are translations for a few hundred.
+  void block_columns(Stage& stage, size_t loop) {
+    const size_t last = outer() - 1;
+    const Expr extent = kernel_.loops[last];
+    if (!extent.is_const() || is_named(stage, last)) return;
+    int64_t block = kMostPages;
+    while (block >= kMostPages / 4 && extent.constant() % block != 0)
+      block -= target_.vector_bytes / 4;
+    if (block < kMostPages / 4 || block == extent.constant()) return;
+    for (const ScalarNode& node : stage.body.nodes())
+      if (node.op == ScalarOp::kIndex) return;
+    kernel_.loops[last] = block;
+    kernel_.loops.insert(kernel_.loops.begin() + loop,
+                         extent.constant() / block);
+    for_each_place(stage, [&](Place& place) {
+      place.strides.insert(place.strides.begin() + loop,
+                           place.strides[last] * Expr(block));
+    });
+  }
+
+  static bool is_named(const Stage& stage, size_t loop) {
+    return std::any_of(stage.body.nodes().begin(), stage.body.nodes().end(),
+                       [&](const ScalarNode& node) {
+                         return node.op == ScalarOp::kIndex &&
+                                node.payload == static_cast<int64_t>(loop);
+                       });
+  }
+
+  // Into blocks and a new inner loop, where that goes up.
+  bool split_loop(Stage& stage, size_t loop) {
+    const Expr& extent = kernel_.loops[loop];
+    for (const Store& store : stage.stores)
+      if (!store.place.data.empty()) return false;
+    if (!extent.is_const()) return false;
+    const int64_t most = target_.vector_bytes / 4;
+    int64_t turns = most;
+    while (turns > most / 2 && extent.constant() % turns != 0) --turns;
+    if (extent.constant() % turns != 0) return false;
+    stage.loops = {turns};
+    for_each_place(stage, [&](Place& place) {
+      Expr stride = place.strides[loop];
+      place.strides.push_back(stride);
+      place.strides[loop] = stride * Expr(turns);
+    });
+    kernel_.loops[loop] = extent.constant() / turns;
+    return true;
   }
 
   // Vectors of the last loop must not store twice to one place.

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "codegen/schedule/cost.h"
+#include "codegen/schedule/memory_plan.h"
 #include "codegen/schedule/passes.h"
 
 namespace framejit::codegen {
@@ -88,6 +89,10 @@ void order_effects(LoopGraph* graph) {
       if (d.base != kNoBuffer) needs(d.base);
     }
   };
+  // Callers number the inputs by their order.
+  for (size_t i = 0; i < definitions.size(); ++i)
+    if (definitions[i].kind == DefinitionKind::kInput)
+      place(static_cast<int>(i));
   size_t calls = 0;
   for (size_t i = 0; i < definitions.size(); ++i) {
     if (definitions[i].ordered) {
@@ -120,9 +125,6 @@ std::vector<char> independent_loops(const Definition& update) {
   return out;
 }
 
-namespace {
-
-// The result's elements are all written, each by one point.
 bool writes_everything(const LoopGraph& graph, const Definition& d) {
   if (d.combiner) return false;
   const Buffer& result = graph.buffers[d.results[0]];
@@ -140,12 +142,28 @@ bool writes_everything(const LoopGraph& graph, const Definition& d) {
   return true;
 }
 
+namespace {
+
+// Loops of one turn add nothing.
+bool are_equal(const Definition& d, const std::vector<Index>& a,
+               const std::vector<Index>& b) {
+  for (size_t i = 0; i < a.size(); ++i) {
+    if (a[i].offset != b[i].offset || a[i].data != b[i].data) return false;
+    for (size_t loop = 0; loop < d.loops.size(); ++loop)
+      if (!d.loops[loop].is_const(1) &&
+          a[i].coefficients[loop] != b[i].coefficients[loop])
+        return false;
+  }
+  return true;
+}
+
 // What the update reads of its base, it reads where it writes.
 bool reads_in_place(const LoopGraph& graph, const Definition& d) {
   bool reads = false;
   for (const Access& access : d.accesses) {
-    if (graph.root(access.buffer) != d.base) continue;
-    if (access.buffer != d.base || access.indices != d.target) return false;
+    if (graph.root(access.buffer) != graph.root(d.base)) continue;
+    if (access.buffer != d.base || !are_equal(d, access.indices, d.target))
+      return false;
     reads = true;
   }
   if (!reads) return true;
@@ -159,8 +177,37 @@ bool reads_in_place(const LoopGraph& graph, const Definition& d) {
 
 }  // namespace
 
+bool covers(const LoopGraph& graph, BufferId id) {
+  const Buffer& buffer = graph.buffers[id];
+  if (buffer.alias_of == kNoBuffer) return true;
+  const Buffer& root = graph.buffers[buffer.alias_of];
+  if (!buffer.offset.is_const(0) || buffer.type != root.type) return false;
+  // The same dims in another order.
+  std::vector<std::pair<Expr, Expr>> dims;
+  for (size_t i = 0; i < root.sizes.size(); ++i)
+    dims.emplace_back(root.sizes[i], root.strides[i]);
+  for (size_t i = 0; i < buffer.sizes.size(); ++i) {
+    auto found = std::find(dims.begin(), dims.end(),
+                           std::pair(buffer.sizes[i], buffer.strides[i]));
+    if (found == dims.end()) break;
+    dims.erase(found);
+  }
+  if (dims.empty() && buffer.sizes.size() == root.sizes.size()) return true;
+  return buffer.strides == contiguous_strides(buffer.sizes) &&
+         root.strides == contiguous_strides(root.sizes) &&
+         bytes_of(buffer) == bytes_of(root);
+}
+
+bool can_update_in_place(const LoopGraph& graph, const Definition& update) {
+  return covers(graph, update.base) &&
+         graph.buffers[update.base].strides ==
+             graph.buffers[update.results[0]].strides &&
+         reads_in_place(graph, update);
+}
+
 void copy_bases(LoopGraph* graph) {
   const auto readers = readers_of(*graph);
+  const std::vector<BufferId> place = placed_writes(*graph).place;
   std::vector<char> is_callers(graph->buffers.size());
   for (BufferId output : graph->outputs) is_callers[graph->root(output)] = true;
   for (const Definition& d : graph->definitions)
@@ -178,10 +225,8 @@ void copy_bases(LoopGraph* graph) {
       continue;
     }
     const BufferId root = graph->root(d.base);
-    bool in_place =
-        root == d.base && !is_callers[root] &&
-        graph->buffers[root].strides == graph->buffers[d.results[0]].strides &&
-        reads_in_place(*graph, d);
+    bool in_place = (!is_callers[root] || root == place[i]) &&
+                    can_update_in_place(*graph, d);
     for (const Reader& reader : readers[root])
       in_place &= reader.definition <= static_cast<int>(i);
     if (!in_place) {
@@ -203,6 +248,13 @@ void copy_bases(LoopGraph* graph) {
     }
     out.push_back(std::move(d));
   }
+  graph->definitions = std::move(out);
+  // With copies, less has to come before what can fail.
+  const std::vector<char> is_late = placed_writes(*graph).is_late;
+  out.clear();
+  for (bool late : {false, true})
+    for (size_t i = 0; i < is_late.size(); ++i)
+      if (is_late[i] == late) out.push_back(std::move(graph->definitions[i]));
   graph->definitions = std::move(out);
 }
 

@@ -21,6 +21,7 @@ constexpr int64_t kSmallWork = 1 << 14;
 
 struct GroupedUnit : Unit {
   bool may_join = false;
+  bool is_late = false;  // behind all units that can fail
   int nodes = 0;
   int position = 0;  // behind every unit that it needs
 };
@@ -79,6 +80,7 @@ class Grouper {
   std::vector<int> producer_;             // of each buffer
   std::vector<std::vector<Reader>> readers_;
   std::vector<char> kept_;
+  PlacedWrites writes_;
   std::vector<std::vector<int>> dims_;
   std::vector<GroupedUnit> units_;
   std::vector<int> unit_of_;
@@ -92,6 +94,7 @@ void Grouper::collect() {
   producer_.assign(graph_.buffers.size(), -1);
   readers_ = readers_of(graph_);
   kept_ = kept_in_memory(graph_);
+  writes_ = placed_writes(graph_);
   inputs_.resize(count);
   for (size_t d = 0; d < count; ++d)
     for (BufferId result : graph_.definitions[d].results)
@@ -103,12 +106,16 @@ void Grouper::collect() {
     };
     for (const Access& access : definition.accesses) needs(access.buffer);
     for (BufferId operand : definition.operands) needs(operand);
+    // What was there is read before it is overwritten.
+    auto needs_readers = [&](BufferId buffer) {
+      for (const Reader& reader : readers_[graph_.root(buffer)])
+        if (reader.definition < static_cast<int>(d))
+          inputs_[d].push_back(reader.definition);
+    };
+    if (writes_.place[d] != kNoBuffer) needs_readers(writes_.place[d]);
     if (definition.base == kNoBuffer) continue;
     needs(definition.base);
-    // What was there is read before it is overwritten.
-    for (const Reader& reader : readers_[graph_.root(definition.base)])
-      if (reader.definition < static_cast<int>(d))
-        inputs_[d].push_back(reader.definition);
+    needs_readers(definition.base);
   }
   for (auto [before, after] : effect_order(graph_))
     inputs_[after].push_back(before);
@@ -127,6 +134,7 @@ void Grouper::make_unit(int definition) {
   unit.position = definition;
   unit.is_kernel =
       d.kind != DefinitionKind::kInput && d.kind != DefinitionKind::kExtern;
+  unit.is_late = writes_.is_late[definition];
   unit.may_join =
       d.kind == DefinitionKind::kMap || d.kind == DefinitionKind::kReduce;
   unit.is_staged = d.kind == DefinitionKind::kReduce;
@@ -422,6 +430,7 @@ void Grouper::place_joined(int unit, int low, int high) {
 
 bool Grouper::join(int a, int b) {
   if (a == b || !units_[a].may_join || !units_[b].may_join) return false;
+  if (units_[a].is_late != units_[b].is_late) return false;
   auto [low, high] = std::minmax({units_[a].position, units_[b].position});
   if (high - low > kMaxDistance) return false;
   if (units_[a].nodes + units_[b].nodes > target_.max_nodes) return false;

@@ -45,11 +45,17 @@ class Runner {
       const Allocation& allocation = schedule_.allocations[i];
       const int64_t bytes = allocation.bytes.evaluate(symbols_);
       switch (allocation.kind) {
-        case MemoryKind::kInput:
-          // Never written: verify() says so.
-          first_.push_back(
-              static_cast<char*>(const_cast<void*>(inputs[allocation.number])));
+        case MemoryKind::kInput: {
+          // Of one that is written, a copy.
+          auto* input =
+              static_cast<char*>(const_cast<void*>(inputs[allocation.number]));
+          if (is_place(i)) {
+            owned_[i].assign(input, input + bytes);
+            input = owned_[i].data();
+          }
+          first_.push_back(input);
           break;
+        }
         case MemoryKind::kOutput:
           owned_[i].assign(bytes, kUnwritten);
           first_.push_back(owned_[i].data());
@@ -63,6 +69,14 @@ class Runner {
         }
       }
     }
+  }
+
+  bool is_place(size_t allocation) const {
+    for (BufferId place : schedule_.places)
+      if (place != kNoBuffer &&
+          schedule_.allocation(place) == static_cast<int>(allocation))
+        return true;
+    return false;
   }
 
   char* pointer(BufferId id) {

@@ -5,6 +5,7 @@
 #include "codegen/schedule/arrange_loops.h"
 #include "codegen/schedule/build_kernel.h"
 #include "codegen/schedule/group.h"
+#include "codegen/schedule/keep_values.h"
 #include "codegen/schedule/memory_plan.h"
 #include "codegen/schedule/passes.h"
 #include "codegen/schedule/schedule.h"
@@ -20,16 +21,20 @@ class Maker {
       : graph_(graph), target_(target) {}
 
   Schedule run() {
+    split_softmax(&graph_);
     remove_dead(&graph_);
     split_reductions(&graph_, target_);
     inline_maps(&graph_, target_);
     order_effects(&graph_);
+    choose_places(&graph_);
     copy_bases(&graph_);
     Grouping grouping = group(graph_, target_);
     KernelContext context{graph_, {}, {}, grouping.dims};
     find_stored(grouping, &context);
     out_.buffers = graph_.buffers;
     out_.outputs = graph_.outputs;
+    out_.places = graph_.places;
+    out_.places.resize(out_.outputs.size(), kNoBuffer);
     for (const Definition& d : graph_.definitions)
       if (d.kind == DefinitionKind::kInput) out_.inputs.push_back(d.results[0]);
     for (const Unit& unit : grouping.units) {
@@ -85,6 +90,7 @@ class Maker {
     const Definition& last = graph_.definitions[unit.definitions.back()];
     const bool is_update = last.kind == DefinitionKind::kUpdate;
     arrange_loops(&built.kernel, is_update, target_);
+    keep_values(&built.kernel, target_);
     built.kernel.name = is_update                            ? "update"
                         : last.kind == DefinitionKind::kScan ? "scan"
                         : unit.is_staged                     ? "reduce"

@@ -5,6 +5,8 @@
 #include <numeric>
 #include <unordered_map>
 
+#include "guards/result.h"
+
 namespace framejit::codegen {
 
 Expr bytes_of(const Buffer& buffer) {
@@ -107,6 +109,8 @@ class Planner {
     find_uses();
     for (size_t i = 0; i < schedule_.inputs.size(); ++i)
       allocate(schedule_.inputs[i], MemoryKind::kInput, static_cast<int>(i));
+    for (size_t i = 0; i < schedule_.outputs.size(); ++i)
+      if (schedule_.places[i] != kNoBuffer) take_place(i);
     for (size_t i = 0; i < schedule_.outputs.size(); ++i) {
       BufferId root = root_of(schedule_.outputs[i]);
       if (allocation_of(root) < 0)
@@ -116,8 +120,13 @@ class Planner {
       Step& step = schedule_.steps[s];
       for (BufferId result : step.results) {
         if (step.base != kNoBuffer) {
-          share(step.base, result);
-          merge_shared(step, step.base, result);
+          share(root_of(step.base), result);
+          merge_shared(step, root_of(step.base), result);
+        } else if (allocation_of(result) >= 0 &&
+                   schedule_.allocations[allocation_of(result)].kind ==
+                       MemoryKind::kInput) {
+          // take_place() has seen to it.
+          merge_shared(step, place_of_.at(result), result);
         } else if (step.kernel >= 0) {
           reuse_argument(static_cast<int>(s), result);
         }
@@ -155,13 +164,15 @@ class Planner {
         last_use_[root_of(buffer)] = static_cast<int>(s);
       for (BufferId buffer : step.results)
         last_use_[root_of(buffer)] = static_cast<int>(s);
-      if (step.base != kNoBuffer) last_use_[step.base] = static_cast<int>(s);
+      if (step.base != kNoBuffer)
+        last_use_[root_of(step.base)] = static_cast<int>(s);
     }
   }
 
   // The result takes the place of what is in `old`, wherever that lies.
   void share(BufferId old, BufferId result) {
     int from = allocation_of(old), to = allocation_of(result);
+    if (from == to) return;
     if (to < 0) {
       allocation_of(result) = from;
       members_[from].push_back(result);
@@ -172,6 +183,56 @@ class Planner {
     members_[to].insert(members_[to].end(), members_[from].begin(),
                         members_[from].end());
     members_[from].clear();
+  }
+
+  // The output, and all that is updated to become it, is made in the memory of
+  // its place: if nobody reads that behind the first step to write there, and
+  // that one only where it writes.
+  void take_place(size_t output) {
+    const BufferId place = schedule_.places[output];
+    std::vector<BufferId> written{root_of(schedule_.outputs[output])};
+    const Step* first = nullptr;
+    for (size_t s = schedule_.steps.size(); s-- > 0;) {
+      const Step& step = schedule_.steps[s];
+      if (!std::count(step.results.begin(), step.results.end(), written.back()))
+        continue;
+      first = &step;
+      if (step.base == kNoBuffer || root_of(step.base) == place) break;
+      written.push_back(root_of(step.base));
+    }
+    bool fits = first && first->kernel >= 0;
+    for (size_t s = 0; fits && s < schedule_.steps.size(); ++s)
+      if (&schedule_.steps[s] > first) fits = !reads(schedule_.steps[s], place);
+    if (fits && first->base == kNoBuffer) {
+      const auto& arguments = first->arguments;
+      auto at = [&](BufferId buffer) {
+        return static_cast<int>(
+            std::find(arguments.begin(), arguments.end(), buffer) -
+            arguments.begin());
+      };
+      const int from = at(place);
+      if (from < static_cast<int>(arguments.size()))
+        fits = is_read_where_stored(schedule_.kernels[first->kernel], from,
+                                    at(written.back()));
+    }
+    if (!fits) {
+      // An update over the input was let do so by choose_places().
+      FJ_CHECK(!first || first->base == kNoBuffer);
+      schedule_.places[output] = kNoBuffer;
+      return;
+    }
+    for (BufferId buffer : written) {
+      allocation_of(buffer) = allocation_of(place);
+      members_[allocation_of(place)].push_back(buffer);
+      place_of_[buffer] = place;
+    }
+  }
+
+  bool reads(const Step& step, BufferId root) const {
+    return std::any_of(
+               step.arguments.begin(), step.arguments.end(),
+               [&](BufferId buffer) { return root_of(buffer) == root; }) ||
+           (step.base != kNoBuffer && root_of(step.base) == root);
   }
 
   void merge_shared(Step& step, BufferId a, BufferId b) {
@@ -229,18 +290,23 @@ class Planner {
 
   static bool is_read_where_stored(const Kernel& kernel, int read, int stored) {
     const Store* store = nullptr;
-    size_t store_stage = 0;
+    size_t store_stage = 0;  // the first
     for (size_t s = 0; s < kernel.stages.size(); ++s) {
       for (const Store& candidate : kernel.stages[s].stores) {
         if (candidate.place.argument != stored) continue;
-        if (store) return false;
-        store = &candidate;
-        store_stage = s;
+        if (candidate.combiner || !candidate.place.data.empty() ||
+            candidate.place.when != kNoScalar)
+          return false;
+        if (!store) {
+          store = &candidate;
+          store_stage = s;
+        } else if (store_stage == s || candidate.place != store->place ||
+                   kernel.stages[s].loops != kernel.stages[store_stage].loops) {
+          return false;
+        }
       }
     }
-    if (!store || store->combiner || !store->place.data.empty() ||
-        store->place.when != kNoScalar)
-      return false;
+    if (!store) return false;
     for (size_t s = 0; s < kernel.stages.size(); ++s) {
       const Stage& stage = kernel.stages[s];
       for (const Place& place : stage.loads) {
@@ -270,10 +336,11 @@ class Planner {
       for (BufferId buffer : schedule_.steps[s].results) use(buffer);
     }
     for (Allocation& allocation : schedule_.allocations) {
-      if (allocation.kind == MemoryKind::kArena) continue;
       if (allocation.kind == MemoryKind::kInput) allocation.first = 0;
-      allocation.last = end;
+      if (allocation.kind == MemoryKind::kOutput) allocation.last = end;
     }
+    for (BufferId output : schedule_.outputs)
+      schedule_.allocations[allocation_of(root_of(output))].last = end;
   }
 
   // Sizes that are multiples of one expression share a region. So offsets are
@@ -353,8 +420,9 @@ class Planner {
   }
 
   Schedule& schedule_;
-  std::vector<std::vector<BufferId>> members_;  // of each allocation
-  std::vector<int> last_use_;                   // of each buffer
+  std::vector<std::vector<BufferId>> members_;       // of each allocation
+  std::vector<int> last_use_;                        // of each buffer
+  std::unordered_map<BufferId, BufferId> place_of_;  // of placed buffers
 };
 
 }  // namespace

@@ -1,6 +1,6 @@
 // Passes over a LoopGraph before kernels are made of it. Each leaves the
-// meaning as it is (split_reductions: but for the rounding of sums), keeps the
-// numbers of buffers, and may add some behind them.
+// meaning as it is (split_softmax and split_reductions: but for the rounding of
+// sums), keeps the numbers of buffers, and may add some behind them.
 #pragma once
 
 #include "codegen/loops/loops.h"
@@ -11,6 +11,11 @@ namespace framejit::codegen {
 // Definitions that nothing needs go. Inputs stay, Checks and what has an
 // effect.
 void remove_dead(LoopGraph* graph);
+
+// softmax_sum becomes a maximum and a sum of exponentials. Reading a row twice
+// costs less than the second exponential of keeping both up to date; and what a
+// row has computed once it need not compute again (keep_values.h).
+void split_softmax(LoopGraph* graph);
 
 // A large reduction with few results becomes two: over blocks of what is
 // reduced, which are independent, and over the blocks.
@@ -25,10 +30,32 @@ void order_effects(LoopGraph* graph);
 // Which definition has to stay before which other one, because of effects.
 std::vector<std::pair<int, int>> effect_order(const LoopGraph& graph);
 
+// Which outputs are made in the place of an input (LoopGraph::places); the
+// others lose theirs. Definitions come in an order in which that is right: what
+// can fail before what writes to an input, and so who reads the input. (Updates
+// lose their Checks to definitions of their own.)
+void choose_places(LoopGraph* graph);
+struct PlacedWrites {
+  // Of each definition: the input in whose memory its result is made.
+  std::vector<BufferId> place;
+  // Nothing that can fail needs it: it may come behind all that can.
+  std::vector<char> is_late;
+};
+PlacedWrites placed_writes(const LoopGraph& graph);
+
 // An update whose base is read afterwards, or is the caller's, or is not laid
 // out like the result, gets a copy for its base. So each update can be done in
-// place once the definitions before it that read its base have run.
+// place once the definitions before it that read its base have run. The base of
+// one that makes a placed output may be the input.
 void copy_bases(LoopGraph* graph);
+
+// The buffer is its root's memory, all of it, in another shape at most.
+bool covers(const LoopGraph& graph, BufferId buffer);
+// The result's elements are all written, each by one point.
+bool writes_everything(const LoopGraph& graph, const Definition& update);
+// The result lies as the base does, and what the update reads of it, it reads
+// where it writes.
+bool can_update_in_place(const LoopGraph& graph, const Definition& update);
 
 // Of each loop of an update: does it write other elements at each turn,
 // whatever the other loops do?

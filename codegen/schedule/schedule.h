@@ -8,7 +8,9 @@
 //
 // What make_schedule() promises:
 // - Run in order, the steps define every output (interpret() below says how),
-//   with the layout that the graph's buffers have. Inputs are not written.
+//   with the layout that the graph's buffers have.
+// - An input is written only where an output has it for its place: it holds
+//   that output in the end. No step from the first such write on can fail.
 // - Kernels are verified; no argument of a kernel that is written shares memory
 //   with another one. Any number of threads may share a kernel's outer points.
 // - When a Check fails the run has changed nothing but its own allocations and
@@ -68,10 +70,14 @@ struct Schedule {
   std::vector<Allocation> allocations;
   Expr arena_bytes;
   std::vector<BufferId> inputs, outputs;
+  // Of each output: the input in whose memory it is made, or kNoBuffer.
+  std::vector<BufferId> places;
   std::vector<Kernel> kernels;  // each once; steps may share one
   std::vector<Definition> calls;
   std::vector<Step> steps;
 
+  // The step that writes to an input first; if none does, behind all steps.
+  size_t first_write() const;
   // The number of a buffer's allocation, an alias's being its base's.
   int allocation(BufferId buffer) const {
     BufferId base = buffers[buffer].alias_of;
@@ -80,6 +86,9 @@ struct Schedule {
 };
 
 Schedule make_schedule(const LoopGraph& graph, const TargetInfo& target);
+
+// May it fail when it runs? (For want of memory, a call always may.)
+bool can_fail(const Schedule& schedule, const Step& step);
 
 // "": fine; otherwise what is wrong.
 std::string verify(const Schedule& schedule);

@@ -11,7 +11,8 @@ namespace framejit::codegen {
 // no node names.
 void remove_dead_nodes(Stage* stage);
 
-// Each node through `change`, which may give it another payload.
+// Each node through `change`, which may give it another payload, or make a leaf
+// of it.
 void rewrite_leaves(Stage* stage,
                     const std::function<void(ScalarNode*)>& change);
 

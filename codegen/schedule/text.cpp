@@ -103,15 +103,20 @@ std::string print(const Schedule& schedule, bool with_bodies) {
     } else {
       const Definition& call = schedule.calls[step.call];
       out += "  extern " + std::to_string(call.callee) +
-             (call.ordered ? " ordered " : " ") + list(step.arguments) +
-             " -> " + list(step.results) + "\n";
+             (call.ordered ? " ordered" : "") + (call.sure ? " sure " : " ") +
+             list(step.arguments) + " -> " + list(step.results) + "\n";
     }
   }
   for (size_t i = 0; i < schedule.kernels.size(); ++i) {
     out += kernel_text(schedule.kernels[i], i);
     if (with_bodies) out += print(schedule.kernels[i]);
   }
-  return out + "  return " + list(schedule.outputs) + "\n}\n";
+  out += "  return " + list(schedule.outputs);
+  for (size_t i = 0; i < schedule.outputs.size(); ++i)
+    if (schedule.places[i] != kNoBuffer)
+      out += ", %" + std::to_string(schedule.outputs[i]) + " into %" +
+             std::to_string(schedule.places[i]);
+  return out + "\n}\n";
 }
 
 int64_t bytes_moved(const Schedule& schedule, const TargetInfo& target) {

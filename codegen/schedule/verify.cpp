@@ -2,6 +2,7 @@
 // are constant; those that have symbols are of regions of their own.
 #include <algorithm>
 
+#include "codegen/schedule/cost.h"
 #include "codegen/schedule/memory_plan.h"
 #include "codegen/schedule/schedule.h"
 
@@ -33,6 +34,7 @@ class Verifier {
     for (BufferId output : schedule_.outputs)
       if (wrong_.empty()) reads(output);
     if (wrong_.empty()) arena();
+    if (wrong_.empty()) places();
     return wrong_;
   }
 
@@ -68,7 +70,13 @@ class Verifier {
     int number = allocation(buffer);
     if (number < 0) return;
     const Allocation& allocation = schedule_.allocations[number];
-    if (allocation.kind == MemoryKind::kInput) fail("an input is written");
+    if (allocation.kind == MemoryKind::kInput) {
+      bool is_place = false;
+      for (size_t i = 0; i < schedule_.outputs.size(); ++i)
+        is_place |= schedule_.places[i] != kNoBuffer &&
+                    schedule_.allocation(schedule_.outputs[i]) == number;
+      if (!is_place) fail("an input is written");
+    }
     if (step_ < allocation.first || step_ > allocation.last)
       fail("%" + std::to_string(buffer) + " is written after its time");
     if (schedule_.buffers[buffer].alias_of != kNoBuffer)
@@ -122,6 +130,19 @@ class Verifier {
     for (BufferId buffer : step.results) hold(buffer);
   }
 
+  void places() {
+    if (schedule_.places.size() != schedule_.outputs.size())
+      return fail("not a place an output");
+    for (size_t i = 0; i < schedule_.places.size(); ++i)
+      if (schedule_.places[i] != kNoBuffer &&
+          schedule_.allocation(schedule_.outputs[i]) !=
+              schedule_.allocation(schedule_.places[i]))
+        fail("an output that is not in its place");
+    for (size_t s = schedule_.first_write(); s < schedule_.steps.size(); ++s)
+      if (can_fail(schedule_, schedule_.steps[s]))
+        fail("step " + std::to_string(s) + " can fail behind a write");
+  }
+
   void arena() {
     struct Part {
       int64_t begin, end;
@@ -130,7 +151,8 @@ class Verifier {
     std::vector<Part> parts;
     for (const Allocation& allocation : schedule_.allocations) {
       if (allocation.kind != MemoryKind::kArena ||
-          !allocation.offset.is_const() || !allocation.bytes.is_const())
+          !allocation.offset.is_const() || !allocation.bytes.is_const() ||
+          allocation.bytes.is_const(0))
         continue;
       int64_t begin = allocation.offset.constant();
       parts.push_back({begin, begin + allocation.bytes.constant(),
@@ -155,6 +177,20 @@ class Verifier {
 };
 
 }  // namespace
+
+bool can_fail(const Schedule& schedule, const Step& step) {
+  if (step.kernel < 0) return !schedule.calls[step.call].sure;
+  const auto& stages = schedule.kernels[step.kernel].stages;
+  return std::any_of(stages.begin(), stages.end(),
+                     [](const Stage& stage) { return has_check(stage.body); });
+}
+
+size_t Schedule::first_write() const {
+  for (size_t s = 0; s < steps.size(); ++s)
+    for (BufferId result : steps[s].results)
+      if (allocations[allocation(result)].kind == MemoryKind::kInput) return s;
+  return steps.size();
+}
 
 std::string verify(const Schedule& schedule) {
   return Verifier(schedule).run();

@@ -47,11 +47,13 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
-  void assign(DType type, Lanes* to, const Lanes& value) override {
+  void assign(DType type, Lanes* to, const Lanes& given) override {
+    const Lanes value = in_words(type, given);
     for (int p = 0; p < parts(type); ++p) {
       if (!to->part[p].isValid()) to->part[p] = vec();
       cc_.emit(Inst::kIdVmovaps, to->part[p], value.part[p]);
     }
+    to->wide = {};
   }
 
   void assign_where(const Lanes& mask, DType type, Lanes* to,
@@ -59,7 +61,8 @@ class Avx2 final : public VectorIsa {
     assign(type, to, select(mask, type, value, *to));
   }
 
-  Lanes butterfly(DType type, const Lanes& value, int step) override {
+  Lanes butterfly(DType type, const Lanes& given, int step) override {
+    const Lanes value = in_words(type, given);
     Lanes result;
     const bool wide = lane_kind(type) == LaneKind::kDouble;
     if (wide && step == 4) {
@@ -99,21 +102,61 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
+  Lanes lanes_with_bit(int bit, DType type) override {
+    const bool wide = lane_kind(type) == LaneKind::kDouble;
+    Lanes result;
+    for (int p = 0; p < parts(type); ++p) {
+      std::array<int32_t, 8> lanes;
+      for (int i = 0; i < 8; ++i) {
+        lanes[i] = (wide ? p * 4 + i / 2 : i) & bit ? -1 : 0;
+      }
+      x86::Vec& loaded = wide ? result.wide[p] : result.part[p];
+      loaded = vec();
+      cc_.emit(Inst::kIdVmovups, loaded,
+               memory_constant(lanes.data(), sizeof lanes));
+    }
+    return result;
+  }
+
   void jump_if_none(const Lanes& mask, const aj::Label& target) override {
-    cc_.emit(Inst::kIdVptest, mask.part[0], mask.part[0]);
+    const x86::Vec words = words_of(mask);
+    cc_.emit(Inst::kIdVptest, words, words);
     cc_.jz(target);
   }
 
-  Lanes select(const Lanes& mask, DType type, const Lanes& yes,
-               const Lanes& no) override {
+  Lanes select(const Lanes& mask, DType type, const Lanes& first,
+               const Lanes& second) override {
+    const Lanes yes = in_words(type, first), no = in_words(type, second);
     Lanes result;
     const bool wide = lane_kind(type) == LaneKind::kDouble;
     for (int p = 0; p < parts(type); ++p) {
       result.part[p] = vec();
       cc_.emit(wide ? Inst::kIdVblendvpd : Inst::kIdVblendvps, result.part[p],
-               no.part[p], yes.part[p], wide ? part_of(mask, p) : mask.part[0]);
+               no.part[p], yes.part[p],
+               wide ? part_of(mask, p) : words_of(mask));
     }
     return result;
+  }
+
+  bool takes_memory(ScalarOp op, DType type) const override {
+    if (type == DType::kBool || is_small_float(type)) return false;
+    switch (op) {
+      case ScalarOp::kLt:
+      case ScalarOp::kLe:
+      case ScalarOp::kEq:
+      case ScalarOp::kNe:
+        return is_float(type);
+      case ScalarOp::kMin:
+      case ScalarOp::kMax:
+        return !is_float(type) && type != DType::kI64;
+      default: {
+        DType lane = is_float(type)          ? type
+                     : dtype_size(type) == 8 ? DType::kI64
+                                             : DType::kI32;
+        return scalar_op_row(op).operands == 2 &&
+               instruction(op, lane) != Inst::kIdNone;
+      }
+    }
   }
 
   Lanes compare(ScalarOp op, DType type, const LaneOperand& a,
@@ -123,17 +166,18 @@ class Avx2 final : public VectorIsa {
     std::array<x86::Vec, 2> half;
     bool negate = false;
     for (int p = 0; p < parts(type); ++p) {
-      const x86::Vec &x = a.lanes.part[p], &y = b.lanes.part[p];
+      const x86::Vec& x = a.lanes.part[p];
       if (is_float(type)) {
         int predicate = op == ScalarOp::kLt   ? 17
                         : op == ScalarOp::kLe ? 18
                         : op == ScalarOp::kEq ? 0
                                               : 4;
         half[p] = vec();
-        cc_.emit(wide ? Inst::kIdVcmppd : Inst::kIdVcmpps, half[p], x, y,
-                 predicate);
+        cc_.emit(wide ? Inst::kIdVcmppd : Inst::kIdVcmpps, half[p], x,
+                 operand(b, p), predicate);
         continue;
       }
+      const x86::Vec& y = b.lanes.part[p];
       // Integers have "equal" and "greater" only.
       aj::InstId greater = wide ? Inst::kIdVpcmpgtq : Inst::kIdVpcmpgtd;
       aj::InstId equal = wide ? Inst::kIdVpcmpeqq : Inst::kIdVpcmpeqd;
@@ -151,7 +195,11 @@ class Avx2 final : public VectorIsa {
       }
     }
     Lanes result;
-    result.part[0] = wide ? narrowed(half[0], half[1]) : half[0];
+    if (wide) {
+      result.wide = half;
+    } else {
+      result.part[0] = half[0];
+    }
     return negate ? mask_operation(ScalarOp::kNot, result, result) : result;
   }
 
@@ -166,7 +214,7 @@ class Avx2 final : public VectorIsa {
       x86::Mem place = memory.cloneAdjusted(p * 32);
       if (mask) {
         cc_.emit(wide ? Inst::kIdVpmaskmovq : Inst::kIdVpmaskmovd,
-                 result.part[p], wide ? part_of(*mask, p) : mask->part[0],
+                 result.part[p], wide ? part_of(*mask, p) : words_of(*mask),
                  place);
         continue;
       }
@@ -196,7 +244,7 @@ class Avx2 final : public VectorIsa {
       x86::Mem place = memory.cloneAdjusted(p * 32);
       if (mask) {
         cc_.emit(wide ? Inst::kIdVpmaskmovq : Inst::kIdVpmaskmovd, place,
-                 wide ? part_of(*mask, p) : mask->part[0], value.part[p]);
+                 wide ? part_of(*mask, p) : words_of(*mask), value.part[p]);
       } else {
         cc_.emit(Inst::kIdVmovups, place, value.part[p]);
       }
@@ -219,7 +267,7 @@ class Avx2 final : public VectorIsa {
         wanted = vec();
         x86::Vec source =
             wide ? part_of(*mask, p)
-                 : (p == 0 ? mask->part[0] : high_whole(mask->part[0]));
+                 : (p == 0 ? words_of(*mask) : high_whole(words_of(*mask)));
         cc_.emit(Inst::kIdVmovaps, wanted, source);
       }
       part[p] = constant_part(DType::kI64, 0);
@@ -253,7 +301,14 @@ class Avx2 final : public VectorIsa {
   Lanes mask_operation(ScalarOp op, const Lanes& a, const Lanes& b) override {
     auto negated = [&](const Lanes& mask) {
       Lanes result;
-      result.part[0] = binary(Inst::kIdVpxor, mask.part[0], words(~0u));
+      auto flip = [&](const x86::Vec& lanes) {
+        return binary(Inst::kIdVpxor, lanes, word_operand(~0u));
+      };
+      if (mask.part[0].isValid()) {
+        result.part[0] = flip(mask.part[0]);
+      } else {
+        result.wide = {flip(mask.wide[0]), flip(mask.wide[1])};
+      }
       return result;
     };
     switch (op) {
@@ -304,11 +359,23 @@ class Avx2 final : public VectorIsa {
   }
 
   x86::Vec bit_operation(ScalarOp op, const x86::Vec& a,
-                         const x86::Vec& b) override {
+                         const aj::Operand& b) override {
     aj::InstId id = op == ScalarOp::kAnd  ? Inst::kIdVpand
                     : op == ScalarOp::kOr ? Inst::kIdVpor
                                           : Inst::kIdVpxor;
     return binary(id, a, b);
+  }
+
+  // A constant in memory, as wide as a register.
+  aj::Operand operand(const LaneOperand& value, int part) override {
+    if (!value.constant || value.lanes.part[part].isValid()) {
+      return value.lanes.part[part];
+    }
+    std::array<uint64_t, 4> copies;
+    uint64_t bits = *value.constant;
+    if (dtype_size(value.type) < 8) bits = (bits << 32) | (bits & 0xffffffff);
+    copies.fill(bits);
+    return memory_constant(copies.data(), sizeof copies);
   }
 
   void round(bool is_double, const x86::Vec& to, const x86::Vec& from,
@@ -371,7 +438,9 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
-  Lanes mask_to_words(const Lanes& mask) override { return mask; }
+  Lanes mask_to_words(const Lanes& mask) override {
+    return in_words(DType::kBool, mask);
+  }
   Lanes words_to_mask(const Lanes& words) override {
     Lanes zero, result;
     x86::Vec none = constant_part(DType::kI32, 0);
@@ -382,7 +451,13 @@ class Avx2 final : public VectorIsa {
  private:
   Lanes mask_binary(aj::InstId id, const Lanes& a, const Lanes& b) {
     Lanes result;
-    result.part[0] = binary(id, a.part[0], b.part[0]);
+    if (a.wide[0].isValid() && b.wide[0].isValid()) {
+      for (int p = 0; p < 2; ++p) {
+        result.wide[p] = binary(id, a.wide[p], b.wide[p]);
+      }
+    } else {
+      result.part[0] = binary(id, words_of(a), words_of(b));
+    }
     return result;
   }
   x86::Vec high_whole(const x86::Vec& whole) {
@@ -395,11 +470,22 @@ class Avx2 final : public VectorIsa {
     cc_.emit(Inst::kIdVpermq, result, value, order);
     return result;
   }
-  // Lanes of 64 bits from those of 32, for one part.
+  // A mask as lanes of 32 bits, and as those of 64 of one part.
+  x86::Vec words_of(const Lanes& mask) {
+    return mask.part[0].isValid() ? mask.part[0]
+                                  : narrowed(mask.wide[0], mask.wide[1]);
+  }
   x86::Vec part_of(const Lanes& mask, int part) {
+    if (mask.wide[part].isValid()) return mask.wide[part];
     x86::Vec source = part == 0 ? mask.part[0] : high_whole(mask.part[0]);
     x86::Vec result = vec();
     cc_.emit(Inst::kIdVpmovsxdq, result, source.xmm());
+    return result;
+  }
+  Lanes in_words(DType type, const Lanes& value) {
+    if (type != DType::kBool || value.part[0].isValid()) return value;
+    Lanes result;
+    result.part[0] = words_of(value);
     return result;
   }
   // The lower 32 bits of all lanes of 64.
@@ -419,8 +505,9 @@ class Avx2 final : public VectorIsa {
   }
 
   void store_narrow(DType type, const x86::Mem& memory, const Lanes& value) {
-    x86::Vec source = value.part[0];
-    if (type == DType::kBool) source = binary(Inst::kIdVpand, source, words(1));
+    x86::Vec source = in_words(type, value).part[0];
+    if (type == DType::kBool)
+      source = binary(Inst::kIdVpand, source, word_operand(1));
     const bool is_signed = dtype_class(type) == DTypeClass::kSigned;
     x86::Vec packed = binary(
         is_signed ? Inst::kIdVpackssdw : Inst::kIdVpackusdw, source, source);
@@ -451,27 +538,26 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
-  // a * 2^h * 2^(b - h): no factor under- or overflows for itself.
+  // a * 2^h * 2^(b - h): no factor under- or overflows for itself. Added to a
+  // large number, b with twice the bias is that number's lowest bits.
   Lanes scale_by_power(DType type, const std::array<LaneOperand, 3>& in) {
     const bool wide = type == DType::kF64;
+    const double large = wide ? 0x1.8p52 + 2 * 1023 : 0x1.8p23 + 2 * 127;
+    const LaneOperand magic{{}, type, element_of(type, large)};
+    const int field = wide ? 52 : 23;
+    const aj::InstId left = wide ? Inst::kIdVpsllq : Inst::kIdVpslld;
+    const aj::InstId times = wide ? Inst::kIdVmulpd : Inst::kIdVmulps;
     Lanes result;
     for (int p = 0; p < parts(type); ++p) {
-      x86::Vec power = vec();
-      cc_.emit(wide ? Inst::kIdVcvtpd2dq : Inst::kIdVcvtps2dq,
-               wide ? power.xmm() : power, in[1].lanes.part[p]);
-      x86::Vec half = shifted(Inst::kIdVpsrad, power, 1);
-      x86::Vec rest = binary(Inst::kIdVpsubd, power, half);
-      x86::Vec bias = words(wide ? 1023 : 127);
-      auto factor = [&](const x86::Vec& exponent) {
-        x86::Vec biased = binary(Inst::kIdVpaddd, exponent, bias);
-        if (!wide) return shifted(Inst::kIdVpslld, biased, 23);
-        x86::Vec extended = vec();
-        cc_.emit(Inst::kIdVpmovsxdq, extended, biased.xmm());
-        return shifted(Inst::kIdVpsllq, extended, 52);
-      };
-      const aj::InstId times = wide ? Inst::kIdVmulpd : Inst::kIdVmulps;
-      x86::Vec once = binary(times, in[0].lanes.part[p], factor(half));
-      result.part[p] = binary(times, once, factor(rest));
+      x86::Vec power = binary(wide ? Inst::kIdVaddpd : Inst::kIdVaddps,
+                              in[1].lanes.part[p], operand(magic, p));
+      x86::Vec half =
+          shifted(wide ? Inst::kIdVpsrlq : Inst::kIdVpsrld, power, 1);
+      x86::Vec rest =
+          binary(wide ? Inst::kIdVpsubq : Inst::kIdVpsubd, power, half);
+      x86::Vec once =
+          binary(times, in[0].lanes.part[p], shifted(left, half, field));
+      result.part[p] = binary(times, once, shifted(left, rest, field));
     }
     return result;
   }

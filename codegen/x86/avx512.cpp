@@ -344,10 +344,18 @@ class Avx512 final : public VectorIsa {
   }
 
   x86::Vec bit_operation(ScalarOp op, const x86::Vec& a,
-                         const x86::Vec& b) override {
-    aj::InstId id = op == ScalarOp::kAnd  ? Inst::kIdVpandd
-                    : op == ScalarOp::kOr ? Inst::kIdVpord
-                                          : Inst::kIdVpxord;
+                         const aj::Operand& b) override {
+    // The width is that of an element that is broadcast from memory.
+    const bool wide = b.isMem() && b.as<x86::Mem>().getBroadcast() ==
+                                       x86::Mem::Broadcast::k1To8;
+    aj::InstId id;
+    if (op == ScalarOp::kAnd) {
+      id = wide ? Inst::kIdVpandq : Inst::kIdVpandd;
+    } else if (op == ScalarOp::kOr) {
+      id = wide ? Inst::kIdVporq : Inst::kIdVpord;
+    } else {
+      id = wide ? Inst::kIdVpxorq : Inst::kIdVpxord;
+    }
     return binary(id, a, b);
   }
 

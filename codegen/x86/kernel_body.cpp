@@ -300,13 +300,13 @@ std::vector<Lanes> KernelEmitter::scan(size_t reduction,
   };
   std::vector<Lanes> prefix = stepped, sum = stepped;
   for (int step = 1; step < isa_.lanes(); step *= 2) {
-    Lanes upper = isa_.lanes_with_bit(step);
     std::vector<Lanes> other;
     for (size_t s = 0; s < sum.size(); ++s) {
       other.push_back(isa_.butterfly(fold.states[s], sum[s], step));
     }
     std::vector<Lanes> longer = join(other, prefix);
     for (size_t s = 0; s < sum.size(); ++s) {
+      Lanes upper = isa_.lanes_with_bit(step, fold.states[s]);
       prefix[s] = isa_.select(upper, fold.states[s], longer[s], prefix[s]);
     }
     sum = join(sum, other);

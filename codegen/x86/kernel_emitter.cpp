@@ -11,6 +11,13 @@ namespace {
 
 constexpr size_t kNoLoop = SIZE_MAX;
 
+size_t state_registers(const StagePlan& plan) {
+  size_t count = 0;
+  for (const Fold& fold : plan.folds)
+    for (DType state : fold.states) count += VectorIsa::parts(state);
+  return count;
+}
+
 }  // namespace
 
 KernelEmitter::KernelEmitter(const Kernel& kernel, std::vector<StagePlan> plans,
@@ -208,26 +215,28 @@ void KernelEmitter::emit_runs() {
   cc_.bind(done);
 }
 
-int KernelEmitter::copies_of(size_t nodes, bool accumulates) const {
+int KernelEmitter::copies_of(size_t nodes, size_t states) const {
   const size_t most = isa_.lanes() == 16 ? 60 : 24;
-  if (accumulates && nodes <= most / 4) return 4;
-  return nodes <= most ? 2 : 1;
+  int copies = states > 0 && nodes <= most / 4 ? 4 : nodes <= most ? 2 : 1;
+  // Of the registers, half are for the rest.
+  const size_t registers = isa_.lanes() == 16 ? 16 : 8;
+  while (copies > 1 && copies * states > registers) copies /= 2;
+  return copies;
 }
 
 // kOuter: a run is blocks of vectors.
 void KernelEmitter::emit_columns() {
-  size_t nodes = 0;
-  bool accumulates = false;
+  size_t nodes = 0, states = 0;
   bool narrow = false;
   for (const StagePlan& plan : plans_) {
     nodes += plan.stage->body.nodes().size();
-    accumulates |= !plan.stage->reductions.empty();
+    states = std::max(states, state_registers(plan));
     for (const Fold& fold : plan.folds) nodes += fold.step.nodes().size();
   }
   for (const KernelArgument& argument : kernel_.arguments) {
     narrow |= dtype_size(argument.type) < 4;
   }
-  int copies = copies_of(nodes, accumulates);
+  const int copies = copies_of(nodes, states);
   position_ = cc_.newInt64();
   cc_.xor_(position_.r32(), position_.r32());
   for (auto& stage : places_) {
@@ -391,7 +400,7 @@ void KernelEmitter::emit_stage(size_t number, int copies, const Lanes* mask) {
     for (int level : plan_->level) {
       nodes += level == 1 + static_cast<int>(stage.loops.size());
     }
-    copies_ = copies_of(nodes, !stage.reductions.empty());
+    copies_ = copies_of(nodes, state_registers(*plan_));
     const Expr& extent = stage.loops.back();
     while (copies_ > 1 && extent.is_const() &&
            extent.constant() < copies_ * isa_.lanes()) {

@@ -77,7 +77,8 @@ class KernelEmitter {
   void advance_strided(int copies);
   void init_states(int copies);
   void finish_states(int copies);
-  int copies_of(size_t nodes, bool accumulates) const;
+  // states: registers that accumulators of one copy take.
+  int copies_of(size_t nodes, size_t states) const;
   size_t vector_loop(const Stage& stage) const;  // SIZE_MAX: none
 
   // ---- bodies (kernel_body.cpp)

@@ -136,7 +136,7 @@ void KernelEmitter::transpose_blocks() {
 void KernelEmitter::transpose(std::vector<Lanes>* rows) {
   const int lanes = isa_.lanes();
   for (int step = 1; step < lanes; step *= 2) {
-    Lanes odd = isa_.lanes_with_bit(step);
+    Lanes odd = isa_.lanes_with_bit(step, DType::kI32);
     for (int i = 0; i < lanes; ++i) {
       if (i & step) continue;
       Lanes &a = (*rows)[i], &b = (*rows)[i + step];

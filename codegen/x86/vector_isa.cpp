@@ -99,7 +99,7 @@ Lanes VectorIsa::numbers() {
   return result;
 }
 
-Lanes VectorIsa::lanes_with_bit(int bit) {
+Lanes VectorIsa::lanes_with_bit(int bit, DType) {
   std::array<int32_t, 16> values;
   for (int i = 0; i < 16; ++i) values[i] = i & bit;
   Lanes numbers;
@@ -152,7 +152,8 @@ Lanes VectorIsa::copy(DType type, const Lanes& value) {
 // Integers cut to their width, as elements of narrow types lie in 32 bits.
 void VectorIsa::normalise(DType type, Lanes* value) {
   if (type == DType::kU8) {
-    value->part[0] = bit_operation(ScalarOp::kAnd, value->part[0], words(0xff));
+    value->part[0] =
+        bit_operation(ScalarOp::kAnd, value->part[0], word_operand(0xff));
   } else if (type == DType::kI8 || type == DType::kI16) {
     int shift = type == DType::kI8 ? 24 : 16;
     x86::Vec high = shifted(Inst::kIdVpslld, value->part[0], shift);
@@ -208,9 +209,8 @@ Lanes VectorIsa::sign_operation(ScalarOp op, DType type, const LaneOperand& a) {
   const bool wide = type == DType::kF64;
   const bool flip = op == ScalarOp::kNeg;
   Element sign = wide ? 1ull << 63 : 1ull << 31;
-  x86::Vec bits = constant_part(type, flip   ? sign
-                                      : wide ? sign - 1
-                                             : 0x7fffffffull);
+  const aj::Operand bits = constant_operand(wide ? DType::kI64 : DType::kI32,
+                                            flip ? sign : sign - 1);
   Lanes result;
   for (int p = 0; p < parts(type); ++p) {
     result.part[p] = bit_operation(flip ? ScalarOp::kXor : ScalarOp::kAnd,
@@ -281,7 +281,7 @@ Lanes VectorIsa::operation(ScalarOp op, DType type,
       if (is_small_float(type) || type == DType::kU8) {
         uint32_t bits = dtype_size(type) == 1 ? 0xff : 0xffff;
         result.part[0] =
-            bit_operation(ScalarOp::kAnd, result.part[0], words(bits));
+            bit_operation(ScalarOp::kAnd, result.part[0], word_operand(bits));
       } else {
         normalise(type, &result);
       }
@@ -355,12 +355,12 @@ Lanes VectorIsa::operation(ScalarOp op, DType type,
 Lanes VectorIsa::float_to_bf16(const Lanes& value) {
   const x86::Vec& bits = value.part[0];
   x86::Vec high = shifted(Inst::kIdVpsrld, bits, 16);
-  x86::Vec odd = bit_operation(ScalarOp::kAnd, high, words(1));
+  x86::Vec odd = bit_operation(ScalarOp::kAnd, high, word_operand(1));
   x86::Vec sum = binary(Inst::kIdVpaddd, bits, odd);
-  sum = binary(Inst::kIdVpaddd, sum, words(0x7fff));
+  sum = binary(Inst::kIdVpaddd, sum, word_operand(0x7fff));
   Lanes rounded, quiet;
   rounded.part[0] = shifted(Inst::kIdVpsrld, sum, 16);
-  quiet.part[0] = bit_operation(ScalarOp::kOr, high, words(0x40));
+  quiet.part[0] = bit_operation(ScalarOp::kOr, high, word_operand(0x40));
   LaneOperand x{value, DType::kF32, std::nullopt};
   return select(compare(ScalarOp::kNe, DType::kF32, x, x), DType::kI32, quiet,
                 rounded);

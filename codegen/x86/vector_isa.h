@@ -36,6 +36,9 @@ inline LaneKind lane_kind(DType type) {
 struct Lanes {
   std::array<x86::Vec, 2> part;
   x86::KReg mask;  // AVX-512's b8
+  // AVX2's b8 that came of elements of 64 bits: lanes of as many, in place of
+  // `part`. What needs them has them at once.
+  std::array<x86::Vec, 2> wide;
 };
 
 // An operand: a value, and what it is if it is a constant.
@@ -82,7 +85,8 @@ class VectorIsa {
   virtual Lanes mask_and(const Lanes& a, const Lanes& b) = 0;
   virtual Lanes mask_and_not(const Lanes& a, const Lanes& b) = 0;  // a & ~b
   virtual Lanes first_lanes(const x86::Gp& count) = 0;  // number < count
-  Lanes lanes_with_bit(int bit);                        // of their number
+  // Those with this bit in their number, to select elements of the type.
+  virtual Lanes lanes_with_bit(int bit, DType type);
   virtual void jump_if_none(const Lanes& mask, const aj::Label& target) = 0;
   // Where the mask is set `yes`, else `no`.
   virtual Lanes select(const Lanes& mask, DType type, const Lanes& yes,
@@ -121,10 +125,17 @@ class VectorIsa {
     return std::nullopt;
   }
   virtual x86::Vec bit_operation(ScalarOp op, const x86::Vec& a,
-                                 const x86::Vec& b) = 0;
+                                 const aj::Operand& b) = 0;
   // The second operand of an instruction, maybe in memory.
   virtual aj::Operand operand(const LaneOperand& value, int part) {
     return value.lanes.part[part];
+  }
+  // A constant as second operand of integer and bit operations.
+  aj::Operand constant_operand(DType type, Element value) {
+    return operand({{}, type, value}, 0);
+  }
+  aj::Operand word_operand(uint32_t value) {
+    return constant_operand(DType::kI32, value);
   }
   virtual void round(bool is_double, const x86::Vec& to, const x86::Vec& from,
                      int mode) = 0;

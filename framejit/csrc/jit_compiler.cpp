@@ -438,7 +438,8 @@ void JitCompiler::pass_over(PyObject* function, const void* options) {
     function_memory(cache)->refusal = "a generator or coroutine function";
   log_notice(Notice::kNotCompiled, PyFunction_GET_CODE(function),
              describe_function(function) +
-                 " is a generator or coroutine function and runs as it is" +
+                 " is a generator or coroutine function and runs as it is (" +
+                 break_reason_row(BreakReason::kGeneratorFrame).id + ")" +
                  (fullgraph ? ", in spite of fullgraph=True" : ""));
 }
 

@@ -3,12 +3,13 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
-#include "backend/emit_avx512.h"
+#include "backend/isa.h"
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/objects/remade_functions.h"
 #include "bytecode/residual/left_loops.h"
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/follower.h"
@@ -23,6 +24,7 @@
 #include "framejit/csrc/operator_report.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
+#include "graph/joint/user_lowerings.h"
 #include "graph/ops/trust.h"
 #include "graph/tracing/region_calls.h"
 #include "guards/emit/armed_guards.h"
@@ -224,7 +226,12 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_enabled_channels",
         [](const std::string& list) { return set_enabled_channels(list); });
   m.def("counters", &counters);
-  m.def("has_avx512", &backend::cpu_has_avx512);
+  m.def("machine_isa", [] {
+    const auto target = backend::loop_target();
+    return target == backend::LoopTarget::kAvx512 ? "avx512"
+           : target == backend::LoopTarget::kAvx2 ? "avx2"
+                                                  : "";
+  });
   m.def("code_bytes", [] { return MachineCode::mapped_bytes(); });
   m.def(
       "recent_events",
@@ -238,6 +245,7 @@ PYBIND11_MODULE(_C, m) {
       },
       py::arg("after") = 0);
   m.def("last_event_number", &last_event_number);
+  m.def("is_traced", [] { return internals::is_traced(PyThreadState_Get()); });
   m.def("clear_events", &clear_events);
   m.def("set_option", &set_option_checked);
   m.def("option_text",
@@ -259,6 +267,11 @@ PYBIND11_MODULE(_C, m) {
         [](py::handle callable) { remove_trace_listener(callable.ptr()); });
   m.def("all_entries", [] { return own(all_entries()); });
   m.def("report_rows", [] { return own(report_rows()); });
+  m.def("register_lowering", [](const std::string& name,
+                                const std::string& overload,
+                                py::handle function) {
+    graph::register_user_lowering(name, overload, Ref::borrow(function.ptr()));
+  });
   m.def("set_stance", [](int stance) { set_stance(Stance(stance)); });
   m.def("set_other_stance",
         [](int stance) { set_other_stance(Stance(stance)); });

@@ -31,6 +31,7 @@ class JointReplay {
   // ---- the nodes
   void add_inputs();
   Ref to_object(const Arg& arg);
+  Ref float_token(const Arg& arg);  // null: not a symbolic float
   Status python_failure();
   Status run_node(const Node& node);
   Status run_get_attr(const Node& node);

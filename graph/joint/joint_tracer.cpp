@@ -7,7 +7,11 @@
 #include <algorithm>
 #include <cmath>
 #include <numeric>
+#include <unordered_set>
 
+#include "graph/joint/user_lowerings.h"
+#include "graph/ops/alias_analysis.h"
+#include "graph/ops/fake_fallback.h"
 #include "graph/ops/meta_inference.h"
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/memory_places.h"
@@ -187,6 +191,14 @@ Arg JointTracer::float_arg(const c10::SymNode& node) {
   return Arg(*std::move(expr));
 }
 
+double JointTracer::float_token(const Expr& real) {
+  // Valid wherever a rate or a factor is, and hardly a number that a program
+  // writes: the caller compares.
+  double token = 0x1.5a3c96f0b7d21p-2 + 0x1p-50 * float_tokens_.size();
+  float_tokens_.emplace_back(token, real);
+  return token;
+}
+
 // A number in the place of a tensor.
 Arg JointTracer::number_arg(const at::Tensor& tensor) {
   if (c10::SymNode node = symbolic_wrapped_number(tensor)) {
@@ -231,7 +243,12 @@ Arg JointTracer::to_arg(const c10::IValue& value,
   if (value.isSymBool()) {
     return Arg(value.toSymBool().guard_bool(__FILE__, __LINE__));
   }
-  if (value.isDouble()) return Arg(value.toDouble());
+  if (value.isDouble()) {
+    for (const auto& [token, real] : float_tokens_) {
+      if (token == value.toDouble()) return Arg(real);
+    }
+    return Arg(value.toDouble());
+  }
   if (value.isSymFloat()) {
     return float_arg(value.toSymFloat().toSymNodeImpl());
   }
@@ -261,6 +278,13 @@ Arg JointTracer::to_arg(const c10::IValue& value,
   if (value.isBoolList()) {
     Arg::List result;
     for (bool bit : value.toBoolList()) result.items.push_back(Arg(bit));
+    return Arg(std::move(result));
+  }
+  if (is_list_of_numbers(value)) {
+    Arg::List result;
+    for (const c10::IValue& item : value.toListRef()) {
+      result.items.push_back(to_arg(item, argument));
+    }
     return Arg(std::move(result));
   }
   unsupported(*this,
@@ -380,11 +404,57 @@ bool JointTracer::rewrite_bernoulli(const c10::OperatorHandle& op,
   return true;
 }
 
+// ---- operators of the program that it says in others
+
+void JointTracer::rewrite_custom(PyObject* function,
+                                 const c10::OperatorHandle& op,
+                                 std::vector<c10::IValue>* stack) {
+  const size_t count = op.schema().arguments().size();
+  const std::vector<c10::IValue> arguments(
+      stack->end() - static_cast<std::ptrdiff_t>(count), stack->end());
+  stack->resize(stack->size() - count);
+  std::vector<at::Tensor> results;
+  std::string error;
+  const Node* last_before = graph_->block().nodes.empty()
+                                ? nullptr
+                                : graph_->block().nodes.back().get();
+  if (!call_user_lowering(function, op, arguments, &results, &error))
+    unsupported(*this, "the lowering registered for " + op.schema().name() +
+                           " " + error);
+  std::unordered_set<const Node*> made;
+  for (auto it = graph_->block().nodes.rbegin();
+       it != graph_->block().nodes.rend() && it->get() != last_before; ++it)
+    made.insert(it->get());
+  std::unordered_set<const Value*> taken;
+  static const auto clone =
+      c10::Dispatcher::singleton().findSchemaOrThrow("aten::clone", "");
+  for (at::Tensor& result : results) {
+    Value* value = value_of(result);
+    if (!value)
+      unsupported(*this, "the lowering registered for " + op.schema().name() +
+                             " returns a tensor that it did not compute");
+    // The operator's results are memory of their own.
+    const bool owns = made.contains(value->node) &&
+                      aliased_arguments(*value->node).empty() &&
+                      taken.insert(value).second;
+    if (!owns) {
+      std::vector<c10::IValue> call = {result, c10::IValue()};
+      clone.callBoxed(&call);
+      result = call.back().toTensor();
+    }
+    stack->push_back(std::move(result));
+  }
+}
+
 // ---- batch norm hides from its schema that it writes the running statistics
 
 bool JointTracer::rewrite(const c10::OperatorHandle& op,
                           std::vector<c10::IValue>* stack) {
   const std::string& name = op.schema().name();
+  if (PyObject* function = user_lowering(op)) {
+    rewrite_custom(function, op, stack);
+    return true;
+  }
   if (name == "aten::bernoulli") return rewrite_bernoulli(op, stack);
   if (name == "aten::_efficientzerotensor") {
     // Zeros without memory (forward-mode gradients of constants), for which

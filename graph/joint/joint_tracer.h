@@ -44,6 +44,10 @@ class JointTracer final : public TraceSession {
   }
   // bernoulli.p stands for bernoulli_ unless the program calls bernoulli.
   void set_calls_bernoulli(bool calls) { calls_bernoulli_ = calls; }
+  // A number for a symbolic float in the next call, of an operator that hands
+  // it on (float_args.h): where it arrives, the float is meant.
+  double float_token(const Expr& real);
+  void clear_float_tokens() { float_tokens_.clear(); }
   void set_span(const Span& span) {
     span_ = span;
     if (guards()) guards()->set_span(span);
@@ -71,6 +75,8 @@ class JointTracer final : public TraceSession {
   bool rewrite_bernoulli(const c10::OperatorHandle& op,
                          std::vector<c10::IValue>* stack);
   void rewrite_batch_norm(std::vector<c10::IValue>* stack);
+  void rewrite_custom(PyObject* function, const c10::OperatorHandle& op,
+                      std::vector<c10::IValue>* stack);
   void replace_input(const at::Tensor& old_value, const at::Tensor& new_value);
   void mark_backward(Node* node) const;
 
@@ -83,6 +89,7 @@ class JointTracer final : public TraceSession {
   bool in_backward_ = false;
   const uint64_t first_autograd_node_ = at::sequence_number::peek();
   bool calls_bernoulli_ = false;
+  std::vector<std::pair<double, Expr>> float_tokens_;
 };
 
 }  // namespace framejit::graph

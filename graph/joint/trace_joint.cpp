@@ -10,6 +10,8 @@
 #include <c10/core/AutogradState.h>
 #include <c10/core/InferenceMode.h>
 
+#include <algorithm>
+
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/python_text.h"
@@ -26,6 +28,7 @@
 #include "graph/tracing/float_args.h"
 #include "graph/tracing/gradient_link.h"
 #include "graph/tracing/substitutes.h"
+#include "guards/set/number_expr.h"
 
 namespace framejit::graph {
 namespace {
@@ -262,6 +265,14 @@ Ref JointReplay::to_object(const Arg& arg) {
       nullptr);
 }
 
+Ref JointReplay::float_token(const Arg& arg) {
+  if (!arg.is<Expr>() || !arg.get<Expr>().is_float() ||
+      pinned_float(arg.get<Expr>(), *guards_)) {
+    return {};
+  }
+  return Ref::steal(PyFloat_FromDouble(tracer_.float_token(arg.get<Expr>())));
+}
+
 Status JointReplay::python_failure() {
   std::string text = take_error_text();
   return failure(text.c_str());
@@ -301,8 +312,26 @@ Status JointReplay::run_get_attr(const Node& node) {
 Status JointReplay::run_call(const Node& node) {
   std::vector<Ref> kept;
   std::vector<PyObject*> args;
-  for (const Arg& arg : node.args) kept.push_back(to_object(arg));
-  for (const auto& [name, arg] : node.kwargs) kept.push_back(to_object(arg));
+  const bool hands_on = hands_floats_on(node);
+  tracer_.clear_float_tokens();
+  std::vector<double> tokens;
+  auto add = [&](const Arg& arg) {
+    Ref token = hands_on ? float_token(arg) : Ref();
+    if (token) tokens.push_back(PyFloat_AS_DOUBLE(token.get()));
+    kept.push_back(token ? std::move(token) : to_object(arg));
+  };
+  for (const Arg& arg : node.args) add(arg);
+  for (const auto& [name, arg] : node.kwargs) add(arg);
+  auto is_token = [&](const Ref& object) {
+    return object && PyFloat_CheckExact(object.get()) &&
+           std::count(tokens.begin(), tokens.end(),
+                      PyFloat_AS_DOUBLE(object.get())) > 0;
+  };
+  if (static_cast<size_t>(std::count_if(kept.begin(), kept.end(), is_token)) !=
+      tokens.size()) {
+    return Break{BreakReason::kBackendFailed,
+                 "a number that stands for a symbolic one", node.span};
+  }
   for (const Ref& object : kept) {
     if (!object) return python_failure();
     args.push_back(object.get());

@@ -3,6 +3,7 @@
 #include <ATen/ScalarOps.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
+#include <ATen/core/jit_type.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
@@ -267,6 +268,13 @@ class Operation {
       }
       return hints;
     }
+    if (is_list_of_numbers(value)) {
+      c10::impl::GenericList numbers(c10::NumberType::get());
+      for (const c10::IValue& item : value.toListRef()) {
+        numbers.push_back(concrete_value(item));
+      }
+      return numbers;
+    }
     return map_tensors(value, [&](const at::Tensor& tensor) {
       TraceTensorImpl* trace = as_trace(tensor);
       return trace ? trace->meta() : tensor;
@@ -446,6 +454,11 @@ bool register_fake_fallback(std::string* error) {
   (void)handle;
   registered = true;
   return true;
+}
+
+bool is_list_of_numbers(const c10::IValue& value) {
+  return value.isList() &&
+         value.toList().elementType()->kind() == c10::TypeKind::NumberType;
 }
 
 }  // namespace framejit::graph

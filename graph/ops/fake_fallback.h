@@ -7,6 +7,8 @@
 // stored in the session first, because foreign code may swallow the exception.
 #pragma once
 
+#include <ATen/core/ivalue.h>
+
 #include <string>
 
 namespace framejit::graph {
@@ -14,5 +16,8 @@ namespace framejit::graph {
 // Idempotent. Not ok: somebody else has a fallback on the key (the text says
 // who needs what); tracing must then stay off.
 bool register_fake_fallback(std::string* error);
+
+// A Scalar[]: its items are numbers, symbolic ones among them.
+bool is_list_of_numbers(const c10::IValue& value);
 
 }  // namespace framejit::graph

@@ -174,9 +174,10 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
       schema.name().ends_with("_") &&
       schema.arguments()[0].type()->kind() == c10::TypeKind::TensorType;
   kernel = find_meta_kernel(op);
-  // A shape rule computes from sizes and integers.
-  ignores_floats =
-      keeps_sizes || (row && row->shape && row->shape != &shape_arange);
+  // A shape rule computes from sizes and integers, and what is done to each of
+  // a list of tensors keeps their sizes.
+  ignores_floats = keeps_sizes || name.starts_with("aten::_foreach_") ||
+                   (row && row->shape && row->shape != &shape_arange);
 }
 
 namespace {

@@ -14,19 +14,10 @@ constexpr ShapeRuleFunction shape_none = nullptr;
 constexpr MetaColumn::Kind meta_torch = MetaColumn::Kind::kTorch;
 constexpr MetaColumn::Kind meta_rehearse = MetaColumn::Kind::kRehearse;
 constexpr MetaColumn::Kind meta_none = MetaColumn::Kind::kNone;
-constexpr Decomposition decompose_none = nullptr;
-constexpr Lowering lowering_none = Lowering::kNone;
-constexpr Lowering lowering_fused = Lowering::kFused;
 
 const OpRow kRows[] = {
-#define FJ_OP(name, traits, aliasing, shape, meta, decompose, lowering) \
-  {name,                                                                \
-   traits,                                                              \
-   aliasing_##aliasing,                                                 \
-   shape_##shape,                                                       \
-   meta_##meta,                                                         \
-   decompose_##decompose,                                               \
-   lowering_##lowering},
+#define FJ_OP(name, traits, aliasing, shape, meta) \
+  {name, traits, aliasing_##aliasing, shape_##shape, meta_##meta},
 #include "graph/ops/table/data.def"
 #include "graph/ops/table/factories.def"
 #include "graph/ops/table/indexing.def"

@@ -2,9 +2,8 @@
 //
 // The rows are in table/*.def, one file per family:
 //
-//   FJ_OP("add.Tensor", kPointwise, schema, pointwise, torch, none, fused)
-//          name         traits      alias   shape      meta   decompose
-//          lowering
+//   FJ_OP("add.Tensor", kPointwise, schema, pointwise, torch)
+//          name         traits      alias   shape      meta
 //
 // A column that does not apply says so (kNoTraits, schema, none); a missing one
 // does not compile. Only functional operators have rows, and the few that exist
@@ -56,21 +55,12 @@ enum class Aliasing : uint8_t {
   kFirst,   // argument 0's, although the schema does not say so
 };
 
-// Rewrites a node into simpler ones; no operator has one yet.
-class Node;
-using Decomposition = bool (*)(Node& node);
-
-// backend/lowerings.def: may the operator be part of a fused kernel?
-enum class Lowering : uint8_t { kNone, kFused };
-
 struct OpRow {
   const char* name;  // without "aten::"
   Traits traits;
   Aliasing aliasing;
   ShapeRuleFunction shape;  // null: symbols are pinned to their values
   MetaColumn meta;
-  Decomposition decomposition;  // null: none
-  Lowering lowering;
 
   bool has(Traits some) const {
     return (static_cast<uint32_t>(traits) & static_cast<uint32_t>(some)) != 0;

@@ -90,11 +90,11 @@ void keep_order_of_strides(const ShapeCall& call,
           if (a.is_const(0) || b.is_const(0)) continue;
           if (decide(expr_lt(b, a)) || !decide(expr_eq(a, b))) continue;
           // Equal strides: TensorIterator goes on to compare the sizes of the
-          // result.
-          decide(expr_lt(input.sizes[j], input.sizes[i]));
+          // result. The later dim is the inner one unless it is longer.
+          decide(expr_lt(input.sizes[i], input.sizes[j]));
           if (sizes.size() < rank) continue;
           size_t skip = sizes.size() - rank;
-          decide(expr_lt(sizes[skip + j], sizes[skip + i]));
+          decide(expr_lt(sizes[skip + i], sizes[skip + j]));
         }
       }
     });

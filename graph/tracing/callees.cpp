@@ -359,6 +359,10 @@ std::string canonical_name(PyObject* callable) {
            text_attribute(callable, "__name__");
   std::string qualified = text_attribute(callable, "__qualname__");
   if (qualified.empty()) qualified = text_attribute(callable, "__name__");
+  if (qualified.empty()) {  // a ScriptModule: its type stands for it
+    PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(callable));
+    qualified = text_attribute(type, "__qualname__");
+  }
   return module.empty() ? qualified : module + "." + qualified;
 }
 

@@ -1,7 +1,15 @@
 #include "graph/tracing/float_args.h"
 
-#include <algorithm>
+#include <torch/csrc/utils/pybind.h>
+#include <torch/csrc/utils/python_symnode.h>
 
+#include <algorithm>
+#include <iterator>
+#include <string>
+#include <string_view>
+
+#include "graph/tensors/sym_node.h"
+#include "graph/tracing/callees.h"
 #include "guards/set/number_expr.h"
 
 namespace framejit::graph {
@@ -30,6 +38,24 @@ bool uses_floats(const Node& node) {
   return std::any_of(node.args.begin(), node.args.end(), uses) ||
          std::any_of(node.kwargs.begin(), node.kwargs.end(),
                      [&](const auto& item) { return uses(item.second); });
+}
+
+bool hands_floats_on(const Node& node) {
+  static constexpr std::string_view kNames[] = {
+      "torch._fused_adagrad_",
+      "torch._fused_adam_",
+      "torch._fused_adamw_",
+      "torch._fused_sgd_",
+  };
+  if (!uses_floats(node) || !node.callable) return false;
+  std::string name = canonical_name(node.callable.get());
+  return std::find(std::begin(kNames), std::end(kNames), name) !=
+         std::end(kNames);
+}
+
+Result<Ref> number_in_place_of(PyObject* sym_float) {
+  auto value = pybind11::handle(sym_float).cast<c10::SymFloat>();
+  return from_api(PyFloat_FromDouble(hint_of(value)));
 }
 
 void pin_floats(Arg* arg, GuardSet* guards) {

@@ -251,7 +251,8 @@ Break Recorder::raised_as_break(PyObject* callable) {
   } else if (contains(text, "torch.nonzero()")) {
     reason = BreakReason::kDataDependentShape;
   } else if (contains(text, " has no rule for what it returns") ||
-             contains(text, " has no fake implementation (torch.library")) {
+             contains(text, " has no fake implementation (torch.library") ||
+             contains(text, "There was no fake impl registered for ")) {
     reason = BreakReason::kNoMetaKernel;  // ours, not eager's
   }
   return Break{reason, text, span_};
@@ -393,6 +394,14 @@ Result<Ref> Recorder::record_call(PyObject* callable,
   FJ_TRY(std::unique_ptr<Node> node,
          make_node(callable, args, kwnames, method));
   set_hides_floats(uses_floats(*node));
+  if (hands_floats_on(*node)) {
+    for (PyObject*& arg : args) {
+      if (!is_sym_float(arg)) continue;
+      FJ_TRY(Ref number, number_in_place_of(arg));
+      arg = number.get();
+      concrete.push_back(std::move(number));
+    }
+  }
   FJ_TRY(Ref result, call_natively(run_instead ? run_instead : callable,
                                    run_with ? *run_with : args, kwnames));
   if (has_out && (operations_ != 1 || resizes_out_))

@@ -251,7 +251,8 @@ def measure(case: Case, arguments: argparse.Namespace) -> Row:
                 torch.testing.assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
             variants[name] = lambda compiled=compiled: compiled(*inputs)
         variants["copy"] = copy_of(moved)
-        times = alternate(variants, arguments.rounds, arguments.turn)
+        clock = time.process_time if arguments.cpu_time else time.perf_counter
+        times = alternate(variants, arguments.rounds, arguments.turn, clock)
     return Row(case.name, times, compile_ms, moved)
 
 

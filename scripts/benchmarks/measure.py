@@ -11,31 +11,37 @@ from dataclasses import dataclass, field
 Run = Callable[[], object]
 
 
-def once(run: Run, calls: int) -> float:
+Clock = Callable[[], float]
+
+
+def once(run: Run, calls: int, clock: Clock = time.perf_counter) -> float:
     """Seconds a call."""
-    start = time.perf_counter()
+    start = clock()
     for _ in range(calls):
         run()
-    return (time.perf_counter() - start) / calls
+    return (clock() - start) / calls
 
 
-def calls_for(run: Run, seconds: float) -> int:
+def calls_for(run: Run, seconds: float, clock: Clock = time.perf_counter) -> int:
     """How many calls take about so long; at least one."""
     run()
-    took = max(once(run, 1), 1e-7)
+    took = max(once(run, 1, clock), 1e-7)
     return max(1, int(seconds / took))
 
 
 def alternate(
-    variants: dict[str, Run], rounds: int, seconds: float
+    variants: dict[str, Run],
+    rounds: int,
+    seconds: float,
+    clock: Clock = time.perf_counter,
 ) -> dict[str, list[float]]:
     """Seconds a call of each round, the variants by turns. `seconds`: what a turn
     of one variant takes."""
-    calls = {name: calls_for(run, seconds) for name, run in variants.items()}
+    calls = {name: calls_for(run, seconds, clock) for name, run in variants.items()}
     times: dict[str, list[float]] = {name: [] for name in variants}
     for _ in range(rounds):
         for name, run in variants.items():
-            times[name].append(once(run, calls[name]))
+            times[name].append(once(run, calls[name], clock))
     return times
 
 

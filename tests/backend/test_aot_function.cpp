@@ -2,6 +2,7 @@
 // and that saved tensors behave as eager's do.
 #include "backend/aot_function.h"
 
+#include "backend/isa.h"
 #include "graph/tracing/tracer.h"
 #include "tests/backend/torch_helpers.h"
 
@@ -21,7 +22,7 @@ struct Built {
 Built make(std::shared_ptr<graph::TorchGraph> torch, const AotGraphs& graphs,
            bool fuse = false) {
   ProgramOptions options;
-  options.fuse = fuse;
+  if (fuse) options.loops = loop_target();
   std::vector<std::string> texts;
   auto executor = make_aot_executor(std::move(torch), graphs, options, &texts);
   if (!executor.ok()) return {nullptr, executor.brk().detail};

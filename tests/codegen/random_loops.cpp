@@ -759,6 +759,7 @@ class Generator {
     Definition definition;
     definition.kind = DefinitionKind::kExtern;
     definition.callee = 0;
+    definition.sure = random_.chance(2);
     definition.operands = {operand};
     finish(std::move(definition), of.type, of.sizes, known_[operand]);
   }
@@ -774,6 +775,36 @@ class Generator {
       if (overlaps) continue;
       graph().outputs.push_back(static_cast<BufferId>(i));
       out_.tolerance.push_back(known_[i].error);
+    }
+    for (const Definition& d : graph().definitions)
+      if (d.kind == DefinitionKind::kInput && random_.chance(2))
+        place(d.results[0]);
+  }
+
+  // Some output becomes the content of the input, if one can.
+  void place(BufferId input) {
+    const Buffer& to = graph().buffers[input];
+    for (const Expr& stride : to.strides)
+      if (value_of(stride) <= 0) return;
+    graph().places.resize(graph().outputs.size(), kNoBuffer);
+    for (size_t i = graph().outputs.size(); i-- > 0;) {
+      const BufferId output = graph().outputs[i];
+      Buffer& from = graph().buffers[output];
+      if (output == input || graph().places[i] != kNoBuffer ||
+          from.type != to.type || from.sizes != to.sizes)
+        continue;
+      if (from.strides != to.strides) {
+        bool is_seen_otherwise = from.alias_of != kNoBuffer;
+        for (const Definition& d : graph().definitions)
+          is_seen_otherwise |=
+              d.kind == DefinitionKind::kInput && d.results[0] == output;
+        for (const Buffer& other : graph().buffers)
+          is_seen_otherwise |= other.alias_of == output;
+        if (is_seen_otherwise) continue;
+        from.strides = to.strides;
+      }
+      graph().places[i] = input;
+      return;
     }
   }
 

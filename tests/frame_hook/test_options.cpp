@@ -37,7 +37,7 @@ TEST_F(OptionsTest, EnvironmentIsReadAndValuesAreSettable) {
 }
 
 TEST_F(OptionsTest, EveryRowHasItsColumns) {
-  EXPECT_EQ(option_rows().size(), 11u);
+  EXPECT_EQ(option_rows().size(), 12u);
   for (const OptionRow& row : option_rows()) {
     EXPECT_EQ(std::string(row.environment).rfind("FRAMEJIT", 0), 0u);
     EXPECT_FALSE(std::string(row.help).empty());
@@ -51,7 +51,7 @@ TEST_F(OptionsTest, ValuesAreCheckedByTheirRow) {
     const char *keyword, *value, *kept;  // kept: null if it is refused
   } cases[] = {
       {"isa", "aten", "aten"},
-      {"isa", " Reference ", "reference"},
+      {"isa", " Loops ", "loops"},
       {"isa", "avx9", nullptr},
       {"isa", "auto|aten", nullptr},
       {"activation", "on", "1"},

@@ -87,7 +87,11 @@ def _parts(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
         return None, [("referent", value())]
     if type(value).__name__ == "_lru_cache_wrapper":
         return None, []  # its hits are not counted in a capture
-    if inner or isinstance(value, OPAQUE) or type(value).__eq__ is object.__eq__:
+    # An __eq__ of the program reads attributes, which may all be gone.
+    equality = type(value).__eq__
+    if inner or isinstance(value, OPAQUE) or isinstance(equality, types.FunctionType):
+        return None, inner
+    if equality is object.__eq__:
         return None, inner
     return value, []
 

@@ -32,16 +32,16 @@ def fresh():
 @pytest.fixture
 def kernels():
     """Kernels whatever the CPU: interpreted where there is no machine code."""
-    if not _C.has_avx512():
-        _C.set_option("isa", "reference")
+    if not _C.machine_isa():
+        _C.set_option("isa", "loops")
     yield
     _C.set_option("isa", "auto")
 
 
 @pytest.fixture
 def machine_kernels():
-    if not _C.has_avx512():
-        pytest.skip("kernels are machine code with AVX-512 only")
+    if not _C.machine_isa():
+        pytest.skip("kernels are machine code with AVX2 or AVX-512 only")
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ as LLVM's FileCheck does it:
 
 Runs of blanks count as one. ``{{regex}}`` is a regular expression;
 ``[[NAME:regex]]`` is one whose match ``[[NAME]]`` stands for from then on.
-A first line ``--- requires avx512`` skips the file on other CPUs.
+A first line ``--- requires kernels`` skips the file on CPUs without machine code.
 """
 
 from __future__ import annotations
@@ -194,8 +194,8 @@ def run(source: str, options: str, calls: str) -> str:
 def test_file(path: Path) -> None:
     sections = _sections(path)
     assert {"source", "call", "check"} <= set(sections), "missing section"
-    if "requires" in sections and not _C.has_avx512():
-        pytest.skip("needs AVX-512")
+    if "requires" in sections and not _C.machine_isa():
+        pytest.skip("needs AVX2 or AVX-512")
     options, calls = sections["call"]
     try:
         text = run(sections["source"][1], options, calls)

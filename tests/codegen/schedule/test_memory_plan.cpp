@@ -116,5 +116,99 @@ TEST(MemoryPlan, ChecksComeBeforeCallsWithEffects) {
   EXPECT_EQ(schedule.calls[schedule.steps[3].call].callee, 1);
 }
 
+// Which outputs are made in the memory of an input.
+std::vector<BufferId> places(const std::string& text) {
+  return scheduled(text).places;
+}
+
+TEST(MemoryPlan, AnOutputIsMadeInItsPlace) {
+  Schedule row = scheduled(R"(loops() {
+  %0 : f32[8, 4] = input
+  %1 : f32[4] = input
+  %2 : f32[8, 4] = update %0 (i0 < 4) %1[i0] to [3, i0]
+  %3 : f32[4] = reduce sum (i0 < 4; i1 < 8) %0[i1, i0]
+  return %2 into %0, %3
+}
+)");
+  EXPECT_EQ(row.places, (std::vector<BufferId>{0, kNoBuffer}));
+  EXPECT_EQ(copies(row, 4), 0u);
+  // The sum of what was there comes first.
+  ASSERT_EQ(row.steps.size(), 2u);
+  EXPECT_EQ(row.first_write(), 1u);
+  EXPECT_EQ(row.steps[1].results, std::vector<BufferId>{2});
+
+  Schedule whole = scheduled(R"(loops(s0) {
+  %0 : f32[s0] = input
+  %1 : f32[s0] = map (i0 < s0) add(%0[i0], f32(1))
+  %2 : f32[s0] = update %1 () f32(7) to [0]
+  return %2 into %0
+}
+)");
+  EXPECT_EQ(whole.places, std::vector<BufferId>{0});
+  EXPECT_EQ(whole.allocations.size(), 1u);
+}
+
+TEST(MemoryPlan, WhatIsReadLaterOrElsewhereIsNotOverwritten) {
+  const std::string start = R"(loops() {
+  %0 : f32[4, 4] = input
+  %1 : f32[4, 4] = input
+)";
+  // Read at other places than it is written.
+  EXPECT_EQ(places(start + R"(
+  %2 : f32[4, 4] = map (i0 < 4, i1 < 4) exp(%0[i1, i0])
+  return %2 into %0
+}
+)"),
+            std::vector<BufferId>{kNoBuffer});
+  // Each needs what was in the other: one of them goes elsewhere.
+  EXPECT_EQ(places(start + R"(
+  %2 : f32[4, 4] = map (i0 < 4, i1 < 4) exp(%1[i1, i0])
+  %3 : f32[4, 4] = map (i0 < 4, i1 < 4) exp(%0[i1, i0])
+  return %2 into %0, %3 into %1
+}
+)"),
+            (std::vector<BufferId>{0, kNoBuffer}));
+  // What was there is returned, too.
+  EXPECT_EQ(places(start + R"(
+  %2 : f32[4, 4] = update %0 (i0 < 4) f32(1) to [i0, 0]
+  return %2 into %0, %0
+}
+)"),
+            (std::vector<BufferId>{kNoBuffer, kNoBuffer}));
+}
+
+TEST(MemoryPlan, NothingThatCanFailComesBehindAWrite) {
+  const std::string start = R"(loops() {
+  %0 : f32[4] = input
+  %1 : i64[2] = input
+  %2 : f32[4] = map (i0 < 4) add(%0[i0], f32(1))
+)";
+  EXPECT_EQ(places(start + "  %3 : f32[4] = extern 0 (%2)\n"
+                           "  return %2 into %0, %3\n}\n"),
+            (std::vector<BufferId>{kNoBuffer, kNoBuffer}));
+  EXPECT_EQ(places(start + "  %3 : f32[4] = extern 0 sure (%2)\n"
+                           "  return %2 into %0, %3\n}\n"),
+            (std::vector<BufferId>{0, kNoBuffer}));
+  // It does not need the output: it comes first.
+  Schedule before = scheduled(start +
+                              "  %3 : f32[4] = extern 0 (%0)\n"
+                              "  return %2 into %0, %3\n}\n");
+  EXPECT_EQ(before.places, (std::vector<BufferId>{0, kNoBuffer}));
+  EXPECT_EQ(before.steps[0].call, 0);
+  // All indices are checked before any row is written.
+  Schedule checked = scheduled(R"(loops() {
+  %0 : f32[8, 4] = input
+  %1 : i64[2] = input
+  %2 : f32[8, 4] = update %0 (i0 < 2, i1 < 4)
+    t0 = %1[i0]
+    f32(1) to [@(select(check(lt(t0, i64(8))), t0, i64(0))), i1]
+  return %2 into %0
+}
+)");
+  EXPECT_EQ(checked.places, std::vector<BufferId>{0});
+  EXPECT_EQ(checked.steps.size(), 2u);
+  EXPECT_EQ(checked.first_write(), 1u);
+}
+
 }  // namespace
 }  // namespace framejit::codegen

@@ -15,6 +15,7 @@
 #include "codegen/loops/text.h"
 #include "codegen/scalar/evaluate.h"
 #include "codegen/schedule/schedule.h"
+#include "codegen/x86/compile.h"
 
 namespace framejit::codegen {
 namespace {
@@ -149,10 +150,8 @@ TEST(SchedulePrograms, MeanWhatTheirGraphsDo) {
         if (program.path.stem() == "update_of_an_input" && size == 0) continue;
         TargetInfo target = program.target;
         if (!hints) target.hints = run.symbols;
-        Schedule schedule = make_schedule(program.graph, target);
-        RunMemory expected = random_run(run, 1), got = random_run(run, 1);
+        RunMemory expected = random_run(run, 1);
         fill(program.graph, &expected, 7);
-        fill(program.graph, &got, 7);
         ExternCall call = [&](const Definition& d, std::span<void* const>,
                               std::span<void* const> results) {
           for (size_t i = 0; i < results.size(); ++i) {
@@ -169,14 +168,34 @@ TEST(SchedulePrograms, MeanWhatTheirGraphsDo) {
         std::string outcome = interpret(program.graph, run.symbols.data(),
                                         expected.input_pointers(),
                                         expected.output_pointers(), call);
-        ASSERT_EQ(interpret(schedule, run.symbols.data(), got.input_pointers(),
-                            got.output_pointers(), call),
-                  outcome)
-            << program.path << " " << size << "\n"
-            << print(schedule, true);
-        ASSERT_EQ(compare_outputs(run, expected, got), "")
-            << program.path << " " << size << "\n"
-            << print(schedule, true);
+        auto expect_same = [&](const KernelRun& kernel_run) {
+          Schedule schedule = make_schedule(program.graph, target);
+          RunMemory got = random_run(run, 1);
+          fill(program.graph, &got, 7);
+          ASSERT_EQ(
+              interpret(schedule, run.symbols.data(), got.input_pointers(),
+                        got.output_pointers(), call, kernel_run),
+              outcome)
+              << program.path << " " << size << "\n"
+              << print(schedule, true);
+          ASSERT_EQ(compare_outputs(run, expected, got), "")
+              << program.path << " " << size << "\n"
+              << print(schedule, true);
+        };
+        expect_same({});
+        for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
+          if (!cpu_has(isa)) continue;
+          target.vector_bytes = isa == X86Isa::kAvx512 ? 64 : 32;
+          expect_same([&](const Kernel& kernel, const int64_t* symbols,
+                          std::span<void* const> arguments) {
+            Compiled code = compile(kernel, isa);
+            EXPECT_TRUE(code.code) << program.path << " " << code.refused;
+            return code.code &&
+                   framejit::codegen::run(*code.code, kernel, symbols,
+                                          arguments.data());
+          });
+        }
+        if (HasFatalFailure()) return;
       }
     }
   }

@@ -15,6 +15,7 @@ namespace {
 
 struct Tally {
   int kernels = 0, definitions = 0, failed = 0, compiled = 0;
+  int placed = 0, places = 0;  // outputs made in an input's memory; asked for
   std::map<std::string, int> refused;
 };
 
@@ -76,6 +77,9 @@ void expect_same(uint64_t seed, const RandomLoopOptions& options,
   }
   tally->kernels += static_cast<int>(schedule.steps.size());
   tally->failed += !outcome.empty();
+  for (BufferId place : program.graph.places)
+    tally->places += place != kNoBuffer;
+  for (BufferId place : schedule.places) tally->placed += place != kNoBuffer;
   for (const Definition& d : program.graph.definitions)
     tally->definitions += d.kind != DefinitionKind::kInput;
 }
@@ -99,7 +103,10 @@ TEST(RandomSchedules, MeanWhatTheirGraphsDo) {
   if (count >= 1000) {
     EXPECT_LT(tally.kernels, tally.definitions);
     EXPECT_GT(tally.failed, 10);
+    EXPECT_GT(tally.placed, 100);
+    EXPECT_GT(tally.places, tally.placed);
   }
+  std::printf("%d of %d outputs in their places\n", tally.placed, tally.places);
   std::printf("%d definitions, %d steps, %d failed runs, %d kernels compiled\n",
               tally.definitions, tally.kernels, tally.failed, tally.compiled);
   for (const auto& [reason, times] : tally.refused)

@@ -64,7 +64,9 @@ def same_training(
 @pytest.mark.parametrize("backend", AOT)
 def test_batch_norm_trains_ahead_of_time(backend: str) -> None:
     compiled = same_training(
-        lambda: nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU()),
+        lambda: nn.Sequential(
+            nn.Conv2d(3, 4, 3, bias=False), nn.BatchNorm2d(4), nn.ReLU()
+        ),
         lambda n: torch.randn(n, 3, 6, 6),
         backend,
     )

@@ -77,3 +77,23 @@ def test_a_second_backward_raises_as_eager_does(name: str) -> None:
                     break  # of what it had freed by then, nothing is said
             seen.append(raised)
         assert seen[0] == seen[1], (name, order)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [lambda t: t[:1], lambda t: t.double(), lambda t: t.t(), lambda t: t[:, :1]],
+    ids=["shorter", "double", "turned", "narrower"],
+)
+def test_hooks_that_give_back_something_else(change: Any) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x.sin() * 2
+
+    compiled = framejit.compile(f)
+    x = torch.randn(64, 64, requires_grad=True)
+    compiled(x).sum().backward()
+    found = []
+    for fn in (f, compiled):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t, change):
+            y = fn(x)
+        found.append(torch.autograd.grad(y.sum(), x)[0])
+    torch.testing.assert_close(*found, rtol=0, atol=0)

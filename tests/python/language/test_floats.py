@@ -104,7 +104,7 @@ def test_two_entries_for_a_hundred_floats(kernels):
     compiled = sweep(f, [0.37 * i - 3.3 for i in range(100)])
     last = entries(compiled)[0]  # the most recent
     assert last.kernels, "native runs it in a kernel"
-    assert "scalar" in last.kernels[0]
+    assert "number n0" in last.kernels[0]
 
 
 @pytest.mark.parametrize(
@@ -511,14 +511,16 @@ def test_sizes_and_floats():
     for backend in BACKENDS:
         framejit.reset()
         compiled = framejit.compile(f, backend=backend)
+        # Kernels add in another order.
+        exact = backend != "native" or {"rtol": 1e-6, "atol": 1e-7}
         for i, value in enumerate(VALUES):
             x = torch.randn(3 + i, 4 + i, requires_grad=True)
             y = x.detach().clone().requires_grad_()
             expected, actual = f(x, value), compiled(y, value)
-            assert_same(expected.detach(), actual.detach(), exact=True)
+            assert_same(expected.detach(), actual.detach(), exact=exact)
             expected.sum().backward()
             actual.sum().backward()
-            assert_same(x.grad, y.grad, exact=True)
+            assert_same(x.grad, y.grad, exact=exact)
         assert len(entries(compiled)) == 2
 
 

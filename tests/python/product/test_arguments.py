@@ -117,6 +117,7 @@ GOOD = {
     "FRAMEJIT_DISABLE_PASS": "dead_code",
     "FRAMEJIT_BACKEND": "eager",
     "FRAMEJIT_ONLY": "models.*",
+    "FRAMEJIT_PROFILE": "original",
 }
 
 

@@ -3,6 +3,7 @@ interpreter, give what eager gives."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 
 import pytest
@@ -71,6 +72,11 @@ def parts(x, y):
 
 def products(x, y):
     return F.gelu(x @ y) + x, (x @ y.t()).relu().sum(-1)
+
+
+def products_in_other_shapes(x, y):
+    z = (x @ y.t()).reshape(-1).relu()
+    return z.sort()[0], z + 1
 
 
 def written(x, y):
@@ -346,3 +352,76 @@ def test_a_training_step(isa: str) -> None:
 
     for mine, theirs in zip(train(True), train(False), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+OPTIMIZERS = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.1),
+    "momentum": lambda parameters: torch.optim.SGD(parameters, lr=0.1, momentum=0.9),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01),
+    "foreach": lambda parameters: torch.optim.Adam(parameters, lr=0.01, foreach=True),
+}
+
+
+@pytest.mark.parametrize("result", ["loss", "detached", "nothing"])
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_a_whole_training_step(isa: str, optimizer: str, result: str) -> None:
+    """Forward, backward and optimizer in one function are one graph, of loops
+    but for its products."""
+
+    def train(compile_step: bool):
+        torch.manual_seed(0)
+        layers = [torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU()]
+        model = torch.nn.Sequential(*layers, torch.nn.Linear(16, 4))
+        updates = OPTIMIZERS[optimizer](model.parameters())
+
+        def step(x, target):
+            updates.zero_grad()
+            loss = F.cross_entropy(model(x), target)
+            loss.backward()
+            updates.step()
+            if result == "nothing":
+                return None
+            return loss if result == "loss" else loss.detach()
+
+        run = framejit.compile(step) if compile_step else step
+        losses = [run(torch.randn(5, 8), torch.randint(0, 4, (5,))) for _ in range(4)]
+        return run, losses, list(model.parameters())
+
+    run, losses, parameters = train(True)
+    _, expected_losses, expected = train(False)
+    torch.testing.assert_close(losses, expected_losses)
+    torch.testing.assert_close(parameters, expected)
+    assert [p._version for p in parameters] == [p._version for p in expected]
+    for entry in framejit.inspect(run):
+        assert not entry.fallback_reason
+        text = "\n".join(entry.kernels)
+        for name in ("_log_softmax", "gelu_backward", "native_layer_norm_backward"):
+            assert f"# loops: aten.{name}" in text, text
+        calls = re.findall(r"# extern \d+: aten\.(\w+)", text)
+        assert {name for name in calls if "foreach" not in name} == {"addmm", "mm"}
+
+
+def test_a_backward_of_its_own_is_loops(isa: str) -> None:
+    layers = [torch.nn.Linear(8, 16), torch.nn.LayerNorm(16), torch.nn.GELU()]
+    compiled = framejit.compile(torch.nn.Sequential(*layers))
+    compiled(torch.randn(5, 8)).sum().backward()
+    (entry,) = framejit.inspect(compiled)
+    forward, backward = entry.kernels
+    assert "# loops: aten.native_layer_norm.default" in forward
+    assert "# loops: aten.native_layer_norm_backward" in backward
+    assert "# loops: aten.gelu_backward" in backward
+
+
+def test_one_kernel_without_code_is_one_call(isa: str) -> None:
+    """Whatever becomes of the scatter, its neighbours are loops."""
+    index = torch.randint(0, 4, (6, 4))
+
+    def program(x):
+        return (x * 2).scatter_add(1, index, x) + 1
+
+    differential.check(program, lambda: (torch.randn(6, 4),), backends=("native",))
+    compiled = framejit.compile(program)
+    compiled(torch.randn(6, 4))
+    (entry,) = framejit.inspect(compiled)
+    for name in ("mul", "add"):
+        assert f"# loops: aten.{name}.Tensor" in "\n".join(entry.kernels)

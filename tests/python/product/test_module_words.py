@@ -50,6 +50,11 @@ class Derived(Whole):
     pass
 
 
+class Scripted(torch.nn.Module):
+    def forward(self, x):
+        return x.relu() * 2
+
+
 def said(caplog) -> str:
     return "\n".join(r.getMessage() for r in caplog.records)
 
@@ -163,6 +168,20 @@ def test_a_forward_of_the_instance(everything):
     compiled(torch.ones(4))
     assert "y.size(0): expected 3, got 4" in said(everything)
     assert f"other ({__file__}:{other.__code__.co_firstlineno})" in said(everything)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_scripted_module_goes_by_its_own_name(everything):
+    scripted = framejit.compile(torch.jit.script(Scripted()))
+    for size in (3, 4):
+        scripted(torch.ones(size))
+    inside = framejit.compile(torch.nn.Sequential(torch.jit.script(Scripted())))
+    inside(torch.ones(3))
+    texts = [said(everything), str(framejit.explain(scripted)(torch.ones(3)))]
+    everything_said = "\n".join(texts + [text for _, text in framejit.events()])
+    assert "_module.py" not in everything_said
+    assert "Scripted.forward (<torch.jit.ScriptModule Scripted>" in everything_said
+    assert "torch.jit._script.RecursiveScriptModule" in everything_said
 
 
 STATES = [

@@ -51,6 +51,8 @@ def changed(value: Any, change: Change) -> Any:
 
 
 def empty(t: torch.Tensor) -> torch.Tensor:
+    if t.layout is not torch.strided:
+        return t
     made = t.detach()[:0] if t.dim() else t.detach()
     return made.clone().requires_grad_(t.requires_grad)
 
@@ -92,6 +94,7 @@ def programs(limit: int = 1, part: Part = ALL) -> Iterator[Program]:
                 names,
             )
     yield from database_errors(part)
+    yield from module_errors()
 
 
 TYPES = (
@@ -152,3 +155,45 @@ def database_errors(part: Part = ALL) -> Iterator[Program]:
                     make,
                     {"call": users_own(op.get_op())},
                 )
+
+
+def module_errors() -> Iterator[Program]:
+    """The same of modules: calls that the tests of their classes expect to fail."""
+    from torch.testing._internal.common_modules import ModuleErrorEnum, module_db
+
+    for info in module_db:
+        if info.module_error_inputs_func is None:
+            continue
+        for training in (False, True):
+            errors = info.module_error_inputs_func(
+                info,
+                device="cpu",
+                dtype=torch.float32,
+                requires_grad=False,
+                training=training,
+            )
+            for number, error in enumerate(errors):
+                if error.error_on != ModuleErrorEnum.FORWARD_ERROR:
+                    continue
+                given = error.module_error_input
+                made = given.constructor_input
+                module = info.module_cls(*made.args, **made.kwargs).train(training)
+                sample = given.forward_input
+
+                def make(sample: Any = sample) -> tuple[Any, ...]:
+                    args, kwargs = copies((sample.args, sample.kwargs))
+                    return None, torch.ones(3), args, kwargs
+
+                yield Program(
+                    f"{info.name} refused {number} {training}",
+                    MODULE,
+                    make,
+                    {"call": module},
+                )
+
+
+MODULE = """\
+def f(x, y, args, kwargs):
+    y.add_(1)
+    return y * 2, call(*args, **kwargs)
+"""

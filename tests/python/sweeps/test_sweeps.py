@@ -6,12 +6,14 @@ import itertools
 
 import pytest
 
-from sweeps import layouts, out, programs, refusals, scalars, writes
+from framejit import _C
+from sweeps import arguments, layouts, out, programs, refusals, scalars, writes
 
 FAMILIES = {
     "layouts": lambda: layouts.programs(part=(3, 45)),
     "refusals": lambda: refusals.programs(part=(1, 40)),
     "types": lambda: refusals.types(part=(7, 30)),
+    "arguments": lambda: arguments.programs(part=(11, 120)),
     "scalars": lambda: scalars.programs(part=(5, 90)),
     "assignments": lambda: itertools.islice(scalars.assignments(), 0, None, 60),
     "out": lambda: out.programs(part=(2, 25)),
@@ -29,4 +31,28 @@ def test_nothing_differs_from_eager(family):
             verdict = programs.try_program(program, backend)
             if verdict.status == "WRONG":
                 found.append(f"{backend} {program.name}: {verdict.why}")
+    assert not found, "\n".join(found)
+
+
+# As loops: what their rows must refuse as eager's kernels do.
+IN_LOOPS = {
+    "refusals": lambda: refusals.module_errors(),
+    "types": lambda: refusals.types(part=(23, 60)),
+    "arguments": lambda: arguments.programs(part=(17, 90)),
+}
+
+
+@pytest.mark.parametrize("family", IN_LOOPS)
+@pytest.mark.filterwarnings("ignore")
+def test_nothing_differs_in_loops(family):
+    before = _C.option_text("isa")
+    _C.set_option("isa", "avx2")
+    try:
+        found = []
+        for program in IN_LOOPS[family]():
+            verdict = programs.try_program(program, "native")
+            if verdict.status == "WRONG":
+                found.append(f"{program.name}: {verdict.why}")
+    finally:
+        _C.set_option("isa", before)
     assert not found, "\n".join(found)

@@ -1,0 +1,175 @@
+// Tensors that go on beyond their borders: reflected, or with the last element
+// again. Forward and backward.
+#include "backend/lowering/pointwise_math.h"
+#include "backend/lowering/rows.h"
+
+namespace framejit::backend {
+
+using codegen::Combiner;
+using codegen::DType;
+using codegen::Index;
+
+namespace {
+
+enum class Border : uint8_t { kReflect, kReplicate };
+
+// What is added before and behind each of the last dims.
+struct Pads {
+  int lead = 0;
+  std::vector<int64_t> before, behind;
+  std::vector<Expr> inputs;  // sizes, of all dims
+
+  int dims() const { return static_cast<int>(before.size()); }
+};
+
+Pads pads_of(const NodeLowering& node, size_t argument,
+             const std::vector<Expr>& inputs, Border border) {
+  Pads out;
+  out.inputs = inputs;
+  const auto given = node.integers(argument);
+  const int dims = static_cast<int>(given.size() / 2);
+  out.lead = static_cast<int>(inputs.size()) - dims;
+  require(dims >= 1 && (out.lead == 1 || out.lead == 2), "pads of other dims");
+  for (int dim = dims - 1; dim >= 0; --dim) {
+    for (const Expr& pad : {given[2 * dim], given[2 * dim + 1]})
+      require(pad.is_const() && pad.constant() >= 0, "pads that may take away");
+    out.before.push_back(given[2 * dim].constant());
+    out.behind.push_back(given[2 * dim + 1].constant());
+  }
+  for (int dim = 0; dim < dims; ++dim) {
+    const Expr& size = inputs[out.lead + dim];
+    if (!size.is_const()) continue;
+    require(size.constant() > 0, "nothing to go on from");
+    if (border == Border::kReflect)
+      require(out.before[dim] < size.constant() &&
+                  out.behind[dim] < size.constant(),
+              "more than there is to reflect");
+  }
+  return out;
+}
+
+// The input that an output of a dim shows.
+Term shown(Elements& elements, const Pads& pads, int dim, Border border) {
+  const int loop = pads.lead + dim;
+  const Expr& size = pads.inputs[loop];
+  Term at = elements.value_of(elements.at_loop(loop, 1, -pads.before[dim]));
+  Term last = elements.number(size - 1);
+  if (border == Border::kReplicate) return minimum(maximum(at, 0), last);
+  if (pads.before[dim] > 0) at = abs(at);
+  if (pads.behind[dim] > 0) at = last - abs(last - at);
+  if (size.is_const()) return at;
+  return select(check((at >= 0) & (at <= last)), at, 0);
+}
+
+std::vector<Index> shown_inputs(Elements& elements, const Pads& pads,
+                                Border border) {
+  auto out = elements.at_loops(0, pads.lead);
+  for (int dim = 0; dim < pads.dims(); ++dim) {
+    const bool as_it_is = pads.before[dim] == 0 && pads.behind[dim] == 0;
+    out.push_back(as_it_is
+                      ? elements.at_loop(pads.lead + dim)
+                      : elements.at_data(shown(elements, pads, dim, border)));
+  }
+  return out;
+}
+
+void set_padded(NodeLowering& node, Border border) {
+  // (self, padding)
+  TensorView view = node.tensor(0);
+  const Pads pads = pads_of(node, 1, view.sizes, border);
+  Elements elements(node, node.out().sizes);
+  Term value = elements.load(view, shown_inputs(elements, pads, border));
+  node.set_map(0, std::move(elements), value);
+}
+
+// ---- backward: what shows an element, in order
+
+struct Shows {
+  Index output;
+  Term when;  // empty: always
+};
+
+// The reflection before, the element itself, the reflection behind.
+std::vector<Shows> reflections(Elements& elements, const Pads& pads, int dim) {
+  const int loop = pads.lead + dim;
+  const int64_t before = pads.before[dim], behind = pads.behind[dim];
+  const Expr last = pads.inputs[loop] - 1;
+  Term at = elements.loop(loop);
+  std::vector<Shows> out;
+  if (before > 0)
+    out.push_back({elements.at_loop(loop, -1, before),
+                   (at >= 1) & (at <= static_cast<double>(before))});
+  out.push_back({elements.at_loop(loop, 1, before), Term()});
+  if (behind > 0)
+    out.push_back({elements.at_loop(loop, -1, last * 2 + before),
+                   (at < elements.number(last)) &
+                       (at >= elements.number(last - behind))});
+  return out;
+}
+
+void set_reflected_backward(NodeLowering& node) {
+  // (grad, self, padding)
+  TensorView gradient = node.tensor(0);
+  const Pads pads = pads_of(node, 2, node.tensor(1).sizes, Border::kReflect);
+  const DType type = compute_type(node.out_type());
+  require(codegen::is_float(type), "no floats");
+  Elements elements(node, node.out().sizes);
+  std::vector<std::vector<Shows>> each;
+  for (int dim = 0; dim < pads.dims(); ++dim)
+    each.push_back(reflections(elements, pads, dim));
+  auto indices = elements.at_loops(0, pads.lead);
+  Term sum;
+  const std::function<void(int, Term)> add = [&](int dim, Term when) {
+    if (dim == pads.dims()) {
+      Term part = cast(type, elements.load(gradient, indices, when));
+      if (when) part = select(when, part, 0);
+      sum = sum ? sum + part : part;
+      return;
+    }
+    for (const Shows& shows : each[dim]) {
+      indices.push_back(shows.output);
+      add(dim + 1, when && shows.when ? when & shows.when
+                   : when             ? when
+                                      : shows.when);
+      indices.pop_back();
+    }
+  };
+  add(0, Term());
+  node.set_map(0, std::move(elements), sum);
+}
+
+void set_replicated_backward(NodeLowering& node) {
+  // (grad, self, padding)
+  TensorView gradient = node.tensor(0);
+  const Pads pads = pads_of(node, 2, node.tensor(1).sizes, Border::kReplicate);
+  const DType type = compute_type(node.out_type());
+  require(codegen::is_float(type), "no floats");
+  Elements zeros(node, node.out().sizes);
+  Term zero = zeros.constant(type, 0);
+  TensorView base = node.map(std::move(zeros), zero);
+  Elements elements(node, gradient.sizes);
+  Term value = cast(type, elements.load_broadcast(gradient));
+  auto target = shown_inputs(elements, pads, Border::kReplicate);
+  TensorView sums =
+      node.update(std::move(elements), base, target, value, Combiner::kSum);
+  Elements result(node, node.out().sizes);
+  Term element = result.load(sums, result.at_loops(0, sums.rank()));
+  node.set_map(0, std::move(result), element);
+}
+
+}  // namespace
+
+void lower_reflection_pad(NodeLowering& node) {
+  set_padded(node, Border::kReflect);
+}
+void lower_replication_pad(NodeLowering& node) {
+  set_padded(node, Border::kReplicate);
+}
+void lower_reflection_pad_backward(NodeLowering& node) {
+  set_reflected_backward(node);
+}
+void lower_replication_pad_backward(NodeLowering& node) {
+  set_replicated_backward(node);
+}
+
+}  // namespace framejit::backend

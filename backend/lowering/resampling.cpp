@@ -1,0 +1,287 @@
+// Planes at other sizes: nearest and linear, forward and backward. Which input
+// an output takes is computed as eager computes it, in floats.
+#include <cmath>
+
+#include "backend/lowering/pointwise_math.h"
+#include "backend/lowering/rows.h"
+
+namespace framejit::backend {
+
+using codegen::Combiner;
+using codegen::DType;
+using codegen::Index;
+
+namespace {
+
+constexpr int64_t kMaxTaps = 32;
+constexpr int kLead = 2;  // batch, channels
+
+enum class Nearest : uint8_t { kFloor, kExact };
+
+// One dim that changes its size.
+struct Axis {
+  Expr input, output;
+  std::optional<Expr> factor;  // as the program gave it
+
+  // Inputs per output, as compute_scales_value has it.
+  Term scale(Elements& elements, DType type) const {
+    if (factor) {
+      Term one = elements.constant(DType::kF64, 1);
+      return cast(type, one / cast(DType::kF64, elements.number(*factor)));
+    }
+    return cast(type, elements.number(input)) /
+           cast(type, elements.number(output));
+  }
+  bool is_known() const {
+    return input.is_const() && output.is_const() &&
+           (!factor || factor->is_float_const());
+  }
+  double known_scale() const {
+    return factor ? 1.0 / factor->real()
+                  : static_cast<double>(input.constant()) /
+                        static_cast<double>(output.constant());
+  }
+};
+
+// `scales`: the argument that has the first dim's factor.
+std::vector<Axis> axes_of(const NodeLowering& node,
+                          const std::vector<Expr>& inputs,
+                          const std::vector<Expr>& outputs, size_t scales) {
+  require(inputs.size() == outputs.size() && inputs.size() > kLead,
+          "a plane of other dims");
+  std::vector<Axis> out;
+  for (size_t dim = kLead; dim < inputs.size(); ++dim) {
+    Axis axis{inputs[dim], outputs[dim], std::nullopt};
+    const size_t i = scales + dim - kLead;
+    if (node.has(i)) {
+      Expr factor = node.number(i);
+      require(factor.is_float_const(), "a symbolic factor");
+      if (factor.real() > 0) axis.factor = factor;
+    }
+    out.push_back(std::move(axis));
+  }
+  return out;
+}
+
+// The input that output `at` takes.
+Term nearest(Elements& elements, const Axis& axis, Term at, Nearest how) {
+  const bool known = axis.input.is_const() && axis.output.is_const();
+  Term input = elements.number(axis.input),
+       output = elements.number(axis.output);
+  if (how == Nearest::kFloor && axis.input == axis.output) return at;
+  if (how == Nearest::kFloor && axis.output == axis.input * 2)
+    return shift_right(at, 1);
+  Term scale = axis.scale(elements, DType::kF32);
+  Term place;
+  if (how == Nearest::kFloor) {
+    place = cast(DType::kF32, at) * scale;
+  } else {
+    Term middle = cast(DType::kF64, at) + 0.5;
+    place = cast(DType::kF32, middle * cast(DType::kF64, scale));
+  }
+  place = minimum(cast(DType::kI64, floor(place)), input - 1);
+  if (how == Nearest::kFloor && !known)
+    place = select(output == input, at,
+                   select(output == input * 2, shift_right(at, 1), place));
+  return place;
+}
+
+// The same of constants: does each input belong to so many outputs in a row?
+std::optional<int64_t> whole_ratio(const Axis& axis, Nearest how) {
+  if (!axis.is_known()) return std::nullopt;
+  const int64_t input = axis.input.constant(), output = axis.output.constant();
+  if (input <= 0 || output % input != 0) return std::nullopt;
+  const int64_t ratio = output / input;
+  if (how == Nearest::kFloor && ratio <= 2) return ratio;
+  const auto scale =
+      axis.factor ? static_cast<float>(1.0 / axis.factor->real())
+                  : static_cast<float>(input) / static_cast<float>(output);
+  for (int64_t at = 0; at < output; ++at) {
+    const float place =
+        how == Nearest::kFloor
+            ? static_cast<float>(at) * scale
+            : static_cast<float>((static_cast<double>(at) + 0.5) * scale);
+    if (std::min(static_cast<int64_t>(std::floor(place)), input - 1) !=
+        at / ratio)
+      return std::nullopt;
+  }
+  return ratio;
+}
+
+void set_nearest(NodeLowering& node, Nearest how) {
+  // (self, output_size, scales ...)
+  TensorView view = node.tensor(0);
+  const auto axes = axes_of(node, view.sizes, node.out().sizes, 2);
+  Elements elements(node, node.out().sizes);
+  auto indices = elements.at_loops(0, kLead);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int loop = kLead + static_cast<int>(i);
+    indices.push_back(
+        elements.at_data(nearest(elements, axes[i], elements.loop(loop), how)));
+  }
+  Term value = elements.load(view, indices);
+  node.set_map(0, std::move(elements), value);
+}
+
+// Zeros of the result's sizes, in the type that sums are made in.
+TensorView zeros(NodeLowering& node) {
+  Elements elements(node, node.out().sizes);
+  Term zero = elements.constant(compute_type(node.out_type()), 0);
+  return node.map(std::move(elements), zero);
+}
+
+void set_sums(NodeLowering& node, const TensorView& sums) {
+  Elements elements(node, node.out().sizes);
+  Term value = elements.load(sums, elements.at_loops(0, sums.rank()));
+  node.set_map(0, std::move(elements), value);
+}
+
+void set_nearest_backward(NodeLowering& node, Nearest how) {
+  // (grad, output_size, input_size, scales ...)
+  TensorView gradient = node.tensor(0);
+  const auto axes = axes_of(node, node.out().sizes, gradient.sizes, 3);
+  const DType type = compute_type(node.out_type());
+  require(codegen::is_float(type), "no floats");
+  std::vector<int64_t> ratios;
+  int64_t taps = 1;
+  for (const Axis& axis : axes) {
+    auto ratio = whole_ratio(axis, how);
+    if (!ratio) break;
+    ratios.push_back(*ratio);
+    taps *= *ratio;
+  }
+  if (ratios.size() == axes.size() && taps <= kMaxTaps) {
+    Elements elements(node, node.out().sizes);
+    Term sum;
+    for (int64_t tap = 0; tap < taps; ++tap) {
+      auto indices = elements.at_loops(0, kLead);
+      int64_t block = taps, rest = tap;
+      for (size_t i = 0; i < axes.size(); ++i) {
+        block /= ratios[i];
+        indices.push_back(elements.at_loop(kLead + static_cast<int>(i),
+                                           ratios[i], rest / block));
+        rest %= block;
+      }
+      Term part = cast(type, elements.load(gradient, indices));
+      sum = sum ? sum + part : part;
+    }
+    return node.set_map(0, std::move(elements), sum);
+  }
+  TensorView base = zeros(node);
+  Elements elements(node, gradient.sizes);
+  auto target = elements.at_loops(0, kLead);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int loop = kLead + static_cast<int>(i);
+    target.push_back(
+        elements.at_data(nearest(elements, axes[i], elements.loop(loop), how)));
+  }
+  Term value = cast(type, elements.load_broadcast(gradient));
+  set_sums(node, node.update(std::move(elements), base, target, value,
+                             Combiner::kSum));
+}
+
+// ---- linear
+
+// The two inputs that an output lies between, and their shares.
+struct Between {
+  Term first, second, first_share, second_share;
+};
+
+Between between(Elements& elements, const Axis& axis, Term at, bool align,
+                DType type) {
+  Term one = elements.constant(type, 1);
+  if (axis.input == axis.output) return {at, at, one, one - 1};
+  require(axis.input.is_const() && axis.output.is_const(), "a symbolic plane");
+  const int64_t input = axis.input.constant(), output = axis.output.constant();
+  Term place = cast(type, at);
+  if (align) {
+    Term steps = elements.constant(type, static_cast<double>(input - 1));
+    place = output > 1 ? place * (steps / static_cast<double>(output - 1))
+                       : place * 0;
+  } else {
+    place = axis.scale(elements, type) * (place + 0.5) - 0.5;
+    place = select(place < 0, 0, place);
+  }
+  Term whole = minimum(floor(place), static_cast<double>(input - 1));
+  Term share = minimum(maximum(place - whole, 0), 1);
+  Term first = cast(DType::kI64, whole);
+  return {first, minimum(first + 1, static_cast<double>(input - 1)),
+          one - share, share};
+}
+
+void set_linear(NodeLowering& node) {
+  // (self, output_size, align_corners, scales ...)
+  TensorView view = node.tensor(0);
+  const auto axes = axes_of(node, view.sizes, node.out().sizes, 3);
+  const bool align = node.flag(2);
+  const DType type = compute_type(view.type);
+  require(codegen::is_float(type), "no floats");
+  Elements elements(node, node.out().sizes);
+  std::vector<Between> places;
+  for (size_t i = 0; i < axes.size(); ++i)
+    places.push_back(between(elements, axes[i],
+                             elements.loop(kLead + static_cast<int>(i)), align,
+                             type));
+  // The innermost dim first.
+  auto indices = elements.at_loops(0, kLead);
+  const std::function<Term(size_t)> value = [&](size_t i) {
+    if (i == axes.size()) return cast(type, elements.load(view, indices));
+    indices.push_back(elements.at_data(places[i].first));
+    Term first = value(i + 1);
+    indices.back() = elements.at_data(places[i].second);
+    Term second = value(i + 1);
+    indices.pop_back();
+    return places[i].first_share * first + places[i].second_share * second;
+  };
+  Term result = value(0);
+  node.set_map(0, std::move(elements), result);
+}
+
+void set_linear_backward(NodeLowering& node) {
+  // (grad, output_size, input_size, align_corners, scales ...)
+  TensorView gradient = node.tensor(0);
+  const auto axes = axes_of(node, node.out().sizes, gradient.sizes, 4);
+  const bool align = node.flag(3);
+  const DType type = compute_type(node.out_type());
+  require(codegen::is_float(type), "no floats");
+  TensorView base = zeros(node);
+  // Each output, then which of the inputs around it.
+  std::vector<Expr> loops = gradient.sizes;
+  for (size_t i = 0; i < axes.size(); ++i) loops.emplace_back(2);
+  Elements elements(node, std::move(loops));
+  auto target = elements.at_loops(0, kLead);
+  Term value = cast(
+      type, elements.load(gradient, elements.at_loops(0, gradient.rank())));
+  Term share;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int dim = kLead + static_cast<int>(i);
+    Between b = between(elements, axes[i], elements.loop(dim), align, type);
+    Term is_first = elements.loop(gradient.rank() + static_cast<int>(i)) == 0;
+    target.push_back(elements.at_data(select(is_first, b.first, b.second)));
+    Term part = select(is_first, b.first_share, b.second_share);
+    share = share ? share * part : part;
+  }
+  set_sums(node, node.update(std::move(elements), base, target, share * value,
+                             Combiner::kSum));
+}
+
+}  // namespace
+
+void lower_upsample_nearest(NodeLowering& node) {
+  set_nearest(node, Nearest::kFloor);
+}
+void lower_upsample_nearest_exact(NodeLowering& node) {
+  set_nearest(node, Nearest::kExact);
+}
+void lower_upsample_nearest_backward(NodeLowering& node) {
+  set_nearest_backward(node, Nearest::kFloor);
+}
+void lower_upsample_nearest_exact_backward(NodeLowering& node) {
+  set_nearest_backward(node, Nearest::kExact);
+}
+void lower_upsample_linear(NodeLowering& node) { set_linear(node); }
+void lower_upsample_linear_backward(NodeLowering& node) {
+  set_linear_backward(node);
+}
+
+}  // namespace framejit::backend

@@ -1,0 +1,28 @@
+// Scratch: a block of memory that a thread keeps from run to run, for what a
+// compiled graph needs between its steps. Whoever comes while it is in use (a
+// graph that another one calls) and who needs very much gets memory of its own.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+namespace framejit::backend {
+
+class Scratch {
+ public:
+  explicit Scratch(int64_t bytes);
+  ~Scratch();
+  Scratch(const Scratch&) = delete;
+  Scratch& operator=(const Scratch&) = delete;
+
+  // At least so many bytes; nothing is known of what is in it.
+  const at::Storage& storage() const { return storage_; }
+
+ private:
+  at::Storage storage_;
+  bool is_kept_ = false;  // goes back to the thread
+};
+
+// Memory of so many bytes, to be a tensor's.
+at::Storage new_storage(int64_t bytes);
+
+}  // namespace framejit::backend
