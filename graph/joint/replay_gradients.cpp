@@ -139,6 +139,8 @@ Status JointReplay::differentiate() {
     outputs.push_back(tensors_[i]);
     TensorMeta tangent = meta;
     tangent.storage_offset = Expr(0);
+    // AotNode::tangent resolves a lazy conjugate or negative.
+    tangent.is_conj = tangent.is_neg = false;
     // A gradient can only be copied to a dense one.
     if (!is_dense(tangent)) {
       tangent.strides = contiguous_strides(tangent.sizes);
