@@ -290,13 +290,12 @@ class Lowering {
     check_storage(node);
     Definition definition;
     // It runs although nobody may need its results, and in the program's order.
-    const bool is_used =
-        std::any_of(node.outputs.begin(), node.outputs.end(),
-                    [](const auto& value) { return !value->users.empty(); });
     definition.ordered = !is_certain(node) &&
-                         (graph::has_effect(node) || graph::is_custom(node) ||
-                          (graph::must_run(node) && !is_used));
+                         (graph::has_effect(node) || graph::is_custom(node));
     definition.sure = !definition.ordered && is_sure(node);
+    // Whom the graph reads it by may be loops that nobody reads.
+    definition.kept =
+        !definition.ordered && !definition.sure && graph::must_run(node);
     definition.kind = DefinitionKind::kExtern;
     definition.callee = static_cast<int>(out_.callees.size());
     LoweredGraph::Callee callee{&node, {}, std::move(reason)};

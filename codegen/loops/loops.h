@@ -118,6 +118,8 @@ struct Definition {
   // It draws random numbers, or does something beside its results: it is done
   // even if nothing reads them, and in the order of such calls.
   bool ordered = false;
+  // It may refuse its arguments: it is done even if nothing reads its results.
+  bool kept = false;
   // It cannot fail, but for want of memory.
   bool sure = false;
 };

@@ -254,6 +254,7 @@ class Parser {
       definition.kind = DefinitionKind::kExtern;
       definition.callee = static_cast<int>(integer());
       definition.ordered = accept_word("ordered");
+      definition.kept = accept_word("kept");
       definition.sure = accept_word("sure");
       expect("(");
       while (!accept(")")) {

@@ -273,6 +273,7 @@ class Printer {
     }
     std::string out = "extern " + std::to_string(definition.callee) +
                       (definition.ordered ? " ordered" : "") +
+                      (definition.kept ? " kept" : "") +
                       (definition.sure ? " sure (" : " (");
     for (size_t i = 0; i < definition.operands.size(); ++i)
       out += (i ? ", " : "") + buffer_name(definition.operands[i]);

@@ -350,7 +350,8 @@ class Verifier {
     if (d.kind != DefinitionKind::kUpdate)
       require(d.base == kNoBuffer && d.target.empty(),
               "only an update has a base");
-    require(d.operands.empty() && d.callee == -1 && !d.ordered && !d.sure,
+    require(d.operands.empty() && d.callee == -1 && !d.ordered && !d.kept &&
+                !d.sure,
             "only an extern calls");
     const DType value = d.body.type(d.value);
     if (d.kind == DefinitionKind::kMap) {

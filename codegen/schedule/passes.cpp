@@ -51,7 +51,8 @@ void for_each_read(const LoopGraph& graph, const Definition& d, Visit visit) {
 }
 
 bool must_stay(const Definition& d) {
-  return d.kind == DefinitionKind::kInput || d.ordered || has_check(d.body);
+  return d.kind == DefinitionKind::kInput || d.ordered || d.kept ||
+         has_check(d.body);
 }
 
 }  // namespace

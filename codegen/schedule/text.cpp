@@ -103,8 +103,9 @@ std::string print(const Schedule& schedule, bool with_bodies) {
     } else {
       const Definition& call = schedule.calls[step.call];
       out += "  extern " + std::to_string(call.callee) +
-             (call.ordered ? " ordered" : "") + (call.sure ? " sure " : " ") +
-             list(step.arguments) + " -> " + list(step.results) + "\n";
+             (call.ordered ? " ordered" : "") + (call.kept ? " kept" : "") +
+             (call.sure ? " sure " : " ") + list(step.arguments) + " -> " +
+             list(step.results) + "\n";
     }
   }
   for (size_t i = 0; i < schedule.kernels.size(); ++i) {

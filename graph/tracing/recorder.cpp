@@ -139,7 +139,7 @@ void Recorder::record(const c10::OperatorHandle& op,
                  "tensor it did not make",
                  span_});
     auto found = input_storages_.find(companion_storage(tensor));
-    if (found != input_storages_.end()) mutated_.insert(found->second);
+    if (found != input_storages_.end()) note_mutated(found->second);
   };
   if (!blocks_.empty()) {
     const auto& returns = op.schema().returns();
@@ -321,9 +321,14 @@ Result<Ref> Recorder::record_effect(PyObject* callable,
   return result;
 }
 
+void Recorder::note_mutated(Value* input) {
+  if (mutated_.empty()) first_write_ = span_;
+  mutated_.insert(input);
+}
+
 void Recorder::note_written(PyObject* stand_in) {
   Entry* entry = find(stand_in);
-  if (entry && entry->source) mutated_.insert(entry->value);
+  if (entry && entry->source) note_mutated(entry->value);
   constants_.erase(companion_storage(unpack_tensor(stand_in)));
 }
 
@@ -565,7 +570,7 @@ Status Recorder::guard_storage() {
   if (shared || !storages_lie_apart(std::move(storages)))
     return Break{BreakReason::kAliasedMutation,
                  "an input is written to and shares memory with another one",
-                 span_};
+                 first_write_};
   if (sources.size() > 1)
     guards()->add_storage_relation(std::move(sources), std::move(groups));
   return ok_status();

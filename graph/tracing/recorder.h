@@ -163,6 +163,7 @@ class Recorder final : public TraceSession {
   void drop_unused_inputs();
   void promise_outputs(const std::vector<PyObject*>& outputs);
   void add_symbol_inputs();
+  void note_mutated(Value* input);
   Status guard_storage();
 
   using Storages = std::unordered_set<const void*>;
@@ -189,6 +190,7 @@ class Recorder final : public TraceSession {
   // Storage of an input's companion -> graph value, to see mutations.
   std::unordered_map<const void*, Value*> input_storages_;
   std::unordered_set<Value*> mutated_;
+  Span first_write_;  // where the first of them was
   // Storage of a companion -> the one element of a constant, until written to.
   std::unordered_map<const void*, Ref> constants_;
   WriteRules write_rules_;

@@ -58,8 +58,12 @@ def _is_iterator(value: Any) -> bool:
 def _parts(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     """What one object says of itself, and the objects in it by name."""
     if isinstance(value, torch.Tensor):
-        inner = [("grad", value.grad)] if value.is_leaf else []
-        return None, [*inner, *differential._attributes(value).items()]
+        said = None
+        try:
+            inner = [("grad", value.grad)] if value.is_leaf else []
+        except RuntimeError as error:  # a view whose history a write made void
+            said, inner = str(error), []
+        return said, [*inner, *differential._attributes(value).items()]
     if isinstance(value, torch.nn.Module):
         named = [*value.named_parameters(), *value.named_buffers()]
         own = [(n, v) for n, v in vars(value).items() if n[0] != "_"]
@@ -141,7 +145,7 @@ class Picture:
                 self.iterators.append((number, value))
                 continue
             said, inner = _parts(value)
-            if isinstance(value, torch.Tensor):
+            if isinstance(value, torch.Tensor) and said is None:
                 said = value
             self.facts.append(Fact(parent, key, kind, said, place))
             stack += [(number, k, v) for k, v in reversed(inner)]

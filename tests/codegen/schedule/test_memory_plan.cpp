@@ -116,6 +116,21 @@ TEST(MemoryPlan, ChecksComeBeforeCallsWithEffects) {
   EXPECT_EQ(schedule.calls[schedule.steps[3].call].callee, 1);
 }
 
+TEST(MemoryPlan, CallsThatMayRefuseAreMade) {
+  Schedule schedule = scheduled(R"(loops() {
+  %0 : f32[8] = input
+  %1 : f32[8] = extern 0 kept (%0)
+  %2 : f32[8] = map (i0 < 8) add(%1[i0], f32(1))
+  %3 : f32[8] = extern 1 (%0)
+  %4 : f32[8] = map (i0 < 8) add(%3[i0], f32(1))
+  return
+}
+)");
+  // Only loops that are not needed read what they give.
+  ASSERT_EQ(schedule.steps.size(), 1u);
+  EXPECT_EQ(schedule.calls[schedule.steps[0].call].callee, 0);
+}
+
 // Which outputs are made in the memory of an input.
 std::vector<BufferId> places(const std::string& text) {
   return scheduled(text).places;

@@ -1,6 +1,7 @@
 // Random graphs: a schedule means what its graph does.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <map>
 
@@ -38,6 +39,10 @@ void expect_same(uint64_t seed, const RandomLoopOptions& options,
   ASSERT_NO_THROW(schedule = make_schedule(program.graph, hinted))
       << describe();
   ASSERT_EQ(verify(schedule), "") << describe();
+  auto is_kept = [](const Definition& call) { return call.kept; };
+  ASSERT_EQ(std::ranges::count_if(schedule.calls, is_kept),
+            std::ranges::count_if(program.graph.definitions, is_kept))
+      << describe();
   RunMemory expected = random_run(program, seed),
             got = random_run(program, seed);
   ExternCall call = copying_call(program);

@@ -277,6 +277,40 @@ def test_what_eager_refuses_is_refused(isa: str, name: str) -> None:
     )
 
 
+REFUSED_CALLS = {
+    "an order of complex numbers": lambda x: (x + 1j) > 1e-3,
+    "softplus of integers": lambda x: F.softplus(x.long()),
+    "a gcd of floats": lambda x: torch.gcd(x, x),
+    "two types": lambda x: x.mm(x.double()),
+    "cross of complex and long": lambda x: torch.addmm((x + 1j), x.long(), x.long()),
+}
+READERS = {
+    "nothing": lambda y: None,
+    "loops": lambda y: y.float() + 1,
+    "loops of loops": lambda y: (y.float() + 1).sum(),
+    "mixed types": lambda y: F.mse_loss(y.bfloat16(), y.float()),
+    "a call": lambda y: y.float().mm(y.float()),
+    "its size": lambda y: torch.zeros_like(y),
+}
+
+
+@pytest.mark.parametrize("reader", READERS)
+@pytest.mark.parametrize("name", REFUSED_CALLS)
+def test_calls_that_refuse_are_made(isa: str, name: str, reader: str) -> None:
+    """Although nobody needs their results in the end."""
+    make, read = REFUSED_CALLS[name], READERS[reader]
+
+    def unread(x):
+        read(make(x))
+        return x + 1
+
+    def returned(x):
+        return x + 1, read(make(x))
+
+    for program in (unread, returned):
+        differential.check(program, lambda: (torch.rand(4, 4),), backends=("native",))
+
+
 def test_exponents_that_change(isa: str) -> None:
     compiled = framejit.compile(lambda x, exponent: (x + 0) ** exponent)
     x = torch.tensor([-float("inf"), -0.0, 0.0, 2.0, float("nan")])
