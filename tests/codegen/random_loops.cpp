@@ -1,33 +1,14 @@
 #include "random_loops.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
-#include <limits>
-#include <map>
 
 #include "codegen/loops/text.h"
-#include "codegen/scalar/evaluate.h"
 #include "guards/result.h"
+#include "random_scalars.h"
 #include "random_source.h"
 
 namespace framejit::codegen {
 namespace {
-
-constexpr double kUnbounded = std::numeric_limits<double>::infinity();
-// Of one rounding in f32, with room for the error of named functions.
-constexpr double kRelative = 4e-7;
-
-// What is known of a value: |value| <= bound, and how far it may be off.
-struct Known {
-  double bound = kUnbounded;
-  double error = 0;  // 0: exact
-  bool exact() const { return error == 0; }
-};
-
-double rounding(DType type) {
-  return type == DType::kBF16 ? 0x1p-8 : type == DType::kF16 ? 0x1p-10 : 0;
-}
 
 bool computes(DType type) { return !is_small_float(type); }
 
@@ -233,9 +214,7 @@ class Generator {
   // Of an integer that is there already.
   bool data_index(const Expr& size, Index* out) {
     Body& body = definition_->body;
-    std::vector<ScalarId> integers;
-    for (const auto& [id, known] : scalars_)
-      if (is_integer(body.type(id))) integers.push_back(id);
+    const std::vector<ScalarId> integers = scalars_.integers_so_far();
     if (integers.empty()) return true;
     ScalarId wide = body.cast(DType::kI64, random_.pick(integers));
     ScalarId length = size.is_const()
@@ -310,237 +289,7 @@ class Generator {
     is_read_[id] = true;
     Known known = known_[id];
     if (is_small_float(buffer.type)) value = body.cast(DType::kF32, value);
-    add(value, known);
-  }
-
-  // ---- scalars
-
-  void add(ScalarId id, Known known) {
-    if (is_float(definition_->body.type(id)) && !known.exact() &&
-        !(known.bound < 1e4 && known.error < 1e-2 * (1 + known.bound)))
-      return;  // too far off to be of use
-    scalars_.emplace_back(id, known);
-  }
-
-  std::pair<ScalarId, Known> scalar(bool exact) {
-    for (int attempt = 0; attempt < 8; ++attempt) {
-      auto found = random_.pick(scalars_);
-      if (!exact || found.second.exact()) return found;
-    }
-    return {definition_->body.constant(DType::kF32, 1.5), {2, 0}};
-  }
-
-  // One of this type, by a cast if need be. A float only becomes an integer or
-  // b8 when it is exact.
-  std::pair<ScalarId, Known> scalar_of(DType type, bool exact) {
-    auto [id, known] = scalar(exact || !is_float(type));
-    return {definition_->body.cast(type, id),
-            cast(known, definition_->body.type(id), type)};
-  }
-
-  static Known cast(Known known, DType from, DType to) {
-    if (!known.exact()) {
-      if (to == DType::kF32 && from == DType::kF64)
-        known.error += known.bound * kRelative;
-      known.error += known.bound * rounding(to);
-      return known;
-    }
-    if (from == to) return known;
-    if (to == DType::kBool) return {1, 0};
-    if (is_float(to) && known.bound < 1e4) {
-      known.bound *= 1.01;
-      return known;
-    }
-    return {};
-  }
-
-  // An exact value becomes bounded; NaN stays.
-  std::pair<ScalarId, Known> bounded(std::pair<ScalarId, Known> value,
-                                     double limit) {
-    Body& body = definition_->body;
-    if (value.second.bound <= limit) return value;
-    if (!value.second.exact()) {
-      // Scaled, so that it still decides nothing.
-      double factor = limit / value.second.bound;
-      ScalarId scaled =
-          body.binary(ScalarOp::kMul, value.first,
-                      body.constant(body.type(value.first), factor));
-      return {scaled,
-              {limit * 1.01, value.second.error * factor + limit * kRelative}};
-    }
-    DType type = body.type(value.first);
-    ScalarId low =
-        body.binary(ScalarOp::kMax, value.first, body.constant(type, -limit));
-    return {body.binary(ScalarOp::kMin, low, body.constant(type, limit)),
-            {limit, 0}};
-  }
-
-  void operation() {
-    if (scalars_.empty()) return read();
-    switch (random_.below(9)) {
-      case 0:
-      case 1:
-        return float_arithmetic();
-      case 2:
-        return exact_floats();
-      case 3:
-        return named_function();
-      case 4:
-      case 5:
-        return integers();
-      case 6:
-        return comparison();
-      case 7:
-        return conversion();
-      default:
-        return selection();
-    }
-  }
-
-  DType float_type() { return random_.chance(3) ? DType::kF64 : DType::kF32; }
-
-  void float_arithmetic() {
-    Body& body = definition_->body;
-    DType type = float_type();
-    auto [a, known_a] = scalar_of(type, false);
-    auto [b, known_b] = scalar_of(type, false);
-    ScalarOp op = random_.pick<ScalarOp>({ScalarOp::kAdd, ScalarOp::kSub,
-                                          ScalarOp::kMul, ScalarOp::kNeg,
-                                          ScalarOp::kAbs, ScalarOp::kFma});
-    if (op == ScalarOp::kNeg || op == ScalarOp::kAbs)
-      return add(body.unary(op, a), known_a);
-    if (!known_a.exact() || !known_b.exact()) {
-      std::tie(a, known_a) = bounded({a, known_a}, 30);
-      std::tie(b, known_b) = bounded({b, known_b}, 30);
-    }
-    Known product{known_a.bound * known_b.bound, 0},
-        sum{known_a.bound + known_b.bound, 0};
-    if (!known_a.exact() || !known_b.exact()) {
-      product.error = known_a.error * known_b.bound +
-                      known_b.error * known_a.bound + product.bound * kRelative;
-      sum.error = known_a.error + known_b.error + sum.bound * kRelative;
-    }
-    if (op == ScalarOp::kFma) {
-      // Always of three values: a * b + a.
-      Known known{product.bound + known_a.bound, 0};
-      if (product.error > 0)
-        known.error = product.error + known_a.error + known.bound * kRelative;
-      return add(body.ternary(op, a, b, a), normal(known));
-    }
-    add(body.binary(op, a, b), normal(op == ScalarOp::kMul ? product : sum));
-  }
-
-  // inf * 0 and the like: nothing is known.
-  static Known normal(Known known) {
-    if (std::isnan(known.bound) || known.bound > 1e30) known.bound = kUnbounded;
-    return known;
-  }
-
-  // What is rounded once, or not at all, and may be far from smooth.
-  void exact_floats() {
-    Body& body = definition_->body;
-    DType type = float_type();
-    ScalarId a = scalar_of(type, true).first, b = scalar_of(type, true).first;
-    ScalarOp op = random_.pick<ScalarOp>(
-        {ScalarOp::kDiv, ScalarOp::kMin, ScalarOp::kMax, ScalarOp::kFloor,
-         ScalarOp::kCeil, ScalarOp::kTrunc, ScalarOp::kRint, ScalarOp::kSqrt,
-         ScalarOp::kFmod});
-    add(scalar_op_row(op).operands == 1 ? body.unary(op, a)
-                                        : body.binary(op, a, b),
-        {});
-  }
-
-  void named_function() {
-    Body& body = definition_->body;
-    // |f(x)| <= bound and |f'(x)| <= slope where |x| <= 3.
-    static constexpr struct {
-      ScalarOp op;
-      double bound, slope;
-    } kRows[] = {
-        {ScalarOp::kExp, 21, 21},  {ScalarOp::kExpm1, 20, 21},
-        {ScalarOp::kExp2, 8, 6},   {ScalarOp::kSin, 1, 1},
-        {ScalarOp::kCos, 1, 1},    {ScalarOp::kAtan, 1.6, 1},
-        {ScalarOp::kSinh, 11, 11}, {ScalarOp::kCosh, 11, 11},
-        {ScalarOp::kTanh, 1, 1},   {ScalarOp::kAsinh, 2, 1},
-        {ScalarOp::kErf, 1, 1.2},  {ScalarOp::kErfc, 2, 1.2},
-    };
-    const auto& row = kRows[random_.below(std::size(kRows))];
-    auto [a, known] = bounded(scalar_of(float_type(), false), 3);
-    if (random_.chance(5)) {
-      // log of what is at least 1.
-      ScalarId one = body.constant(body.type(a), 1);
-      a = body.binary(ScalarOp::kAdd, body.unary(ScalarOp::kAbs, a), one);
-      ScalarOp op =
-          random_.pick<ScalarOp>({ScalarOp::kLog, ScalarOp::kLog2,
-                                  ScalarOp::kLog10, ScalarOp::kLog1p});
-      return add(body.unary(op, a),
-                 {3, (known.error + kRelative * 4) * 2 + kRelative * 12});
-    }
-    add(body.unary(row.op, a),
-        {row.bound, known.error * row.slope + row.bound * kRelative * 4});
-  }
-
-  void integers() {
-    Body& body = definition_->body;
-    DType type = random_.pick<DType>({DType::kU8, DType::kI8, DType::kI16,
-                                      DType::kI32, DType::kI64, DType::kBool});
-    ScalarId a = scalar_of(type, true).first, b = scalar_of(type, true).first;
-    if (type == DType::kBool) {
-      ScalarOp op = random_.pick<ScalarOp>(
-          {ScalarOp::kAnd, ScalarOp::kOr, ScalarOp::kXor, ScalarOp::kMin});
-      return add(random_.chance(4) ? body.unary(ScalarOp::kNot, a)
-                                   : body.binary(op, a, b),
-                 {1, 0});
-    }
-    ScalarOp op = random_.pick<ScalarOp>(
-        {ScalarOp::kAdd, ScalarOp::kSub, ScalarOp::kMul, ScalarOp::kTruncDiv,
-         ScalarOp::kFloorDiv, ScalarOp::kFmod, ScalarOp::kMod, ScalarOp::kNeg,
-         ScalarOp::kAbs, ScalarOp::kMin, ScalarOp::kMax, ScalarOp::kAnd,
-         ScalarOp::kOr, ScalarOp::kXor, ScalarOp::kNot, ScalarOp::kShiftLeft,
-         ScalarOp::kShiftRight});
-    bool divides = op == ScalarOp::kTruncDiv || op == ScalarOp::kFloorDiv ||
-                   op == ScalarOp::kFmod || op == ScalarOp::kMod;
-    if (divides) {
-      ScalarId zero = body.integer(type, 0);
-      b = random_.chance(2)
-              ? body.ternary(ScalarOp::kSelect,
-                             body.binary(ScalarOp::kEq, b, zero),
-                             body.integer(type, 3), b)
-              : body.integer(type, random_.pick<int64_t>({1, 2, 3, 7, 10, 64}));
-    }
-    add(scalar_op_row(op).operands == 1 ? body.unary(op, a)
-                                        : body.binary(op, a, b),
-        {});
-  }
-
-  void comparison() {
-    Body& body = definition_->body;
-    DType type = body.type(scalar(true).first);
-    ScalarId a = scalar_of(type, true).first, b = scalar_of(type, true).first;
-    add(body.binary(random_.pick<ScalarOp>({ScalarOp::kLt, ScalarOp::kLe,
-                                            ScalarOp::kEq, ScalarOp::kNe}),
-                    a, b),
-        {1, 0});
-  }
-
-  void conversion() {
-    Body& body = definition_->body;
-    DType to = type();
-    auto [id, known] = scalar_of(to, false);
-    // Through a small float and back.
-    if (is_small_float(to)) id = body.cast(DType::kF32, id);
-    add(id, known);
-  }
-
-  void selection() {
-    Body& body = definition_->body;
-    DType type = body.type(scalar(false).first);
-    ScalarId condition = scalar_of(DType::kBool, true).first;
-    auto [a, known_a] = scalar_of(type, false);
-    auto [b, known_b] = scalar_of(type, false);
-    add(body.ternary(ScalarOp::kSelect, condition, a, b),
-        {std::max(known_a.bound, known_b.bound),
-         std::max(known_a.error, known_b.error)});
+    scalars_.add(value, known);
   }
 
   // ---- definitions
@@ -548,21 +297,23 @@ class Generator {
   void start(Definition* definition, std::vector<Expr> loops) {
     definition_ = definition;
     definition->loops = std::move(loops);
-    scalars_.clear();
+    scalars_.start(&definition->body);
     for (size_t i = 0; i < definition->loops.size(); ++i)
       if (random_.chance(6))
-        add(definition->body.emit(ScalarOp::kIndex, DType::kI64, {-1, -1, -1},
-                                  i),
-            {});
+        scalars_.add(definition->body.emit(ScalarOp::kIndex, DType::kI64,
+                                           {-1, -1, -1}, i),
+                     {});
     int reads = 1 + random_.below(3);
     for (int i = 0; i < reads; ++i) read();
     if (scalars_.empty())
-      add(definition->body.constant(DType::kF32, random_.below(9) - 4), {4, 0});
+      scalars_.add(definition->body.constant(DType::kF32, random_.below(9) - 4),
+                   {4, 0});
   }
 
   void compute() {
     int operations = random_.below(options_.body + 1);
-    for (int i = 0; i < operations; ++i) operation();
+    for (int i = 0; i < operations; ++i)
+      scalars_.empty() ? read() : scalars_.operation();
   }
 
   void definition() {
@@ -596,7 +347,7 @@ class Generator {
     start(&definition, random_sizes());
     compute();
     DType to = type();
-    auto [value, known] = scalar_of(to, false);
+    auto [value, known] = scalars_.scalar_of(to, false);
     definition.value = value;
     std::vector<Expr> sizes = definition.loops;
     finish(std::move(definition), to, std::move(sizes), known);
@@ -631,17 +382,18 @@ class Generator {
                int64_t elements) {
     Body& body = definition.body;
     definition_ = &definition;
+    scalars_.go_on(&definition.body);
     const CombinerRow& row = combiner_row(*definition.combiner);
     const bool exact_only = row.place ||
                             *definition.combiner == Combiner::kAny ||
                             *definition.combiner == Combiner::kAll;
     DType to = row.types == OperandTypes::kBoolOnly ? DType::kBool
-               : row.types == OperandTypes::kFloat  ? float_type()
+               : row.types == OperandTypes::kFloat  ? scalars_.float_type()
                                                     : type();
     while (!computes(to) ||
            (row.types == OperandTypes::kNumber && to == DType::kBool))
       to = type_that_computes();
-    auto value = scalar_of(to, exact_only);
+    auto value = scalars_.scalar_of(to, exact_only);
     Known known{}, second{};
     const double n = static_cast<double>(std::max<int64_t>(elements, 1));
     if (is_float(to)) {
@@ -649,7 +401,7 @@ class Generator {
         case Combiner::kSum:
         case Combiner::kWelford:
         case Combiner::kSoftmaxSum:
-          value = bounded(value, 5);
+          value = scalars_.bounded(value, 5);
           known = {5.1 * n,
                    n * value.second.error + 5 * n * kRelative * (4 + n / 8)};
           if (*definition.combiner == Combiner::kWelford) {
@@ -664,7 +416,7 @@ class Generator {
           }
           break;
         case Combiner::kProduct:
-          value = bounded(value, 1);
+          value = scalars_.bounded(value, 1);
           known = {1.1, n * value.second.error + n * kRelative * 2};
           break;
         default: {
@@ -675,7 +427,7 @@ class Generator {
         }
       }
       // Of nothing: infinite.
-      if (elements == 0 && known.bound < kUnbounded) known.bound = kUnbounded;
+      if (elements == 0) known.bound = Known().bound;
     }
     if (to == DType::kBool) known.bound = 1;
     definition.value = value.first;
@@ -733,7 +485,7 @@ class Generator {
       }
       definition.target.push_back(std::move(index));
     }
-    auto value = scalar_of(of.type, false);
+    auto value = scalars_.scalar_of(of.type, false);
     Known known{std::max(known_[base].bound, value.second.bound),
                 std::max(known_[base].error, value.second.error)};
     if (computes(of.type) && of.type != DType::kBool && random_.chance(2)) {
@@ -741,7 +493,7 @@ class Generator {
       if (is_float(of.type)) {
         // The sums must stay bounded.
         if (known_[base].bound > 1e3) return;
-        value = bounded(value, 5);
+        value = scalars_.bounded(value, 5);
         const double n = static_cast<double>(count_of(loops) + 1);
         known.bound = known_[base].bound + 5.1 * n;
         known.error = known_[base].error + n * value.second.error +
@@ -816,7 +568,7 @@ class Generator {
   std::vector<Known> known_;  // of buffers
   std::vector<bool> is_read_;
   Definition* definition_ = nullptr;
-  std::vector<std::pair<ScalarId, Known>> scalars_;
+  RandomScalars scalars_{random_, options_.types};
 };
 
 }  // namespace

@@ -19,6 +19,7 @@ HERE = os.path.dirname(sys._getframe().f_code.co_filename)
 sys.path.insert(0, HERE)
 sys.dont_write_bytecode = True
 import resume_corpus as corpus
+import resume_world as world
 
 sys.path.pop(0)
 sys.setrecursionlimit(3000)
@@ -167,7 +168,7 @@ def error(e, depth=0):
 
 def outcome(function, args, runner):
     args = args() if callable(args) else args
-    corpus.LOG.clear()
+    world.LOG.clear()
     if hasattr(function, "reset"):
         function.reset()
     try:
@@ -175,7 +176,7 @@ def outcome(function, args, runner):
     except Exception as e:
         result = "raised", error(e)
         e.__traceback__ = None
-    return result, [plain(x) for x in corpus.LOG], sys.exc_info()
+    return result, [plain(x) for x in world.LOG], sys.exc_info()
 
 
 def compare(choose_for, every=1, loop=False):
@@ -519,4 +520,4 @@ def names_and_lines_stay():
     token = fj.function(residual, globals())(*args)
     depths = []
     token[1](*token[2:])
-    return None if corpus.LOG[-1][1] == "names_and_lines_stay" else corpus.LOG
+    return None if world.LOG[-1][1] == "names_and_lines_stay" else world.LOG

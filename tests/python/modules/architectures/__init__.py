@@ -5,7 +5,26 @@
 here is written with the compiler in mind.
 """
 
-from architectures import generative, graphs, sequence, styles, vision
+from architectures import (
+    generative,
+    graphs,
+    patches,
+    scenes,
+    sequence,
+    styles,
+    transformers,
+    vision,
+)
 from architectures.registry import ARCHITECTURES
 
-__all__ = ["ARCHITECTURES", "generative", "graphs", "sequence", "styles", "vision"]
+__all__ = [
+    "ARCHITECTURES",
+    "generative",
+    "graphs",
+    "patches",
+    "scenes",
+    "sequence",
+    "styles",
+    "transformers",
+    "vision",
+]
