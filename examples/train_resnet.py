@@ -18,36 +18,35 @@ SIZES = {  # widths, blocks a stage, image, batch
 }
 
 
+def convolution(inputs, outputs, size, stride=1):
+    return nn.Sequential(
+        nn.Conv2d(inputs, outputs, size, stride, size // 2, bias=False),
+        nn.BatchNorm2d(outputs),
+    )
+
+
 class BasicBlock(nn.Module):
     def __init__(self, inputs, outputs, stride):
         super().__init__()
-        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
-        self.bn1 = nn.BatchNorm2d(outputs)
-        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, 1, bias=False)
-        self.bn2 = nn.BatchNorm2d(outputs)
-        self.relu = nn.ReLU(inplace=True)
-        self.downsample = None
+        self.body = nn.Sequential(
+            convolution(inputs, outputs, 3, stride),
+            nn.ReLU(inplace=True),
+            convolution(outputs, outputs, 3),
+        )
+        self.shortcut: nn.Module = nn.Identity()
         if stride != 1 or inputs != outputs:
-            self.downsample = nn.Sequential(
-                nn.Conv2d(inputs, outputs, 1, stride, bias=False),
-                nn.BatchNorm2d(outputs),
-            )
+            self.shortcut = convolution(inputs, outputs, 1, stride)
 
     def forward(self, x):
-        identity = x
-        out = self.relu(self.bn1(self.conv1(x)))
-        out = self.bn2(self.conv2(out))
-        if self.downsample is not None:
-            identity = self.downsample(x)
-        out += identity
-        return self.relu(out)
+        out = self.body(x)
+        out += self.shortcut(x)
+        return F.relu(out, inplace=True)
 
 
 class ResNet(nn.Module):
     def __init__(self, widths, blocks, classes=5):
         super().__init__()
-        self.stem = nn.Conv2d(3, widths[0], 3, 1, 1, bias=False)
-        self.bn = nn.BatchNorm2d(widths[0])
+        self.stem = convolution(3, widths[0], 3)
         stages, inputs = [], widths[0]
         for stage, outputs in enumerate(widths):
             for block in range(blocks):
@@ -62,7 +61,7 @@ class ResNet(nn.Module):
                 nn.init.kaiming_normal_(module.weight, mode="fan_out")
 
     def forward(self, x):
-        x = F.relu(self.bn(self.stem(x)))
+        x = F.relu(self.stem(x))
         x = self.avgpool(self.stages(x))
         return self.fc(torch.flatten(x, 1))
 

@@ -80,24 +80,52 @@ TEST_F(Observers, HandlersDuringACompilationAreTheProgram) {
   EXPECT_FALSE(ns_.truth("'compile_time' in names(profile)"));
 }
 
-TEST_F(Observers, WhatTracesBesidesAnObserverSeesTheOriginal) {
-  EXPECT_EQ(ns_.repr("f(1)"), "101");
-  ns_.run(
-      "def traced():\n"
-      "  sys.settrace(lambda *a: None)\n"
-      "  try: return f(1)\n"
-      "  finally: sys.settrace(None)\n");
-  EXPECT_EQ(ns_.repr("profiled(cProfile.Profile(), traced)"), "1");
-  EXPECT_EQ(ns_.repr("f(1)"), "101");
-}
+struct Watched {
+  const char *by, *program;
+  const char *asked, *answer;  // 1: the original ran
+  int since = 0;               // a version of CPython
+};
 
-TEST_F(Observers, AProfileFunctionInPythonIsNone) {
+// Some only resemble an observer.
+constexpr Watched kWatched[] = {
+    {"a tracer besides an observer",
+     "def traced():\n"
+     "  sys.settrace(lambda *a: None)\n"
+     "  try: return f(1)\n"
+     "  finally: sys.settrace(None)\n"
+     "inside = profiled(cProfile.Profile(), traced)",
+     "inside, f(1)", "(1, 101)"},
+    {"a profile function in Python",
+     "class Own(cProfile.Profile):\n"
+     "  def __call__(self, *event): pass\n"
+     "sys.setprofile(Own())\nwith_own = f(1)\nsys.setprofile(None)",
+     "with_own, f(1)", "(1, 101)"},
+    {"a tool of sys.monitoring with an observer's name",
+     "m = sys.monitoring\nm.use_tool_id(2, 'cProfile')\n"
+     "m.register_callback(2, m.events.PY_START, lambda *a: None)\n"
+     "m.set_events(2, m.events.PY_START)\nimpostor = f(1)\n"
+     "m.set_events(2, 0)\nm.register_callback(2, m.events.PY_START, None)\n"
+     "m.free_tool_id(2)",
+     "impostor, f(1)", "(1, 101)", 0x030C0000},
+    {"a profile function of another thread",
+     "import threading\n"
+     "def thread(profile):\n"
+     "  sys.setprofile(profile)\n"
+     "  ready.set()\n  done.wait()\n"
+     "ready, done = threading.Event(), threading.Event()\n"
+     "other = threading.Thread(target=thread, args=(lambda *a: None,))\n"
+     "other.start()\nready.wait()\nhere = f(1)\ndone.set()\nother.join()",
+     "here, f(1)", "(101, 101)"},
+};
+
+TEST_F(Observers, WhoElseWatchesSeesTheOriginal) {
   EXPECT_EQ(ns_.repr("f(1)"), "101");
-  ns_.run(
-      "class Own(cProfile.Profile):\n"
-      "  def __call__(self, *event): pass\n"
-      "sys.setprofile(Own())\nwith_own = f(1)\nsys.setprofile(None)");
-  EXPECT_EQ(ns_.repr("with_own"), "1");
+  for (const Watched& row : kWatched) {
+    if (PY_VERSION_HEX < row.since) continue;
+    SCOPED_TRACE(row.by);
+    ns_.run(row.program);
+    EXPECT_EQ(ns_.repr(row.asked), row.answer);
+  }
 }
 
 TEST_F(Observers, TheOriginalCanBeAskedFor) {
@@ -108,31 +136,6 @@ TEST_F(Observers, TheOriginalCanBeAskedFor) {
   EXPECT_TRUE(ns_.truth("'f' in names(profile)"));
   ASSERT_TRUE(set_option("profile", "compiled", &error)) << error;
   EXPECT_EQ(ns_.repr("profiled(profile, lambda: f(1))"), "101");
-}
-
-TEST_F(Observers, ToolsOfSysMonitoringAreKnownByWhatTheyCall) {
-  if (PY_VERSION_HEX < 0x030C0000) GTEST_SKIP() << "CPython 3.12";
-  EXPECT_EQ(ns_.repr("f(1)"), "101");
-  ns_.run(
-      "m = sys.monitoring\nm.use_tool_id(2, 'cProfile')\n"
-      "m.register_callback(2, m.events.PY_START, lambda *a: None)\n"
-      "m.set_events(2, m.events.PY_START)\nimpostor = f(1)\n"
-      "m.set_events(2, 0)\nm.register_callback(2, m.events.PY_START, None)\n"
-      "m.free_tool_id(2)\nafter = f(1)");
-  EXPECT_EQ(ns_.repr("impostor, after"), "(1, 101)");
-}
-
-TEST_F(Observers, ThreadsAreWatchedEachForItself) {
-  EXPECT_EQ(ns_.repr("f(1)"), "101");
-  ns_.run(
-      "import threading\n"
-      "def thread(profile):\n"
-      "  sys.setprofile(profile)\n"
-      "  ready.set()\n  done.wait()\n"
-      "ready, done = threading.Event(), threading.Event()\n"
-      "other = threading.Thread(target=thread, args=(lambda *a: None,))\n"
-      "other.start()\nready.wait()\nhere = f(1)\ndone.set()\nother.join()");
-  EXPECT_EQ(ns_.repr("here"), "101");
 }
 
 }  // namespace

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import pathlib
+from collections.abc import Iterator
 
 os.environ.setdefault("FRAMEJIT_STRICT", "1")
 # For the programs that tests start.
@@ -42,6 +43,18 @@ def kernels():
 def machine_kernels():
     if not _C.machine_isa():
         pytest.skip("kernels are machine code with AVX2 or AVX-512 only")
+
+
+@pytest.fixture(params=["avx512", "avx2", "loops"])
+def isa(request: pytest.FixtureRequest) -> Iterator[str]:
+    """Both instruction sets, and the interpreter that says what loops mean."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if request.param == "avx512" and capability != "AVX512":
+        pytest.skip("the CPU has no AVX-512")
+    before = _C.option_text("isa")
+    _C.set_option("isa", request.param)
+    yield request.param
+    _C.set_option("isa", before)
 
 
 @pytest.fixture

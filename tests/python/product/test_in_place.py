@@ -4,27 +4,19 @@ that eager does not copy. Bytes are counted, not time."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
 
 import differential
 import framejit
-from framejit import _C
 
-
-@pytest.fixture(autouse=True, params=["avx512", "avx2"])
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    flags = torch.backends.cpu.get_cpu_capability()
-    if request.param == "avx512" and flags != "AVX512":
-        pytest.skip("the CPU has no AVX-512")
-    before = _C.option_text("isa")
-    _C.set_option("isa", request.param)
-    framejit.reset()
-    yield request.param
-    _C.set_option("isa", before)
-    framejit.reset()
+pytestmark = [
+    pytest.mark.usefixtures("isa"),
+    # The interpreter makes no plan of memory.
+    pytest.mark.parametrize("isa", ["avx512", "avx2"], indirect=True),
+]
 
 
 def text_of(compiled: Callable[..., object]) -> str:

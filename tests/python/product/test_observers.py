@@ -114,14 +114,19 @@ def assert_like(actual, expected):
         torch.testing.assert_close(actual, expected)
 
 
+def each_program_and_observer(test):
+    test = pytest.mark.parametrize("observer", OBSERVERS)(test)
+    return pytest.mark.parametrize("program", PROGRAMS, ids=lambda fn: fn.__name__)(
+        test
+    )
+
+
 def hits(compiled) -> int:
     return sum(entry.hits for entry in framejit.inspect(compiled))
 
 
-@pytest.mark.parametrize("observer", OBSERVERS)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda fn: fn.__name__)
+@each_program_and_observer
 def test_compiled_code_is_what_is_profiled(program, observer):
-    framejit.reset()
     compiled = framejit.compile(program)
     x = torch.randn(4, 4)
     for _ in range(2):
@@ -140,10 +145,8 @@ def test_compiled_code_is_what_is_profiled(program, observer):
         assert calls[f"{HERE}:helper"] == 3
 
 
-@pytest.mark.parametrize("observer", OBSERVERS)
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda fn: fn.__name__)
+@each_program_and_observer
 def test_a_compilation_is_not_in_the_profile(program, observer):
-    framejit.reset()
     compiled = framejit.compile(program)
     x = torch.randn(4, 4)
     with observer() as seen:
@@ -155,7 +158,6 @@ def test_a_compilation_is_not_in_the_profile(program, observer):
 
 
 def test_graphs_are_in_the_profile_with_frames():
-    framejit.reset()
     compiled = framejit.compile(broken)
     x = torch.randn(4, 4)
     compiled(x)
@@ -167,7 +169,6 @@ def test_graphs_are_in_the_profile_with_frames():
 
 @pytest.mark.parametrize("observer", OBSERVERS)
 def test_whole_script_mode(observer):
-    framejit.reset()
     x = torch.randn(4, 4)
     _script.start(backend="native")
     try:
@@ -186,7 +187,6 @@ def test_whole_script_mode(observer):
 
 @pytest.mark.parametrize("observer", OBSERVERS)
 def test_the_original_can_be_asked_for(observer):
-    framejit.reset()
     compiled = framejit.compile(straight)
     x = torch.randn(4, 4)
     compiled(x)
@@ -201,7 +201,6 @@ def test_the_original_can_be_asked_for(observer):
 
 @pytest.mark.parametrize("observer", OBSERVERS)
 def test_a_debugger_beside_an_observer_gets_the_original(observer):
-    framejit.reset()
     compiled = framejit.compile(straight)
     x = torch.randn(4, 4)
     compiled(x)
@@ -222,7 +221,6 @@ def test_a_debugger_beside_an_observer_gets_the_original(observer):
 @pytest.mark.parametrize("observer", OBSERVERS)
 def test_an_observer_that_begins_or_ends_inside(observer):
     """Between two graphs of one call."""
-    framejit.reset()
     tool = observer()
 
     @framejit.disable
@@ -249,7 +247,6 @@ def test_an_observer_that_begins_or_ends_inside(observer):
 
 
 def test_threads_under_cprofile():
-    framejit.reset()
     compiled = framejit.compile(straight)
     x = torch.randn(4, 4)
     expected = straight(x)

@@ -6,7 +6,7 @@ values that come later.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,21 +14,12 @@ import torch
 import torch.nn.functional as F
 
 from differential import check
-from framejit import _C
 from sweeps.programs import Program, try_program
 
 aten = torch.ops.aten
 
 
-@pytest.fixture(params=("avx512", "avx2", "loops"), autouse=True)
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    capability = torch.backends.cpu.get_cpu_capability()
-    if request.param == "avx512" and capability != "AVX512":
-        pytest.skip("the CPU has no AVX-512")
-    before = _C.option_text("isa")
-    _C.set_option("isa", request.param)
-    yield request.param
-    _C.set_option("isa", before)
+pytestmark = pytest.mark.usefixtures("isa")
 
 
 def square() -> torch.Tensor:
