@@ -3,6 +3,7 @@
 
 #include "codegen/schedule/cost.h"
 #include "codegen/schedule/memory_plan.h"
+#include "codegen/schedule/order.h"
 #include "codegen/schedule/passes.h"
 
 namespace framejit::codegen {
@@ -18,12 +19,9 @@ std::vector<int> waits_for(const LoopGraph& graph) {
   int calls = 0;
   for (const Definition& d : graph.definitions) {
     int waits = d.ordered ? calls : 0;
-    auto needs = [&](BufferId buffer) {
-      waits = std::max(waits, of_buffer[graph.root(buffer)]);
-    };
-    for (const Access& access : d.accesses) needs(access.buffer);
-    for (BufferId operand : d.operands) needs(operand);
-    if (d.base != kNoBuffer) needs(d.base);
+    for_each_read(graph, d, [&](BufferId root) {
+      waits = std::max(waits, of_buffer[root]);
+    });
     if (d.ordered) ++calls;
     out.push_back(waits);
     for (BufferId result : d.results)
@@ -53,59 +51,31 @@ std::vector<std::pair<int, int>> effect_order(const LoopGraph& graph) {
 }
 
 void order_effects(LoopGraph* graph) {
-  std::vector<Definition>& definitions = graph->definitions;
-  std::vector<int> waits = waits_for(*graph);
+  const std::vector<Definition>& definitions = graph->definitions;
+  const std::vector<int> waits = waits_for(*graph);
+  const std::vector<int> producer = producers_of(*graph);
+  std::vector<std::vector<int>> needs(definitions.size());
   std::vector<std::vector<int>> checks;  // by the call that comes behind them
-  std::vector<int> producer(graph->buffers.size(), -1);
   for (size_t i = 0; i < definitions.size(); ++i) {
-    for (BufferId result : definitions[i].results)
-      producer[result] = static_cast<int>(i);
+    for_each_read(*graph, definitions[i],
+                  [&](BufferId root) { needs[i].push_back(producer[root]); });
     if (!has_check(definitions[i].body)) continue;
     if (waits[i] >= static_cast<int>(checks.size()))
       checks.resize(waits[i] + 1);
     checks[waits[i]].push_back(static_cast<int>(i));
   }
-  std::vector<int> order;
-  std::vector<char> placed(definitions.size());
-  auto place = [&](int definition) {
-    std::vector<std::pair<int, bool>> stack{{definition, false}};
-    while (!stack.empty()) {
-      auto [at, is_ready] = stack.back();
-      stack.pop_back();
-      if (placed[at]) continue;
-      if (is_ready) {
-        placed[at] = true;
-        order.push_back(at);
-        continue;
-      }
-      stack.emplace_back(at, true);
-      const Definition& d = definitions[at];
-      auto needs = [&](BufferId buffer) {
-        int from = producer[graph->root(buffer)];
-        if (from >= 0 && !placed[from]) stack.emplace_back(from, false);
-      };
-      for (const Access& access : d.accesses) needs(access.buffer);
-      for (BufferId operand : d.operands) needs(operand);
-      if (d.base != kNoBuffer) needs(d.base);
-    }
-  };
-  // Callers number the inputs by their order.
-  for (size_t i = 0; i < definitions.size(); ++i)
-    if (definitions[i].kind == DefinitionKind::kInput)
-      place(static_cast<int>(i));
+  NeedsFirst order(needs);
+  order.place_inputs(*graph);
   size_t calls = 0;
   for (size_t i = 0; i < definitions.size(); ++i) {
     if (definitions[i].ordered) {
       if (calls < checks.size())
-        for (int check : checks[calls]) place(check);
+        for (int check : checks[calls]) order.place(check);
       ++calls;
     }
-    place(static_cast<int>(i));
+    order.place(static_cast<int>(i));
   }
-  std::vector<Definition> sorted;
-  sorted.reserve(definitions.size());
-  for (int i : order) sorted.push_back(std::move(definitions[i]));
-  definitions = std::move(sorted);
+  order.apply(graph);
 }
 
 std::vector<char> independent_loops(const Definition& update) {

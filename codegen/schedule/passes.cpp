@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "codegen/schedule/cost.h"
+#include "codegen/schedule/order.h"
 
 namespace framejit::codegen {
 
@@ -41,14 +42,6 @@ std::vector<char> kept_in_memory(const LoopGraph& graph) {
 }
 
 namespace {
-
-// Whom a definition needs.
-template <class Visit>
-void for_each_read(const LoopGraph& graph, const Definition& d, Visit visit) {
-  for (const Access& access : d.accesses) visit(graph.root(access.buffer));
-  for (BufferId operand : d.operands) visit(graph.root(operand));
-  if (d.base != kNoBuffer) visit(graph.root(d.base));
-}
 
 bool must_stay(const Definition& d) {
   return d.kind == DefinitionKind::kInput || d.ordered || d.kept ||

@@ -11,6 +11,7 @@
 
 #include "codegen/schedule/cost.h"
 #include "codegen/schedule/expand.h"
+#include "codegen/schedule/order.h"
 #include "codegen/schedule/passes.h"
 
 namespace framejit::codegen {
@@ -19,14 +20,6 @@ namespace {
 
 bool can_fail(const Definition& d) {
   return (d.kind == DefinitionKind::kExtern && !d.sure) || has_check(d.body);
-}
-
-std::vector<int> producers_of(const LoopGraph& graph) {
-  std::vector<int> out(graph.buffers.size(), -1);
-  for (size_t d = 0; d < graph.definitions.size(); ++d)
-    for (BufferId result : graph.definitions[d].results)
-      out[result] = static_cast<int>(d);
-  return out;
 }
 
 // The definitions that write an output, last one first: updates in place, each
@@ -61,13 +54,9 @@ std::vector<std::vector<int>> needs_of(const LoopGraph& graph,
   std::vector<std::vector<int>> out(graph.definitions.size());
   for (size_t d = 0; d < out.size(); ++d) {
     const Definition& definition = graph.definitions[d];
-    auto needs = [&](BufferId buffer) {
-      out[d].push_back(producer[graph.root(buffer)]);
-    };
-    for (const Access& access : definition.accesses) needs(access.buffer);
-    for (BufferId operand : definition.operands) needs(operand);
+    for_each_read(graph, definition,
+                  [&](BufferId root) { out[d].push_back(producer[root]); });
     if (definition.base != kNoBuffer) {
-      needs(definition.base);
       for (const Reader& reader : readers[graph.root(definition.base)])
         if (reader.definition < static_cast<int>(d))
           out[d].push_back(reader.definition);
@@ -270,37 +259,12 @@ class Placer {
   }
 
   void sort() {
-    std::vector<int> order;
-    std::vector<char> placed(needs_.size());
-    std::vector<std::pair<int, bool>> stack;
-    // Callers number the inputs by their order.
-    for (size_t d = 0; d < needs_.size(); ++d) {
-      if (graph_.definitions[d].kind != DefinitionKind::kInput) continue;
-      placed[d] = true;
-      order.push_back(static_cast<int>(d));
-    }
-    for (bool is_late : {false, true}) {
-      for (size_t d = 0; d < needs_.size(); ++d) {
-        if (late_[d] != is_late) continue;
-        stack.emplace_back(static_cast<int>(d), false);
-        while (!stack.empty()) {
-          auto [at, is_ready] = stack.back();
-          stack.pop_back();
-          if (placed[at]) continue;
-          if (is_ready) {
-            placed[at] = true;
-            order.push_back(at);
-            continue;
-          }
-          stack.emplace_back(at, true);
-          for (int need : needs_[at])
-            if (!placed[need]) stack.emplace_back(need, false);
-        }
-      }
-    }
-    std::vector<Definition> sorted;
-    for (int d : order) sorted.push_back(std::move(graph_.definitions[d]));
-    graph_.definitions = std::move(sorted);
+    NeedsFirst order(needs_);
+    order.place_inputs(graph_);
+    for (bool is_late : {false, true})
+      for (size_t d = 0; d < needs_.size(); ++d)
+        if (late_[d] == is_late) order.place(static_cast<int>(d));
+    order.apply(&graph_);
   }
 
   LoopGraph& graph_;
