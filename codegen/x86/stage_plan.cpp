@@ -111,13 +111,9 @@ class Planner {
   }
 
   void check(const Store& store) {
-    const bool columns = kernel_.vectorised == Vectorised::kOuter;
     bool uniform_data = true;
     for (const auto& [id, stride] : store.place.data) {
       uniform_data &= plan_.uniform[id] != 0;
-    }
-    if (!store.place.data.empty() && columns && inner_ > 0 && !uniform_data) {
-      throw Refused("a scatter within the inner loops of columns");
     }
     if (vector_ < 0 || !uniform_data) return;
     const Expr& extent = vector_ < outer_ ? kernel_.loops[vector_]

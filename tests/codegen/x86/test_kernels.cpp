@@ -479,6 +479,26 @@ TEST(X86Kernels, GatherAndScatter) {
         comparison.tolerance = {type == DType::kF32 ? 1e-5 : 1e-14, 1e-5};
         comparison.run();
       }
+      Kernel within = kernel_of(with(
+          R"(kernel scatter_within(%0: T, %1: i64, %2: out T) outer (i0 < s0) columns {
+  stage (i1 < s1) {
+    v0: T = load %0[i0*s1 + i1]
+    v1: i64 = load %1[i0*s1 + i1]
+    store %2[i0*10 + @(v1)] = COMBINERv0
+  }
+}
+)",
+          {{": T", ": " + name},
+           {"out T", "out " + name},
+           {"COMBINER", combiner}}));
+      for (int64_t lanes : {1, 16, 23}) {
+        Comparison comparison(within, {lanes, 7},
+                              {{0, 7 * lanes, Data::kTame},
+                               {0, 7 * lanes, Data::kIndices, 10},
+                               {0, 10 * lanes, Data::kTame}});
+        comparison.tolerance = {type == DType::kF32 ? 1e-5 : 1e-14, 1e-5};
+        comparison.run();
+      }
     }
   }
 }
