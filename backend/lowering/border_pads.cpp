@@ -82,14 +82,29 @@ void set_padded(NodeLowering& node, Border border) {
   node.set_map(0, std::move(elements), value);
 }
 
-// ---- backward: what shows an element, in order
+// ---- backward
+
+// What both kinds of pads begin with: (grad, self, padding).
+struct Backward {
+  TensorView gradient;
+  Pads pads;
+  DType type;  // that sums are made in
+
+  Backward(NodeLowering& node, Border border)
+      : gradient(node.tensor(0)),
+        pads(pads_of(node, 2, node.tensor(1).sizes, border)),
+        type(compute_type(node.out_type())) {
+    require(codegen::is_float(type), "no floats");
+  }
+};
 
 struct Shows {
   Index output;
   Term when;  // empty: always
 };
 
-// The reflection before, the element itself, the reflection behind.
+// What shows an element, in order: the reflection before, the element itself,
+// the reflection behind.
 std::vector<Shows> reflections(Elements& elements, const Pads& pads, int dim) {
   const int loop = pads.lead + dim;
   const int64_t before = pads.before[dim], behind = pads.behind[dim];
@@ -107,12 +122,12 @@ std::vector<Shows> reflections(Elements& elements, const Pads& pads, int dim) {
   return out;
 }
 
+// Of conditions that may be empty.
+Term both(Term a, Term b) { return a && b ? a & b : a ? a : b; }
+
 void set_reflected_backward(NodeLowering& node) {
-  // (grad, self, padding)
-  TensorView gradient = node.tensor(0);
-  const Pads pads = pads_of(node, 2, node.tensor(1).sizes, Border::kReflect);
-  const DType type = compute_type(node.out_type());
-  require(codegen::is_float(type), "no floats");
+  const Backward given(node, Border::kReflect);
+  const Pads& pads = given.pads;
   Elements elements(node, node.out().sizes);
   std::vector<std::vector<Shows>> each;
   for (int dim = 0; dim < pads.dims(); ++dim)
@@ -121,16 +136,15 @@ void set_reflected_backward(NodeLowering& node) {
   Term sum;
   const std::function<void(int, Term)> add = [&](int dim, Term when) {
     if (dim == pads.dims()) {
-      Term part = cast(type, elements.load(gradient, indices, when));
+      Term part =
+          cast(given.type, elements.load(given.gradient, indices, when));
       if (when) part = select(when, part, 0);
       sum = sum ? sum + part : part;
       return;
     }
     for (const Shows& shows : each[dim]) {
       indices.push_back(shows.output);
-      add(dim + 1, when && shows.when ? when & shows.when
-                   : when             ? when
-                                      : shows.when);
+      add(dim + 1, both(when, shows.when));
       indices.pop_back();
     }
   };
@@ -139,17 +153,13 @@ void set_reflected_backward(NodeLowering& node) {
 }
 
 void set_replicated_backward(NodeLowering& node) {
-  // (grad, self, padding)
-  TensorView gradient = node.tensor(0);
-  const Pads pads = pads_of(node, 2, node.tensor(1).sizes, Border::kReplicate);
-  const DType type = compute_type(node.out_type());
-  require(codegen::is_float(type), "no floats");
+  const Backward given(node, Border::kReplicate);
   Elements zeros(node, node.out().sizes);
-  Term zero = zeros.constant(type, 0);
+  Term zero = zeros.constant(given.type, 0);
   TensorView base = node.map(std::move(zeros), zero);
-  Elements elements(node, gradient.sizes);
-  Term value = cast(type, elements.load_broadcast(gradient));
-  auto target = shown_inputs(elements, pads, Border::kReplicate);
+  Elements elements(node, given.gradient.sizes);
+  Term value = cast(given.type, elements.load_broadcast(given.gradient));
+  auto target = shown_inputs(elements, given.pads, Border::kReplicate);
   TensorView sums =
       node.update(std::move(elements), base, target, value, Combiner::kSum);
   Elements result(node, node.out().sizes);

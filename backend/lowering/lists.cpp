@@ -88,10 +88,6 @@ void lower_list(const ListRow& row, NodeLowering& lists) {
   }
 }
 
-}  // namespace
-
-namespace {
-
 // (self, tensor1, tensor2, scalars), whose numbers lie in a tensor.
 using Scaled = Term (*)(Term a, Term number, Term b, Term c);
 

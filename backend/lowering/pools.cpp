@@ -14,8 +14,6 @@ using codegen::Index;
 
 namespace {
 
-constexpr int64_t kMaxTaps = 32;
-
 // An element in the type it is computed in; `other` where it is not inside.
 Term load_or(Elements& elements, const TensorView& view,
              const Windows::Tap& tap, double other) {
@@ -35,7 +33,7 @@ int dims_named(const NodeLowering& node) {
 void set_largest(NodeLowering& node, const Windows& windows) {
   const TensorView view = node.tensor(0);
   require(codegen::is_float(compute_type(view.type)), "no floats");
-  require(windows.taps() <= kMaxTaps, "a large window");
+  require(windows.taps() <= kMaxUnrolled, "a large window");
   for (int dim = 0; dim < windows.dims(); ++dim)
     require(windows.is_whole(dim) || windows.dilation[dim] == 1,
             "a dilated window at an edge");
@@ -75,9 +73,10 @@ void set_largest_backward(NodeLowering& node, const Windows& windows,
   const TensorView gradient = node.tensor(0), places = node.tensor(indices);
   const DType type = compute_type(node.out_type());
   require(codegen::is_float(type), "no floats");
-  require(gradient.sizes == windows.output_sizes() &&
-              places.sizes == gradient.sizes && places.type == DType::kI64,
-          "indices of other sizes");
+  require(places.type == DType::kI64, "indices of another type");
+  node.ensure_sizes(gradient.sizes, windows.output_sizes(),
+                    "a gradient of other sizes");
+  node.ensure_sizes(places.sizes, gradient.sizes, "indices of other sizes");
   set_sums_over_windows(
       node, windows,
       [&](Elements& elements, const std::vector<Index>& output,
@@ -133,7 +132,7 @@ void set_average(NodeLowering& node, const Windows& windows,
                  const Division& divided) {
   const TensorView view = node.tensor(0);
   require(codegen::is_float(compute_type(view.type)), "no floats");
-  if (windows.taps() <= kMaxTaps) {
+  if (windows.taps() <= kMaxUnrolled) {
     Elements elements(node, windows.output_sizes());
     Term sum;
     windows.for_each_tap([&](const std::vector<int64_t>& taps) {
@@ -162,8 +161,8 @@ void set_average_backward(NodeLowering& node, const Windows& windows,
   const TensorView gradient = node.tensor(0);
   const DType type = compute_type(node.out_type());
   require(codegen::is_float(type), "no floats");
-  require(gradient.sizes == windows.output_sizes(),
-          "a gradient of other sizes");
+  node.ensure_sizes(gradient.sizes, windows.output_sizes(),
+                    "a gradient of other sizes");
   Elements elements(node, windows.output_sizes());
   Term share = divided(
       elements, cast(type, elements.load(gradient, elements.at_loops(

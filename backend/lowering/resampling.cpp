@@ -4,6 +4,7 @@
 
 #include "backend/lowering/pointwise_math.h"
 #include "backend/lowering/rows.h"
+#include "backend/lowering/windows.h"
 
 namespace framejit::backend {
 
@@ -13,7 +14,6 @@ using codegen::Index;
 
 namespace {
 
-constexpr int64_t kMaxTaps = 32;
 constexpr int kLead = 2;  // batch, channels
 
 enum class Nearest : uint8_t { kFloor, kExact };
@@ -150,7 +150,7 @@ void set_nearest_backward(NodeLowering& node, Nearest how) {
     ratios.push_back(*ratio);
     taps *= *ratio;
   }
-  if (ratios.size() == axes.size() && taps <= kMaxTaps) {
+  if (ratios.size() == axes.size() && taps <= kMaxUnrolled) {
     Elements elements(node, node.out().sizes);
     Term sum;
     for (int64_t tap = 0; tap < taps; ++tap) {

@@ -10,6 +10,9 @@
 
 namespace framejit::backend {
 
+// Of a window that is unrolled: it costs that many loads and much code.
+constexpr int64_t kMaxUnrolled = 32;
+
 struct Windows {
   std::vector<Expr> lead;             // sizes of the dims before
   std::vector<Expr> inputs, outputs;  // sizes of the dims that have windows
