@@ -39,6 +39,28 @@ Expr product(const std::vector<Expr>& sizes) {
   return out;
 }
 
+bool Conditions::holds_when_seen(const Expr& condition) const {
+  std::vector<int> symbols;
+  condition.collect_symbols(&symbols);
+  int64_t holds = 0;
+  return (!symbols.empty() &&
+          symbols.back() >= static_cast<int>(hints.size())) ||
+         (condition.try_evaluate(hints.data(), &holds) && holds != 0);
+}
+
+void LoopBuilder::ensure(const Expr& condition, const char* reason) const {
+  if (condition.is_const()) return require(condition.constant() != 0, reason);
+  require(conditions_.holds_when_seen(condition), reason);
+  auto& all = conditions_.all;
+  if (std::find(all.begin(), all.end(), condition) == all.end())
+    all.push_back(condition);
+}
+
+void LoopBuilder::ensure_equal(const Expr& a, const Expr& b,
+                               const char* reason) const {
+  if (!same_size(a, b)) ensure(expr_eq(a, b), reason);
+}
+
 // ---- Elements
 
 Elements::Elements(LoopBuilder& builder, std::vector<Expr> loops)
@@ -105,12 +127,12 @@ Term Elements::load_broadcast(const TensorView& view) {
   std::vector<Index> indices;
   for (int dim = 0; dim < view.rank(); ++dim) {
     const Expr& extent = loops()[missing + dim];
-    if (same_size(view.sizes[dim], extent)) {
-      indices.push_back(at_loop(missing + dim));
-    } else {
-      require(view.sizes[dim].is_const(1), "sizes not known to be equal");
-      indices.push_back(at(0));
-    }
+    const bool repeats =
+        view.sizes[dim].is_const(1) && !same_size(view.sizes[dim], extent);
+    if (!repeats)
+      builder_.ensure_equal(view.sizes[dim], extent,
+                            "an operand of other sizes");
+    indices.push_back(repeats ? at(0) : at_loop(missing + dim));
   }
   return load(view, indices);
 }

@@ -23,6 +23,16 @@ inline void require(bool condition, const char* reason) {
   if (!condition) throw NotLowered{reason};
 }
 
+// What must be true of the symbols of a call for the loops to be run.
+struct Conditions {
+  std::vector<Expr> all;
+  // Values of the symbols that were seen; a condition that is false of them
+  // would be false of most calls, so that no row relies on it.
+  std::vector<int64_t> hints;
+
+  bool holds_when_seen(const Expr& condition) const;
+};
+
 // View dims -> buffer dims: coefficients are of the view's dims.
 struct TensorView {
   codegen::BufferId buffer = codegen::kNoBuffer;
@@ -41,6 +51,7 @@ class Elements {
  public:
   Elements(LoopBuilder& builder, std::vector<Expr> loops);
 
+  LoopBuilder& builder() { return builder_; }
   const std::vector<Expr>& loops() const { return definition_->loops; }
   int rank() const { return static_cast<int>(loops().size()); }
 
@@ -70,8 +81,14 @@ class Elements {
 
 class LoopBuilder {
  public:
-  explicit LoopBuilder(codegen::LoopGraph& graph) : graph_(graph) {}
+  LoopBuilder(codegen::LoopGraph& graph, Conditions& conditions)
+      : graph_(graph), conditions_(conditions) {}
   codegen::LoopGraph& graph() { return graph_; }
+  Conditions& conditions() const { return conditions_; }
+
+  // ---- what a row takes for granted of the call
+  void ensure(const Expr& condition, const char* reason) const;
+  void ensure_equal(const Expr& a, const Expr& b, const char* reason) const;
 
   // ---- definitions. strides: of the memory; contiguous if not given.
   TensorView map(Elements elements, Term value, codegen::DType type,
@@ -128,6 +145,7 @@ class LoopBuilder {
   codegen::BufferId add_buffer(codegen::DType type, std::vector<Expr> sizes,
                                const std::vector<Expr>* strides);
   codegen::LoopGraph& graph_;
+  Conditions& conditions_;
 };
 
 // An index over `count` dims.

@@ -214,7 +214,7 @@ std::vector<Index> AdvancedIndex::indices(Elements& elements,
       out.push_back(elements.at_loop(next++));
       continue;
     }
-    TensorView places = expanded(*tensors[dim], sizes);
+    TensorView places = expanded(elements.builder(), *tensors[dim], sizes);
     Term place = elements.load(places, elements.at_loops(first, rank));
     out.push_back(
         elements.at_data(checked_from_end(elements, place, view.sizes[dim])));

@@ -223,8 +223,7 @@ void check_nll(NodeLowering& node, size_t first) {
   node.require_one_type({first, first + 2});
   if (!node.has(first + 2)) return;
   const TensorView weight = node.tensor(first + 2);
-  require(weight.rank() == 1, "a weight of other sizes");
-  node.ensure_equal(weight.sizes[0], x.sizes[1], "a weight of other sizes");
+  node.ensure_sizes(weight.sizes, {x.sizes[1]}, "a weight of other sizes");
 }
 
 Target target_of(Elements& elements, const TensorView& target,

@@ -90,7 +90,10 @@ bool is_sure(const Node& node) {
 class Lowering {
  public:
   Lowering(const Graph& graph, const LoweringRequest& request)
-      : graph_(graph), request_(request), builder_(out_.loops) {}
+      : graph_(graph),
+        request_(request),
+        conditions_{{}, request.hints},
+        builder_(out_.loops, conditions_) {}
 
   LoweredGraph run() {
     for (const auto& node : graph_.block().nodes) {
@@ -121,6 +124,7 @@ class Lowering {
         add_output(mutation.value);
     }
     out_.node_of.resize(out_.loops.buffers.size(), nullptr);
+    out_.conditions = std::move(conditions_.all);
     return std::move(out_);
   }
 
@@ -189,13 +193,13 @@ class Lowering {
   };
   Mark mark() const {
     return {out_.loops.buffers.size(), out_.loops.definitions.size(),
-            out_.loops.numbers.size(), out_.conditions.size()};
+            out_.loops.numbers.size(), conditions_.all.size()};
   }
   void back_to(const Mark& mark) {
     out_.loops.buffers.resize(mark.buffers);
     out_.loops.definitions.resize(mark.definitions);
     out_.loops.numbers.resize(mark.numbers);
-    out_.conditions.resize(mark.conditions);
+    conditions_.all.resize(mark.conditions);
   }
 
   // Its results share memory, although its schema does not say so: views as
@@ -241,7 +245,7 @@ class Lowering {
         // Its arguments are looked at all the same: by ATen.
         require(!size.is_const(0), "a result without elements");
     require(!wants_pinned_memory(node), "pinned memory");
-    NodeLowering lowering(node, views_, out_.loops, out_.conditions);
+    NodeLowering lowering(node, views_, out_.loops, conditions_);
     const size_t known = out_.loops.buffers.size();
     require(lower_node(row_name, lowering), "no row");
     const bool owns =
@@ -400,6 +404,7 @@ class Lowering {
   const Graph& graph_;
   const LoweringRequest& request_;
   LoweredGraph out_;
+  Conditions conditions_;
   LoopBuilder builder_;
   ViewIndex views_;
 };

@@ -46,6 +46,8 @@ struct LoweringRequest {
   // Of the outputs that the program sees, by number: nobody takes it, the
   // caller has it. Empty: it sees all.
   std::vector<bool> has_output;
+  // Values of the symbols that were seen; none for those that are missing.
+  std::vector<int64_t> hints;
   // Nodes that become calls although they have a row, and why.
   std::unordered_map<const graph::Node*, std::string> calls;
 };

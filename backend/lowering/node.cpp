@@ -288,8 +288,8 @@ void NodeLowering::ensure_in_range(const Expr& value, DType type) const {
   const auto [least, most] = range_of(type);
   if (!value.is_float()) {
     if (least <= -0x1p63) return;
-    conditions_.push_back(expr_le(static_cast<int64_t>(least), value));
-    conditions_.push_back(expr_le(value, static_cast<int64_t>(most)));
+    ensure(expr_le(static_cast<int64_t>(least), value), reason);
+    ensure(expr_le(value, static_cast<int64_t>(most)), reason);
     return;
   }
   if (codegen::is_float(type)) {
@@ -297,11 +297,11 @@ void NodeLowering::ensure_in_range(const Expr& value, DType type) const {
     const Expr size = Expr::make(ExprOp::kFloatAbs, {value});
     const Expr beyond = less(Expr::real(most), size);
     const Expr finite = less(size, Expr::real(HUGE_VAL));
-    conditions_.push_back(expr_not(Expr::make(ExprOp::kAnd, {beyond, finite})));
+    ensure(expr_not(Expr::make(ExprOp::kAnd, {beyond, finite})), reason);
     return;
   }
-  conditions_.push_back(at_most(Expr::real(least), value));
-  conditions_.push_back(at_most(value, Expr::real(most)));
+  ensure(at_most(Expr::real(least), value), reason);
+  ensure(at_most(value, Expr::real(most)), reason);
 }
 
 Term NodeLowering::number(Elements& elements, size_t i, DType type) const {
@@ -362,14 +362,9 @@ std::vector<int> NodeLowering::dims(size_t i, int rank) const {
 
 // ---- what eager's kernel asks of them
 
-void NodeLowering::ensure(const Expr& condition, const char* reason) {
-  if (condition.is_const()) return require(condition.constant() != 0, reason);
-  conditions_.push_back(condition);
-}
-
 void NodeLowering::ensure_sizes(const std::vector<Expr>& a,
                                 const std::vector<Expr>& b,
-                                const char* reason) {
+                                const char* reason) const {
   require(a.size() == b.size(), reason);
   for (size_t dim = 0; dim < a.size(); ++dim)
     ensure_equal(a[dim], b[dim], reason);
@@ -398,10 +393,7 @@ DType NodeLowering::out_type(size_t i) const {
 
 void NodeLowering::set(size_t i, TensorView view) {
   require(view.type == out_type(i), "a result of another type");
-  require(view.sizes.size() == out(i).sizes.size(), "a result of another rank");
-  for (int dim = 0; dim < view.rank(); ++dim)
-    require(same_size(view.sizes[dim], out(i).sizes[dim]),
-            "a result of other sizes");
+  ensure_sizes(view.sizes, out(i).sizes, "a result of other sizes");
   results_[i] = std::move(view);
 }
 

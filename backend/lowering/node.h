@@ -23,16 +23,13 @@ using ViewIndex = std::unordered_map<const graph::Value*, TensorView>;
 class NodeLowering : public LoopBuilder {
  public:
   NodeLowering(const graph::Node& node, const ViewIndex& views,
-               codegen::LoopGraph& graph, std::vector<Expr>& conditions)
-      : LoopBuilder(graph),
-        node_(node),
-        views_(views),
-        conditions_(conditions) {
+               codegen::LoopGraph& graph, Conditions& conditions)
+      : LoopBuilder(graph, conditions), node_(node), views_(views) {
     results_.resize(node.outputs.size());
   }
   // A call that a node is made of.
   NodeLowering(const graph::Node& node, NodeLowering& whole)
-      : NodeLowering(node, whole.views_, whole.graph(), whole.conditions_) {}
+      : NodeLowering(node, whole.views_, whole.graph(), whole.conditions()) {}
 
   const graph::Node& node() const { return node_; }
   // ---- arguments; missing ones are the schema's defaults
@@ -62,14 +59,9 @@ class NodeLowering : public LoopBuilder {
   std::vector<int> dims(size_t i, int rank) const;  // empty or None: all
 
   // ---- what eager's kernel asks of them
-  // Known to be true, or true of each call that runs.
-  void ensure(const Expr& condition, const char* reason);
-  void ensure_equal(const Expr& a, const Expr& b, const char* reason) {
-    if (!same_size(a, b)) ensure(expr_eq(a, b), reason);
-  }
   void ensure_in_range(const Expr& value, codegen::DType type) const;
   void ensure_sizes(const std::vector<Expr>& a, const std::vector<Expr>& b,
-                    const char* reason);
+                    const char* reason) const;
   // The given ones of these tensors have one type.
   void require_one_type(std::initializer_list<size_t> arguments) const;
   // An index is of int64, or of int32 too.
@@ -90,7 +82,6 @@ class NodeLowering : public LoopBuilder {
  private:
   const graph::Node& node_;
   const ViewIndex& views_;
-  std::vector<Expr>& conditions_;
   std::vector<std::optional<TensorView>> results_;
 };
 

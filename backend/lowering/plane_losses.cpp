@@ -30,12 +30,11 @@ class PlaneLoss {
     require(x.rank() == 4 && target.rank() == 3 && target.type == DType::kI64,
             "no planes");
     for (int dim = 0; dim < 3; ++dim)
-      require(same_size(target.sizes[dim], x.sizes[dim == 0 ? 0 : dim + 1]),
-              "planes of other sizes");
-    if (weight)
-      require(weight->rank() == 1 && weight->type == x.type &&
-                  same_size(weight->sizes[0], x.sizes[1]),
-              "another weight");
+      node.ensure_equal(target.sizes[dim], x.sizes[dim == 0 ? 0 : dim + 1],
+                        "planes of other sizes");
+    if (!weight) return;
+    require(weight->type == x.type, "a weight of another type");
+    node.ensure_sizes(weight->sizes, {x.sizes[1]}, "a weight of other sizes");
   }
 
   // Does the point's class count? Others are ignored.
@@ -114,9 +113,9 @@ void lower_nll_loss2d_backward(NodeLowering& node) {
   require(gradient.type == loss.x.type && total.type == loss.x.type &&
               total.rank() == 0,
           "a total of another type");
-  require(loss.how == kNone ? gradient.sizes == loss.target.sizes
-                            : gradient.rank() == 0,
-          "a gradient of other sizes");
+  node.ensure_sizes(gradient.sizes,
+                    loss.how == kNone ? loss.target.sizes : std::vector<Expr>(),
+                    "a gradient of other sizes");
   Elements elements(node, loss.x.sizes);
   const std::vector<Index> at{elements.at_loop(0), elements.at_loop(2),
                               elements.at_loop(3)};

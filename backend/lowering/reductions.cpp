@@ -58,7 +58,7 @@ Term ReducedDims::load(Elements& elements, const TensorView& view) const {
 
 Term ReducedDims::load_broadcast(Elements& elements,
                                  const TensorView& view) const {
-  return load(elements, expanded(view, sizes));
+  return load(elements, expanded(elements.builder(), view, sizes));
 }
 
 Term ReducedDims::load_result(Elements& elements,

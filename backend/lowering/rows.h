@@ -19,7 +19,8 @@ size_t number_of_rows();
 #undef FJ_LOWER
 
 // ---- views of views
-TensorView expanded(const TensorView& view, const std::vector<Expr>& sizes);
+TensorView expanded(const LoopBuilder& builder, const TensorView& view,
+                    const std::vector<Expr>& sizes);
 TensorView sliced(const TensorView& view, int dim, const Expr& start,
                   const Expr& length, const Expr& step);
 TensorView selected(const TensorView& view, int dim, const Expr& index);

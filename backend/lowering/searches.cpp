@@ -46,7 +46,8 @@ void lower_put(NodeLowering& node) {
   const DType type = compute_type(view.type);
   require(type != DType::kBool && source.type == view.type,
           "a source of another type");
-  require(source.sizes == node.tensor(1).sizes, "a source of other sizes");
+  node.ensure_sizes(source.sizes, node.tensor(1).sizes,
+                    "a source of other sizes");
   const TensorView base =
       flat(node, type == view.type ? view : node.copy(view, type));
   Elements elements(node, source.sizes);
@@ -102,8 +103,8 @@ void set_places(NodeLowering& node, size_t sequence_at, size_t wanted_at,
   Elements elements(node, wanted.sizes);
   auto row = elements.at_loops(0, sequence.rank() - 1);
   for (int dim = 0; dim + 1 < sequence.rank(); ++dim)
-    require(sequence.sizes[dim] == wanted.sizes[dim],
-            "sequences of other dims");
+    node.ensure_equal(sequence.sizes[dim], wanted.sizes[dim],
+                      "sequences of other dims");
   Term value = cast(compute_type(wanted.type), elements.load_broadcast(wanted));
   Term place = found_place(elements, sequence, std::move(row), value, right);
   place = cast(node.out_type(), place);

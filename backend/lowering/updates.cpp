@@ -105,7 +105,7 @@ void lower_cat(NodeLowering& node) {
     start = start + part.sizes[dim];
   }
   require(whole.buffer != codegen::kNoBuffer, "nothing to put together");
-  require(same_size(start, node.out().sizes[dim]), "sizes that do not add up");
+  node.ensure_equal(start, node.out().sizes[dim], "sizes that do not add up");
   node.set(0, whole);
 }
 

@@ -54,17 +54,19 @@ TensorView permuted(const TensorView& view, const std::vector<int>& order) {
 
 }  // namespace
 
-TensorView expanded(const TensorView& view, const std::vector<Expr>& sizes) {
+TensorView expanded(const LoopBuilder& builder, const TensorView& view,
+                    const std::vector<Expr>& sizes) {
   const int rank = static_cast<int>(sizes.size()), missing = rank - view.rank();
   require(missing >= 0, "expanded to fewer dims");
   std::vector<Index> indices;
   for (int dim = 0; dim < view.rank(); ++dim) {
-    if (same_size(view.sizes[dim], sizes[missing + dim])) {
-      indices.push_back(index_along(rank, missing + dim));
-    } else {
-      require(view.sizes[dim].is_const(1), "sizes not known to be equal");
-      indices.push_back(index_of(rank));
-    }
+    const Expr& size = sizes[missing + dim];
+    const bool repeats =
+        view.sizes[dim].is_const(1) && !same_size(view.sizes[dim], size);
+    if (!repeats)
+      builder.ensure_equal(view.sizes[dim], size, "an operand of other sizes");
+    indices.push_back(repeats ? index_of(rank)
+                              : index_along(rank, missing + dim));
   }
   return LoopBuilder::reindex(view, sizes, indices);
 }
@@ -226,7 +228,7 @@ void lower_t(NodeLowering& node) {
 }
 
 void lower_expand(NodeLowering& node) {
-  node.set(0, expanded(node.tensor(0), node.out().sizes));
+  node.set(0, expanded(node, node.tensor(0), node.out().sizes));
 }
 
 void lower_slice(NodeLowering& node) {
