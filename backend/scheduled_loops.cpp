@@ -13,6 +13,7 @@
 
 #include "backend/profiled.h"
 #include "backend/scratch.h"
+#include "codegen/legalise/expand.h"
 
 namespace framejit::backend {
 
@@ -95,6 +96,9 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
   target.threads = at::get_num_threads();
   target.vector_bytes = request.isa == codegen::X86Isa::kAvx512 ? 64 : 32;
   target.hints = request.hints;
+  // Where elements are computed again, kernels become twice as large at most.
+  target.max_nodes = codegen::kMostNodes / 2;
+  target.node_size = &codegen::expanded_size;
   made->schedule_ = codegen::make_schedule(graph.loops, target);
   made->target_ = std::move(target);
   for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {

@@ -1,6 +1,7 @@
 #include "codegen/legalise/expand.h"
 
 #include <algorithm>
+#include <map>
 
 #include "codegen/scalar/simplify.h"
 
@@ -14,6 +15,37 @@ Body expand(const Body& body, const std::vector<ScalarId*>& roots) {
                    ? known
                    : emit_simplified(to, node.op, node.type, in, node.payload);
       });
+}
+
+namespace {
+
+constexpr ScalarOp kOperations[] = {
+#define FJ_SCALAR_OP(name, ...) ScalarOp::k##name,
+#include "codegen/scalar/scalar_ops.def"
+#undef FJ_SCALAR_OP
+};
+
+}  // namespace
+
+int expanded_size(ScalarOp op, DType operands) {
+  using Sizes = std::map<std::pair<ScalarOp, DType>, int>;
+  static const Sizes sizes = [] {
+    Sizes out;
+    for (ScalarOp op : kOperations) {
+      const int count = scalar_op_row(op).operands;
+      for (DType type : {DType::kF32, DType::kF64, DType::kI64}) {
+        Body body;
+        std::array<ScalarId, 3> in{kNoScalar, kNoScalar, kNoScalar};
+        for (int k = 0; k < count; ++k)
+          in[k] = body.emit(ScalarOp::kLoad, type, {-1, -1, -1}, k);
+        if (count > 0 && expand_operation(body, op, in) != kNoScalar)
+          out[{op, type}] = static_cast<int>(body.nodes().size()) - count;
+      }
+    }
+    return out;
+  }();
+  auto found = sizes.find({op, operands});
+  return found == sizes.end() ? 1 : found->second;
 }
 
 Kernel expand(const Kernel& kernel) {

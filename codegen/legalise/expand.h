@@ -28,6 +28,8 @@ Kernel expand(const Kernel& kernel);
 // The value of one operation; kNoScalar: it has no expansion. `in` are of `b`.
 ScalarId expand_operation(Body& b, ScalarOp op,
                           const std::array<ScalarId, 3>& in);
+// How many nodes an operation becomes; 1: it has no expansion.
+int expanded_size(ScalarOp op, DType operands);
 // Of i64 operands (integers.cpp).
 ScalarId expand_integers(Body& b, ScalarOp op,
                          const std::array<ScalarId, 3>& in);

@@ -327,7 +327,6 @@ class KernelBuilder {
       stage.stores.push_back(std::move(store));
     }
     remove_dead_nodes(&stage);
-    out_.nodes += static_cast<int>(stage.body.nodes().size());
     if (stage.body.nodes().empty() && stage.stores.empty()) return;
     out_.kernel.stages.push_back(std::move(stage));
   }

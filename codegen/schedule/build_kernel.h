@@ -15,7 +15,6 @@ namespace framejit::codegen {
 struct BuiltKernel {
   Kernel kernel;
   std::vector<BufferId> arguments;  // whose memory they are
-  int nodes = 0;                    // of all bodies
 };
 
 // What is known of the graph, once for all kernels.

@@ -24,6 +24,17 @@ int64_t TargetInfo::hint(const std::vector<Expr>& sizes) const {
   return out;
 }
 
+int TargetInfo::size(const Body& body) const {
+  int out = 0;
+  for (const ScalarNode& node : body.nodes()) {
+    const ScalarId first = node.in[0];
+    out += node_size && first != kNoScalar
+               ? node_size(node.op, body.type(first))
+               : 1;
+  }
+  return out;
+}
+
 int op_cost(ScalarOp op, DType type) {
   switch (op) {
     case ScalarOp::kConst:

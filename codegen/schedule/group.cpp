@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "codegen/schedule/cost.h"
+#include "codegen/schedule/order.h"
 #include "codegen/schedule/passes.h"
 
 namespace framejit::codegen {
@@ -91,21 +92,16 @@ class Grouper {
 
 void Grouper::collect() {
   const size_t count = graph_.definitions.size();
-  producer_.assign(graph_.buffers.size(), -1);
+  producer_ = producers_of(graph_);
   readers_ = readers_of(graph_);
   kept_ = kept_in_memory(graph_);
   writes_ = placed_writes(graph_);
   inputs_.resize(count);
-  for (size_t d = 0; d < count; ++d)
-    for (BufferId result : graph_.definitions[d].results)
-      producer_[result] = static_cast<int>(d);
   for (size_t d = 0; d < count; ++d) {
     const Definition& definition = graph_.definitions[d];
-    auto needs = [&](BufferId buffer) {
-      inputs_[d].push_back(producer_[graph_.root(buffer)]);
-    };
-    for (const Access& access : definition.accesses) needs(access.buffer);
-    for (BufferId operand : definition.operands) needs(operand);
+    for_each_read(graph_, definition, [&](BufferId root) {
+      inputs_[d].push_back(producer_[root]);
+    });
     // What was there is read before it is overwritten.
     auto needs_readers = [&](BufferId buffer) {
       for (const Reader& reader : readers_[graph_.root(buffer)])
@@ -113,9 +109,7 @@ void Grouper::collect() {
           inputs_[d].push_back(reader.definition);
     };
     if (writes_.place[d] != kNoBuffer) needs_readers(writes_.place[d]);
-    if (definition.base == kNoBuffer) continue;
-    needs(definition.base);
-    needs_readers(definition.base);
+    if (definition.base != kNoBuffer) needs_readers(definition.base);
   }
   for (auto [before, after] : effect_order(graph_))
     inputs_[after].push_back(before);
@@ -138,7 +132,7 @@ void Grouper::make_unit(int definition) {
   unit.may_join =
       d.kind == DefinitionKind::kMap || d.kind == DefinitionKind::kReduce;
   unit.is_staged = d.kind == DefinitionKind::kReduce;
-  unit.nodes = static_cast<int>(d.body.nodes().size());
+  unit.nodes = target_.size(d.body);
   std::vector<int> dims(d.loops.size());
   // The other loops of an update keep their order.
   if (d.kind == DefinitionKind::kUpdate) {

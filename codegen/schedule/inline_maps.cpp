@@ -45,6 +45,11 @@ class Inliner {
   }
 
  private:
+  bool fits(const Body& body, const Body& more) const {
+    return body.nodes().size() + more.nodes().size() <= kMaxExpandedNodes &&
+           target_.size(body) + target_.size(more) <= target_.max_nodes;
+  }
+
   Definition expanded(const Definition& definition) {
     Definition out;
     out.kind = definition.kind;
@@ -59,9 +64,7 @@ class Inliner {
     Expander expander(graph_, graph_.numbers, loops, &numbers_);
     expander.set_resolve([&](const Access& access) {
       auto& producer = inlined_[access.buffer];
-      if (producer &&
-          expander.body().nodes().size() + producer->body.nodes().size() >
-              kMaxExpandedNodes) {
+      if (producer && !fits(expander.body(), producer->body)) {
         out_.push_back(std::move(*producer));  // to memory, after all
         producer.reset();
       }

@@ -83,8 +83,11 @@ class Maker {
   void add_kernel(KernelContext& context, const Unit& unit) {
     BuiltKernel built = build_kernel(context, unit);
     const size_t count = unit.definitions.size();
+    int nodes = 0;
+    for (const Stage& stage : built.kernel.stages)
+      nodes += target_.size(stage.body);
     if (count > 1 &&
-        (built.nodes > 2 * target_.max_nodes ||
+        (nodes > 2 * target_.max_nodes ||
          static_cast<int>(built.arguments.size()) > 2 * target_.max_arguments))
       return split(context, unit);
     const Definition& last = graph_.definitions[unit.definitions.back()];

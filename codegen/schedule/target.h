@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <vector>
 
+#include "codegen/scalar/body.h"
 #include "guards/expr/expr.h"
 
 namespace framejit::codegen {
@@ -16,6 +17,8 @@ struct TargetInfo {
   int64_t l2_bytes = 1 << 20;  // of one core
   // What a kernel holds: nodes of its bodies, and arguments.
   int max_nodes = 400;
+  // How many nodes an operation counts for; null: each for one.
+  int (*node_size)(ScalarOp op, DType operands) = nullptr;
   int max_arguments = 24;
   // Of each symbol: its value when the graph was captured (kUnknownSize where
   // the list ends).
@@ -26,6 +29,7 @@ struct TargetInfo {
   int64_t hint(const Expr& e) const;
   // The product.
   int64_t hint(const std::vector<Expr>& sizes) const;
+  int size(const Body& body) const;  // in nodes
 };
 
 }  // namespace framejit::codegen

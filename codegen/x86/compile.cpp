@@ -10,9 +10,6 @@ namespace framejit::codegen {
 
 namespace {
 
-// asmjit's register allocation takes more than linear time.
-constexpr size_t kMostNodes = 700;
-
 class ThrowingHandler final : public aj::ErrorHandler {
  public:
   void handleError(aj::Error, const char* message, aj::BaseEmitter*) override {
@@ -28,7 +25,7 @@ void expand_all(Body* body, std::vector<ScalarId>* roots) {
 
 std::vector<StagePlan> plan(const Kernel& kernel) {
   std::vector<StagePlan> plans;
-  size_t nodes = 0;
+  int nodes = 0;
   for (const Stage& stage : kernel.stages) {
     std::vector<Fold> folds;
     for (const Reduction& reduction : stage.reductions) {
@@ -37,9 +34,9 @@ std::vector<StagePlan> plan(const Kernel& kernel) {
       expand_all(&fold.step, &fold.stepped);
       expand_all(&fold.join, &fold.joined);
       folds.push_back(std::move(fold));
-      nodes += folds.back().step.nodes().size();
+      nodes += static_cast<int>(folds.back().step.nodes().size());
     }
-    nodes += stage.body.nodes().size();
+    nodes += static_cast<int>(stage.body.nodes().size());
     plans.push_back(plan_stage(kernel, stage, std::move(folds)));
   }
   if (nodes > kMostNodes) throw Refused("too many operations");

@@ -42,6 +42,10 @@ struct KernelCode {
   std::string listing;  // if it was asked for
 };
 
+// Of a kernel when its operations are expanded: one with more is refused.
+// (Register allocation takes more than linear time.)
+constexpr int kMostNodes = 700;
+
 struct Compiled {
   std::shared_ptr<const KernelCode> code;
   std::string refused;  // why there is no code

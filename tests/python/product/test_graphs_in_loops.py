@@ -4,7 +4,7 @@ interpreter, give what eager gives."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 import torch
@@ -12,23 +12,8 @@ import torch.nn.functional as F
 
 import differential
 import framejit
-from framejit import _C
 
-ISAS = ("avx512", "avx2", "loops")
 SIZES = (0, 1, 2, 7, 16, 17, 33)
-
-
-@pytest.fixture(params=ISAS)
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    flags = torch.backends.cpu.get_cpu_capability()
-    if request.param == "avx512" and flags != "AVX512":
-        pytest.skip("the CPU has no AVX-512")
-    before = _C.option_text("isa")
-    _C.set_option("isa", request.param)
-    framejit.reset()
-    yield request.param
-    _C.set_option("isa", before)
-    framejit.reset()
 
 
 def numbers(*sizes: int, dtype: torch.dtype, train: bool) -> torch.Tensor:
@@ -446,16 +431,59 @@ def test_a_backward_of_its_own_is_loops(isa: str) -> None:
     assert "# loops: aten.gelu_backward" in backward
 
 
-def test_one_kernel_without_code_is_one_call(isa: str) -> None:
-    """Whatever becomes of the scatter, its neighbours are loops."""
-    index = torch.randint(0, 4, (6, 4))
+LONG = {
+    "sin": torch.sin,
+    "tanh": torch.tanh,
+    "lgamma": lambda y: torch.lgamma(y.square() + 1),
+    "pow": lambda y: y.abs().pow(1.3) * 0.5,
+    "mish": F.mish,
+    "remainder": lambda y: y.remainder(3.0) + 0.1,
+}
 
-    def program(x):
-        return (x * 2).scatter_add(1, index, x) + 1
 
-    differential.check(program, lambda: (torch.randn(6, 4),), backends=("native",))
+@pytest.mark.parametrize("name", LONG)
+def test_long_chains(isa: str, name: str) -> None:
+    """However much code an operation becomes, kernels are not too large for it."""
+
+    def program(x, w):
+        y = (x * 2) @ w
+        for _ in range(40):
+            y = LONG[name](y)
+        return (y @ w) + 1
+
+    def arguments():
+        return torch.rand(6, 4), torch.rand(4, 4)
+
+    differential.check(program, arguments, backends=("native",))
     compiled = framejit.compile(program)
-    compiled(torch.randn(6, 4))
+    compiled(*arguments())
     (entry,) = framejit.inspect(compiled)
-    for name in ("mul", "add"):
-        assert f"# loops: aten.{name}.Tensor" in "\n".join(entry.kernels)
+    assert {line.split(" at ")[0] for line in entry.not_lowered} == {"aten.mm.default"}
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_states_of_other_symbols(isa: str, dynamic: bool | None) -> None:
+    """Sizes that are only equal in each call are no reason for a call of ATen."""
+
+    def train(run):
+        torch.manual_seed(0)
+        losses = []
+        for rows in (50, 30, 40):
+            parameter = torch.nn.Parameter(torch.randn(rows, 12))
+            adam = torch.optim.Adam([parameter], lr=0.1, foreach=False)
+            for _ in range(3):
+                losses.append(run(parameter, adam, torch.randn(rows, 12)))
+            losses.append(parameter.detach())
+        return losses
+
+    def step(parameter, adam, x):
+        loss = (parameter[: x.shape[0]] - x).square().sum()
+        loss.backward()
+        adam.step()
+        adam.zero_grad()
+        return loss.detach()
+
+    compiled = framejit.compile(step, dynamic=dynamic)
+    torch.testing.assert_close(train(compiled), train(step))
+    for entry in framejit.inspect(compiled):
+        assert entry.loop_nodes and not entry.not_lowered
