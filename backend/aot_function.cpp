@@ -76,7 +76,7 @@ class AotExecutor final : public Executor {
  public:
   Status build(std::shared_ptr<const TorchGraph> torch_graph,
                const AotGraphs& graphs, const ProgramOptions& options,
-               std::vector<std::string>* kernel_texts);
+               ProgramReport* report);
   RunStatus run(PyObject* const* inputs, const int64_t* symbols,
                 PyObject** outputs) override;
 
@@ -163,7 +163,7 @@ struct AotExecutor::Call {
 Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
                           const AotGraphs& graphs,
                           const ProgramOptions& options,
-                          std::vector<std::string>* kernel_texts) {
+                          ProgramReport* report) {
   const Graph& forward = *graphs.forward;
   torch_graph_ = torch_graph;
   input_objects_ = torch_graph->input_objects;
@@ -208,14 +208,12 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   for (size_t i = 0; i < num_user_outputs_; ++i)
     own.has_output.push_back(is_input(graphs, i));
   FJ_TRY(program_, Program::build(forward, own));
-  *kernel_texts = program_->kernel_texts();
+  *report = program_->report();
   if (!graphs.backward) return ok_status();
   FJ_CHECK_OK(build_saved(forward, aliases));
   build_kept(graphs);
   FJ_CHECK_OK(build_backward(graphs, options));
-  for (std::string& text : backward_->complete()->program->kernel_texts()) {
-    kernel_texts->push_back(std::move(text));
-  }
+  report->add(backward_->complete()->program->report());
   return ok_status();
 }
 
@@ -657,10 +655,9 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
 
 Result<std::unique_ptr<Executor>> make_aot_executor(
     std::shared_ptr<const TorchGraph> torch_graph, const AotGraphs& graphs,
-    const ProgramOptions& options, std::vector<std::string>* kernel_texts) {
+    const ProgramOptions& options, ProgramReport* report) {
   auto executor = std::make_unique<AotExecutor>();
-  FJ_CHECK_OK(
-      executor->build(std::move(torch_graph), graphs, options, kernel_texts));
+  FJ_CHECK_OK(executor->build(std::move(torch_graph), graphs, options, report));
   return std::unique_ptr<Executor>(std::move(executor));
 }
 

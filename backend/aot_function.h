@@ -26,6 +26,6 @@ namespace framejit::backend {
 Result<std::unique_ptr<Executor>> make_aot_executor(
     std::shared_ptr<const graph::TorchGraph> torch_graph,
     const graph::AotGraphs& graphs, const ProgramOptions& options,
-    std::vector<std::string>* kernel_texts);
+    ProgramReport* report);
 
 }  // namespace framejit::backend

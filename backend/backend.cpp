@@ -33,9 +33,12 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
   options.name = "fj::forward " + place_of(*request.graph->graph);
-  if (request.backend == "native") options.loops = loop_target();
+  const bool wants_loops = request.backend == "native";
+  if (wants_loops) options.loops = loop_target();
   FJ_TRY(compiled.executor,
-         make_aot_executor(request.graph, graphs, options, &info.kernels));
+         make_aot_executor(request.graph, graphs, options, &info.program));
+  if (wants_loops && options.loops == LoopTarget::kNone)
+    info.program.not_lowered = {"the whole graph: no instruction set for it"};
   info.torch_graph = request.graph->str();
   return compiled;
 }

@@ -14,6 +14,7 @@
 #include <string>
 #include <vector>
 
+#include "backend/program.h"
 #include "frame_hook/dispatch.h"
 #include "graph/ir/torch_graph.h"
 #include "graph/joint/joint.h"
@@ -34,8 +35,8 @@ struct BackendRequest {
 // What was built, for inspect(), explain() and logs.
 struct CompiledInfo {
   std::string torch_graph, joint_graph, forward_graph, backward_graph;
-  std::vector<std::string> kernels;  // one text per generated kernel
-  size_t num_operations = 0;         // torch-level calls
+  ProgramReport program;      // forward and backward
+  size_t num_operations = 0;  // torch-level calls
   size_t num_saved_tensors = 0;
   bool fell_back_to_torch_level = false;
   std::string fallback_reason;

@@ -17,6 +17,16 @@ std::string describe_nodes(const LoweredGraph& graph) {
   return text;
 }
 
+std::vector<std::string> describe_calls(const LoweredGraph& graph) {
+  std::vector<std::string> lines;
+  for (const auto& callee : graph.callees) {
+    std::string line = callee.node->target_name();
+    if (callee.node->span.code) line += " at " + format_span(callee.node->span);
+    lines.push_back(line + ": " + callee.reason);
+  }
+  return lines;
+}
+
 LoopOperands::LoopOperands(const LoweredGraph& graph,
                            const RegisterOf& register_of) {
   const std::unordered_set<const Value*> given(graph.inputs.begin(),

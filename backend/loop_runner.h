@@ -42,6 +42,8 @@ class LoopRunner {
 
 // Which nodes became loops, and why the others did not: a line each.
 std::string describe_nodes(const LoweredGraph& graph);
+// Of each call: the operator, the line of the program, why it is no loop.
+std::vector<std::string> describe_calls(const LoweredGraph& graph);
 
 // A tensor as a register has it.
 struct LoopOperand {

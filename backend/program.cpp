@@ -9,6 +9,7 @@
 #include "backend/interpreted_loops.h"
 #include "backend/profiled.h"
 #include "backend/scheduled_loops.h"
+#include "frame_hook/event_log.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
 #include "graph/tensors/python_tensor.h"
@@ -51,6 +52,7 @@ class Program::Builder {
     }
     program_.num_registers_ = registers_.size();
     if (!in_loops) find_last_uses(options.frees_inputs);
+    log_nodes();
     return ok_status();
   }
 
@@ -71,6 +73,7 @@ class Program::Builder {
     if (options.loops == LoopTarget::kNone) return false;
     LoweringRequest request;
     request.has_output = options.has_output;
+    request.hints = options.hints;
     // Nodes that get no code become calls; then others may.
     for (;;) {
       RefusedNodes refused;
@@ -87,7 +90,10 @@ class Program::Builder {
                          RefusedNodes* refused) {
     std::string reason;
     auto lowered = lower_to_loops(graph_, request, &reason);
-    if (!lowered) return false;
+    if (!lowered) {
+      program_.not_lowered_ = {"the whole graph: " + reason};
+      return false;
+    }
     auto register_of = [&](const Value* value) {
       auto found = registers_.find(value);
       return found == registers_.end() ? add_register(value) : found->second;
@@ -119,11 +125,26 @@ class Program::Builder {
       program_.constants_.clear();
       program_.instructions_.clear();
       program_.is_brief_ = true;
+      program_.not_lowered_ = {"the whole graph: " + reason};
       return false;
     }
+    program_.num_lowered_ = lowered->lowered.size();
+    program_.not_lowered_ = describe_calls(*lowered);
     program_.conditions_ = std::move(lowered->conditions);
     program_.is_brief_ = program_.loops_->is_brief();
     return true;
+  }
+
+  void log_nodes() const {
+    if (!enabled(Channel::k_loops)) return;
+    const auto& lines = program_.not_lowered_;
+    if (program_.num_lowered_ == 0 && lines.empty()) return;
+    std::string text =
+        "loops of " + program_.name_ + ": " +
+        std::to_string(program_.num_lowered_) +
+        " nodes; calls of ATen:" + (lines.empty() ? " none" : "");
+    for (const std::string& line : lines) text += "\n  " + line;
+    log_event(Channel::k_loops, std::move(text));
   }
 
   // Which of the inputs of the loops nobody reads behind them.
@@ -437,8 +458,16 @@ void Program::run(const at::Tensor* const* inputs, const int64_t* symbols,
   store(&registers, outputs, mutations);
 }
 
-std::vector<std::string> Program::kernel_texts() const {
-  return loops_ ? loops_->texts() : std::vector<std::string>();
+ProgramReport Program::report() const {
+  return {loops_ ? loops_->texts() : std::vector<std::string>(), num_lowered_,
+          not_lowered_};
+}
+
+void ProgramReport::add(const ProgramReport& other) {
+  kernels.insert(kernels.end(), other.kernels.begin(), other.kernels.end());
+  num_lowered += other.num_lowered;
+  not_lowered.insert(not_lowered.end(), other.not_lowered.begin(),
+                     other.not_lowered.end());
 }
 
 }  // namespace framejit::backend

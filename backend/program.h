@@ -48,6 +48,16 @@ struct ProgramOptions {
   std::string name;
 };
 
+// What became of a graph, for inspect() and logs.
+struct ProgramReport {
+  std::vector<std::string> kernels;  // one text per generated kernel
+  size_t num_lowered = 0;            // nodes that are loops
+  // Why others are calls of ATen, a line each; one line where all of them are.
+  std::vector<std::string> not_lowered;
+
+  void add(const ProgramReport& other);
+};
+
 class Program {
  public:
   // A Break when a node cannot be run (no operator, a mutable schema).
@@ -78,7 +88,7 @@ class Program {
   size_t num_inputs() const { return input_registers_.size(); }
   size_t num_outputs() const { return outputs_.size(); }
   size_t num_mutations() const { return mutations_.size(); }
-  std::vector<std::string> kernel_texts() const;
+  ProgramReport report() const;
   size_t num_instructions() const { return instructions_.size(); }
 
  private:
@@ -111,6 +121,8 @@ class Program {
   std::vector<int> outputs_;  // register, or -1
   std::vector<int> mutations_;
   std::vector<Expr> conditions_;  // LoweredGraph::conditions
+  size_t num_lowered_ = 0;        // as in ProgramReport
+  std::vector<std::string> not_lowered_;
   size_t num_registers_ = 0;
   bool repair_strides_ = false;
   bool is_brief_ = true;

@@ -22,6 +22,7 @@ namespace framejit {
   X(graphs)            \
   X(bytecode)          \
   X(kernels)           \
+  X(loops)             \
   X(fallbacks)
 
 enum class Channel : uint8_t {

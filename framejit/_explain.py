@@ -51,6 +51,10 @@ class EntryInfo:
         operations: calls in the torch-level graph.
         torch_graph, joint_graph, forward_graph, backward_graph: graphs as text.
         kernels: one text per generated kernel.
+        loop_nodes: nodes of the forward and backward graph that are loops.
+        not_lowered: why the other nodes are calls of ATen, a line each: the
+            operator, the line of the program, the reason. (One line for all
+            nodes of a graph that is not lowered at all.)
         saved_tensors: tensors kept from forward to backward.
         fallback_reason: why the graph runs at torch level, or "".
         breaks: where the frame broke (at most one per entry).
@@ -73,6 +77,8 @@ class EntryInfo:
     forward_graph: str
     backward_graph: str
     kernels: list[str]
+    loop_nodes: int
+    not_lowered: list[str]
     saved_tensors: int
     fallback_reason: str
     breaks: list[BreakInfo]

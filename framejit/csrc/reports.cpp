@@ -128,7 +128,8 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
       outcome.residual_code ? outcome.residual_code : Ref::borrow(Py_None);
   Ref resumes = list_of(outcome.resume_codes, [](const Ref& c) { return c; });
   Ref breaks = list_of(outcome.breaks, break_object);
-  Ref kernels = list_of(info.kernels, text_object);
+  Ref kernels = list_of(info.program.kernels, text_object);
+  Ref not_lowered = list_of(info.program.not_lowered, text_object);
   bool good =
       set_item(dict.get(), "guards", guards) &&
       set_item(dict.get(), "guard_failures", failures) &&
@@ -141,6 +142,8 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
       set_item(dict.get(), "backward_graph",
                text_object(info.backward_graph)) &&
       set_item(dict.get(), "kernels", kernels) &&
+      set_item(dict.get(), "loop_nodes", number(info.program.num_lowered)) &&
+      set_item(dict.get(), "not_lowered", not_lowered) &&
       set_item(dict.get(), "saved_tensors", number(info.num_saved_tensors)) &&
       set_item(dict.get(), "fallback_reason",
                text_object(info.fallback_reason)) &&
@@ -231,7 +234,7 @@ void log_compilation(PyObject* function, const JitEntry& entry) {
                   info.torch_graph + info.forward_graph + info.backward_graph);
   }
   if (enabled(Channel::k_kernels)) {
-    for (const std::string& kernel : info.kernels) {
+    for (const std::string& kernel : info.program.kernels) {
       log_event(Channel::k_kernels, "kernel of " + name + "\n" + kernel);
     }
   }

@@ -137,6 +137,16 @@ void JointTracer::mark_backward(Node* node) const {
   }
 }
 
+void JointTracer::find_lines_of_derivatives() {
+  for (const auto& node : graph_->block().nodes) {
+    if (!node->is_backward || node->derivative_of < 0) continue;
+    auto line = std::upper_bound(
+        lines_.begin(), lines_.end(), node->derivative_of,
+        [](int64_t number, const auto& row) { return number < row.first; });
+    if (line != lines_.begin()) node->span = std::prev(line)->second;
+  }
+}
+
 Result<at::Tensor> JointTracer::lift(const at::Tensor& real, bool fresh) {
   if (hides_floats() && may_hide_float(real)) {
     return Break{BreakReason::kNoMetaKernel,

@@ -50,8 +50,14 @@ class JointTracer final : public TraceSession {
   void clear_float_tokens() { float_tokens_.clear(); }
   void set_span(const Span& span) {
     span_ = span;
+    if (!in_backward_)
+      lines_.emplace_back(at::sequence_number::peek() - first_autograd_node_,
+                          span);
     if (guards()) guards()->set_span(span);
   }
+  // Nodes of the backward are from the line whose derivative they are. (Not
+  // known while they are recorded: the engine runs without the GIL.)
+  void find_lines_of_derivatives();
   std::unique_ptr<Graph> take_graph() { return std::move(graph_); }
   Graph& graph() { return *graph_; }
 
@@ -86,6 +92,8 @@ class JointTracer final : public TraceSession {
   // Lifted tensors by identity; they are kept alive.
   std::vector<std::pair<at::Tensor, at::Tensor>> constants_;
   Span span_;
+  // Lines of the forward, by the first autograd node that each may have made.
+  std::vector<std::pair<int64_t, Span>> lines_;
   bool in_backward_ = false;
   const uint64_t first_autograd_node_ = at::sequence_number::peek();
   bool calls_bernoulli_ = false;

@@ -179,6 +179,7 @@ Status JointReplay::differentiate() {
                                       /*allow_unused=*/true);
   }
   if (tracer_.has_break()) return failure("");
+  tracer_.find_lines_of_derivatives();
   bool connected = false;
   for (size_t i = 0; i < gradients.size(); ++i) {
     if (!gradients[i].defined()) continue;

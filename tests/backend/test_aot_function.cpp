@@ -23,8 +23,8 @@ Built make(std::shared_ptr<graph::TorchGraph> torch, const AotGraphs& graphs,
            bool fuse = false) {
   ProgramOptions options;
   if (fuse) options.loops = loop_target();
-  std::vector<std::string> texts;
-  auto executor = make_aot_executor(std::move(torch), graphs, options, &texts);
+  ProgramReport report;
+  auto executor = make_aot_executor(std::move(torch), graphs, options, &report);
   if (!executor.ok()) return {nullptr, executor.brk().detail};
   return {executor.take(), ""};
 }

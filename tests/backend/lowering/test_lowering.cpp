@@ -166,7 +166,7 @@ std::vector<at::Tensor> run(const graph::Graph& graph, LoopTarget loops,
   options.loops = loops;
   auto program = Program::build(graph, options);
   EXPECT_TRUE(program.ok());
-  EXPECT_EQ(program.value()->kernel_texts().size(),
+  EXPECT_EQ(program.value()->report().kernels.size(),
             loops == LoopTarget::kNone ? 0u : 1u);
   std::vector<const at::Tensor*> raw;
   for (const at::Tensor& input : inputs) raw.push_back(&input);

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import logging
+import re
 import sys
 
 import pytest
@@ -400,3 +401,49 @@ def test_an_operator_without_a_rule_is_not_called_an_error_of_eager():
     assert [
         found.id for found in breaks if "_pack_padded_sequence" in found.detail
     ] == ["FJ304"]
+
+
+@pytest.fixture
+def loops(caplog):
+    """The events of the loops channel so far."""
+    framejit.set_logs("loops")
+    caplog.set_level(logging.INFO, "framejit.loops")
+    yield lambda: [r.getMessage() for r in caplog.records if r.name == "framejit.loops"]
+    framejit.set_logs("")
+
+
+@pytest.mark.parametrize("train", [False, True])
+def test_a_line_for_a_call_of_aten(kernels, loops, train):
+    def two_lines(x, w):
+        y = x.sin()
+        return (y @ w).cos()
+
+    compiled = framejit.compile(two_lines)
+    result = compiled(x(3, 3).requires_grad_(train), x(3, 3))
+    if train:
+        result.sum().backward()
+    (entry,) = framejit.inspect(compiled)
+    place = f"{__file__}:{line_of(two_lines, '@')} in "
+    expected = ["aten.mm.default"] * (1 + train)
+    assert [line.split(" at ")[0] for line in entry.not_lowered] == expected
+    assert all(
+        place in line and line.endswith(": no row") for line in entry.not_lowered
+    )
+    assert entry.loop_nodes >= 2 * (1 + train)
+    logged = [line.strip() for text in loops() for line in text.splitlines()]
+    assert [line for line in logged if line.startswith("aten")] == entry.not_lowered
+    nodes = [int(n) for n in re.findall(r"(\d+) nodes", "\n".join(logged))]
+    assert len(nodes) == 1 + train and sum(nodes) == entry.loop_nodes
+
+
+def test_a_line_for_a_graph_without_loops(kernels, loops):
+    def overlapping(x):
+        return (x + 1j).as_strided((2, 2), (1, 1))
+
+    compiled = framejit.compile(overlapping)
+    compiled(x(4))
+    (entry,) = framejit.inspect(compiled)
+    reason = "the whole graph: strides into the storage of a result"
+    assert entry.not_lowered == [reason] and entry.loop_nodes == 0
+    (text,) = loops()
+    assert reason in text

@@ -4,7 +4,7 @@ gradients and strides, and none of them a call of ATen."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,25 +12,11 @@ import torch
 import torch.nn.functional as F
 
 import framejit
-from framejit import _C
 
 Tensors = list[torch.Tensor]
 Program = Callable[..., Any]
 INF, NAN = float("inf"), float("nan")
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
-
-
-@pytest.fixture(params=("avx512", "avx2", "loops"))
-def isa(request: pytest.FixtureRequest) -> Iterator[str]:
-    flags = torch.backends.cpu.get_cpu_capability()
-    if request.param == "avx512" and flags != "AVX512":
-        pytest.skip("the CPU has no AVX-512")
-    before = _C.option_text("isa")
-    _C.set_option("isa", request.param)
-    framejit.reset()
-    yield request.param
-    _C.set_option("isa", before)
-    framejit.reset()
 
 
 def flattened(result: Any) -> Tensors:
@@ -439,11 +425,69 @@ def test_scattered_reductions(
     def program(x: torch.Tensor, index: torch.Tensor, source: torch.Tensor) -> Any:
         return x.scatter_reduce(1, index, source, reduce, include_self=include_self)
 
-    # Machine code has no scatters along rows that are columns.
-    loops = ("scatter_reduce.two",) if isa == "loops" else ()
-    check(program, [x, index, source], *loops)
+    check(program, [x, index, source], "scatter_reduce.two")
     with pytest.raises(RuntimeError, match="out of bounds"):
         framejit.compile(program)(x, index + 3, source)
+
+
+ROWS_THAT_SCATTER: dict[str, Program] = {
+    "scatter": lambda x, places, s: x.scatter(1, places.argsort(1), s),
+    "scatter_add": lambda x, places, s: (x * 2).scatter_add(1, places, s) + 1,
+    "scatter_reduce": lambda x, places, s: x.scatter_reduce(1, places, s, "amax"),
+}
+
+
+@pytest.mark.parametrize("sizes", [(1, 5), (3, 5), (40, 30), (100, 7), (33, 1)])
+@pytest.mark.parametrize("name", ROWS_THAT_SCATTER)
+def test_rows_that_scatter(isa: str, name: str, sizes: tuple[int, int]) -> None:
+    """Rows side by side in vectors, each of which goes its own way."""
+    places = torch.randint(0, sizes[1], sizes)
+    inputs = [torch.randn(sizes), places, torch.randn(sizes)]
+    check(ROWS_THAT_SCATTER[name], inputs, name)
+
+
+def points() -> Tensors:
+    return [torch.randn(5), torch.tensor(3), torch.tensor(2.0), torch.tensor(0)]
+
+
+# Of a vector x, an index in it, a number in a tensor z and its only place.
+POINTS: dict[str, Program] = {
+    "cross_entropy": lambda x, i, z, o: F.cross_entropy(x, i),
+    "weighted": lambda x, i, z, o: F.cross_entropy(x, i, x.exp(), label_smoothing=0.1),
+    "ignored": lambda x, i, z, o: F.cross_entropy(
+        x, i, ignore_index=3, reduction="sum"
+    ),
+    "nll_loss": lambda x, i, z, o: F.nll_loss(x, i, reduction="none"),
+    "linear_cross_entropy": lambda x, i, z, o: F.linear_cross_entropy(
+        x, x[:, None] * x, i
+    ),
+    "multi_margin_loss": lambda x, i, z, o: F.multi_margin_loss(x, i),
+    "multilabel_margin_loss": lambda x, i, z, o: F.multilabel_margin_loss(z, o),
+    "gather": lambda x, i, z, o: (x.gather(0, i[None]), z.gather(0, o)),
+    "scatter": lambda x, i, z, o: (x.scatter(0, i[None], 2.0), z.scatter(0, o, z + 1)),
+    "scatter_add": lambda x, i, z, o: z.scatter_add(0, o, z),
+    "scatter_reduce": lambda x, i, z, o: z.scatter_reduce(0, o, z + 1, "amax"),
+    "index_select": lambda x, i, z, o: (x.index_select(0, i), z.index_select(0, o)),
+    "index_add": lambda x, i, z, o: z.index_add(0, o, z),
+    "index_copy": lambda x, i, z, o: (x.index_copy(0, i, z), z.index_copy(0, o, z)),
+    "index_fill": lambda x, i, z, o: (x.index_fill(0, i, z), z.index_fill(0, o, 2.0)),
+    "index_put": lambda x, i, z, o: x.index_put((i,), z, accumulate=True),
+    "take": lambda x, i, z, o: (x.take(i), x.put(i, z, accumulate=True)),
+    "embedding": lambda x, i, z, o: F.embedding(i, x[:, None]),
+    "one_hot": lambda x, i, z, o: F.one_hot(i, 5),
+    "searches": lambda x, i, z, o: (
+        torch.searchsorted(x.sort()[0], z),
+        torch.bucketize(z, x.sort()[0]),
+    ),
+    "running": lambda x, i, z, o: (z.cumsum(0), *z.cummax(0), *z.max(0), z.argmax()),
+    "softmax": lambda x, i, z, o: (z.softmax(0), z.log_softmax(0), z.logsumexp(0)),
+}
+
+
+@pytest.mark.parametrize("name", POINTS)
+def test_points_in_place_of_lists(isa: str, name: str) -> None:
+    """Indices, targets and numbers without dims."""
+    check(POINTS[name], points())
 
 
 def test_elements_taken(isa: str) -> None:
