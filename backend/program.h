@@ -89,7 +89,6 @@ class Program {
   size_t num_outputs() const { return outputs_.size(); }
   size_t num_mutations() const { return mutations_.size(); }
   ProgramReport report() const;
-  size_t num_instructions() const { return instructions_.size(); }
 
  private:
   struct Instruction {

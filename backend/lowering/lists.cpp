@@ -142,6 +142,4 @@ bool lower_on_lists(const std::string& name, NodeLowering& node) {
   return true;
 }
 
-size_t number_of_list_rows() { return std::size(kRows); }
-
 }  // namespace framejit::backend

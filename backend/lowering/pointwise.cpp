@@ -167,6 +167,4 @@ bool lower_pointwise(const std::string& name, NodeLowering& node) {
   return true;
 }
 
-size_t number_of_pointwise_rows() { return std::size(kRows); }
-
 }  // namespace framejit::backend

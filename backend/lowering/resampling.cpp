@@ -36,11 +36,6 @@ struct Axis {
     return input.is_const() && output.is_const() &&
            (!factor || factor->is_float_const());
   }
-  double known_scale() const {
-    return factor ? 1.0 / factor->real()
-                  : static_cast<double>(input.constant()) /
-                        static_cast<double>(output.constant());
-  }
 };
 
 // `scales`: the argument that has the first dim's factor.

@@ -27,8 +27,4 @@ bool lower_node(const std::string& name, NodeLowering& node) {
   return true;
 }
 
-size_t number_of_rows() {
-  return std::size(kRows) + number_of_pointwise_rows() + number_of_list_rows();
-}
-
 }  // namespace framejit::backend

@@ -10,9 +10,6 @@ namespace framejit::backend {
 bool lower_node(const std::string& name, NodeLowering& node);
 bool lower_pointwise(const std::string& name, NodeLowering& node);
 bool lower_on_lists(const std::string& name, NodeLowering& node);
-size_t number_of_pointwise_rows();
-size_t number_of_list_rows();
-size_t number_of_rows();
 
 #define FJ_LOWER(name, function) void function(NodeLowering& node);
 #include "backend/lowering/rows.def"

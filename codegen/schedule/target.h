@@ -13,7 +13,6 @@ namespace framejit::codegen {
 struct TargetInfo {
   int threads = 1;
   int vector_bytes = 64;
-  int64_t l1_bytes = 32 << 10;
   int64_t l2_bytes = 1 << 20;  // of one core
   // What a kernel holds: nodes of its bodies, and arguments.
   int max_nodes = 400;
