@@ -128,7 +128,7 @@ class Report:
             if left > 0:
                 self.block(f"... {left} more lines")
         else:
-            self.title("no kernels: this CPU has no AVX-512, graphs call ATen")
+            self.title("no kernels: this CPU has no AVX2, graphs call ATen")
 
 
 def main() -> None:

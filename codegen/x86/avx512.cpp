@@ -1,4 +1,4 @@
-// AVX-512 (F, BW, DQ, VL): sixteen lanes, masks in registers of their own.
+// AVX-512 (F, DQ, VL): sixteen lanes, masks in registers of their own.
 //
 // No kmov anywhere: asmjit's register allocator turns one whose mask is spilled
 // into a form that does not exist.

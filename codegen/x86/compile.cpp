@@ -43,6 +43,44 @@ std::vector<StagePlan> plan(const Kernel& kernel) {
   return plans;
 }
 
+using Feature = aj::CpuFeatures::X86::Id;
+
+// What the code of an instruction set may want beyond any x86-64.
+const std::vector<Feature>& features_of(X86Isa isa) {
+  static const std::vector<Feature> avx2 = {Feature::kAVX, Feature::kAVX2,
+                                            Feature::kFMA, Feature::kF16C};
+  static const std::vector<Feature> avx512 = {
+      Feature::kAVX, Feature::kAVX2, Feature::kAVX512_F, Feature::kAVX512_DQ,
+      Feature::kAVX512_VL};
+  return isa == X86Isa::kAvx512 ? avx512 : avx2;
+}
+
+// Instructions that want something else, each on a line.
+std::string instructions_beyond(X86Isa isa, const x86::Compiler& cc) {
+  aj::CpuFeatures::X86 allowed;
+  allowed.reset();
+  allowed.add(Feature::kI486, Feature::kCMOV, Feature::kSSE, Feature::kSSE2);
+  for (Feature feature : features_of(isa)) allowed.add(feature);
+  aj::String result;
+  for (aj::BaseNode* node = cc.firstNode(); node; node = node->next()) {
+    if (!node->isInst()) continue;
+    auto* inst = node->as<aj::InstNode>();
+    aj::CpuFeatures wanted;
+    aj::InstAPI::queryFeatures(cc.arch(), inst->baseInst(), inst->operands(),
+                               inst->opCount(), &wanted);
+    if (allowed.hasAll(wanted.x86())) continue;
+    aj::Formatter::formatNode(result, {}, &cc, node);
+    auto each = wanted.x86().iterator();
+    while (each.hasNext()) {
+      result.append(' ');
+      aj::Formatter::formatFeature(result, cc.arch(),
+                                   static_cast<uint32_t>(each.next()));
+    }
+    result.append('\n');
+  }
+  return result.data();
+}
+
 }  // namespace
 
 const char* isa_name(X86Isa isa) {
@@ -50,12 +88,12 @@ const char* isa_name(X86Isa isa) {
 }
 
 bool cpu_has(X86Isa isa) {
+  // Without what the system keeps (XCR0) asmjit counts as absent what needs it.
   static const auto features = aj::CpuInfo::host().features().x86();
-  if (isa == X86Isa::kAvx2) {
-    return features.hasAVX2() && features.hasFMA() && features.hasF16C();
+  for (Feature feature : features_of(isa)) {
+    if (!features.has(feature)) return false;
   }
-  return features.hasAVX512_F() && features.hasAVX512_BW() &&
-         features.hasAVX512_DQ() && features.hasAVX512_VL();
+  return true;
 }
 
 Compiled compile(const Kernel& kernel, X86Isa isa, bool listing) {
@@ -79,6 +117,7 @@ Compiled compile(const Kernel& kernel, X86Isa isa, bool listing) {
     KernelEmitter emitter(expanded, plan(expanded), *vectors);
     emitter.emit();
     cc.finalize();
+    if (listing) code->beyond = instructions_beyond(isa, cc);
     code->parameters = emitter.take_parameters();
     code->code = MachineCode::place(holder);
   } catch (const Refused& refused) {

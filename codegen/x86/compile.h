@@ -18,10 +18,11 @@
 namespace framejit::codegen {
 
 enum class X86Isa : uint8_t {
-  kAvx512,  // F, BW, DQ, VL
+  kAvx512,  // F, DQ, VL
   kAvx2,    // with FMA and F16C
 };
 const char* isa_name(X86Isa isa);
+// The CPU has the instructions, and the system keeps the registers.
 bool cpu_has(X86Isa isa);
 
 struct KernelCall {
@@ -39,7 +40,9 @@ struct KernelCode {
   // To be evaluated before a call; floats as their bits.
   std::vector<Expr> parameters;
   std::unique_ptr<const MachineCode> code;
-  std::string listing;  // if it was asked for
+  // If they were asked for: the instructions, and those of them that want more
+  // of a CPU than cpu_has() looks for.
+  std::string listing, beyond;
 };
 
 // Of a kernel when its operations are expanded: one with more is refused.

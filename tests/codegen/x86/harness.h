@@ -116,7 +116,11 @@ inline const Compiled& compiled_kernel(const Kernel& kernel, X86Isa isa) {
   std::pair<X86Isa, std::string> key(isa, print(kernel));
   auto found = known.find(key);
   if (found == known.end()) {
-    found = known.emplace(key, compile(kernel, isa)).first;
+    found = known.emplace(key, compile(kernel, isa, true)).first;
+    const auto& code = found->second.code;
+    if (code) {
+      EXPECT_EQ(code->beyond, "") << isa_name(isa) << print(kernel);
+    }
   }
   return found->second;
 }

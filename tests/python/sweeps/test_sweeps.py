@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import pytest
+import torch
 
 from framejit import _C
 from sweeps import arguments, layouts, out, programs, refusals, scalars, writes
@@ -42,11 +43,14 @@ IN_LOOPS = {
 }
 
 
+@pytest.mark.parametrize("isa", ("avx512", "avx2"))
 @pytest.mark.parametrize("family", IN_LOOPS)
 @pytest.mark.filterwarnings("ignore")
-def test_nothing_differs_in_loops(family):
+def test_nothing_differs_in_loops(family, isa):
+    if isa == "avx512" and torch.backends.cpu.get_cpu_capability() != "AVX512":
+        pytest.skip("the CPU has no AVX-512")
     before = _C.option_text("isa")
-    _C.set_option("isa", "avx2")
+    _C.set_option("isa", isa)
     try:
         found = []
         for program in IN_LOOPS[family]():
