@@ -10,7 +10,9 @@ namespace framejit::codegen {
 Body expand(const Body& body, const std::vector<ScalarId*>& roots) {
   return rewrite(
       body, roots, [](Body& to, const ScalarNode& node, const auto& in) {
-        ScalarId known = expand_operation(to, node.op, in);
+        ScalarId known = node.op == ScalarOp::kCast
+                             ? expand_cast(to, node.type, in[0])
+                             : expand_operation(to, node.op, in);
         return known != kNoScalar
                    ? known
                    : emit_simplified(to, node.op, node.type, in, node.payload);

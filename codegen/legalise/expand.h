@@ -33,5 +33,9 @@ int expanded_size(ScalarOp op, DType operands);
 // Of i64 operands (integers.cpp).
 ScalarId expand_integers(Body& b, ScalarOp op,
                          const std::array<ScalarId, 3>& in);
+// To bf16, and from what was one (narrow_floats.cpp).
+ScalarId expand_cast(Body& b, DType type, ScalarId a);
+// An f32 that is known to be a bf16 value: its lower half is zero.
+bool is_bf16_value(const Body& b, ScalarId id);
 
 }  // namespace framejit::codegen

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <functional>
 
+#include "codegen/legalise/expand.h"
 #include "codegen/x86/kernel_emitter.h"
 
 namespace framejit::codegen {
@@ -86,6 +87,10 @@ Lanes KernelEmitter::operation(const Body& body, ScalarId id,
   const int operands = scalar_op_row(node.op).operands;
   if (node.op == ScalarOp::kLookup) {
     return isa_.lookup(node.payload, value(node.in[0]));
+  }
+  if (node.op == ScalarOp::kCast && node.type == DType::kBF16 &&
+      is_bf16_value(body, node.in[0])) {
+    return isa_.upper_half(value(node.in[0]));
   }
   std::array<LaneOperand, 3> in;
   auto is_const = [&](int k) {

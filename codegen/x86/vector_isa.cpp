@@ -351,6 +351,12 @@ Lanes VectorIsa::operation(ScalarOp op, DType type,
   return result;
 }
 
+Lanes VectorIsa::upper_half(const Lanes& value) {
+  Lanes result;
+  result.part[0] = shifted(Inst::kIdVpsrld, value.part[0], 16);
+  return result;
+}
+
 // To nearest even by integer arithmetic; a NaN is made quiet.
 Lanes VectorIsa::float_to_bf16(const Lanes& value) {
   const x86::Vec& bits = value.part[0];

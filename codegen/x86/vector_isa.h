@@ -100,6 +100,7 @@ class VectorIsa {
   virtual Lanes compare(ScalarOp op, DType type, const LaneOperand& a,
                         const LaneOperand& b) = 0;
   Lanes cast(DType from, DType to, const Lanes& value);
+  Lanes upper_half(const Lanes& value);  // of words
 
   // ---- memory: lanes side by side; mask: those that are touched
   virtual Lanes load(DType type, x86::Mem memory, const Lanes* mask) = 0;
