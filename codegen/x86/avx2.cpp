@@ -349,6 +349,8 @@ class Avx2 final : public VectorIsa {
           return select(compare(ScalarOp::kLt, type, in[0], zero), type,
                         negative, in[0].lanes);
         }
+        case ScalarOp::kShiftRight:
+          return shift_right(in[0].lanes, in[1].lanes);
         default:
           return std::nullopt;
       }
@@ -356,6 +358,20 @@ class Avx2 final : public VectorIsa {
     if (op == ScalarOp::kScaleByPower) return scale_by_power(type, in);
     if (op == ScalarOp::kExponent) return exponent(type, in[0]);
     return std::nullopt;
+  }
+
+  // There is a shift that draws in zeros: of a negative number, its complement
+  // is shifted. Too far is zero, and so the sign.
+  Lanes shift_right(const Lanes& a, const Lanes& by) {
+    Lanes result;
+    x86::Vec zero = constant_part(DType::kI64, 0);
+    for (int p = 0; p < 2; ++p) {
+      x86::Vec sign = binary(Inst::kIdVpcmpgtq, zero, a.part[p]);
+      x86::Vec positive = binary(Inst::kIdVpxor, a.part[p], sign);
+      x86::Vec moved = binary(Inst::kIdVpsrlvq, positive, by.part[p]);
+      result.part[p] = binary(Inst::kIdVpxor, moved, sign);
+    }
+    return result;
   }
 
   x86::Vec bit_operation(ScalarOp op, const x86::Vec& a,
