@@ -207,20 +207,19 @@ void lower_prod_dim(NodeLowering& node) {
 namespace {
 
 // Eager refuses an extreme of nothing.
-void check_some(const Expr& count) {
-  require(count.is_const() && count.constant() > 0,
-          "an extreme of elements that may be none");
+void check_some(NodeLowering& node, const Expr& count) {
+  node.ensure(expr_lt(0, count), "an extreme of no elements");
 }
 
 void lower_extreme(NodeLowering& node, const ReducedDims& dims,
                    Combiner combiner) {
-  check_some(dims.count());
+  check_some(node, dims.count());
   lower_plain(node, dims, combiner, same);
 }
 
 void lower_extreme_and_place(NodeLowering& node, Combiner combiner) {
   ReducedDims dims = one_dim(node, 1);
-  check_some(dims.count());
+  check_some(node, dims.count());
   const DType type = compute_type(node.out_type());
   auto results = reduce_over(node, dims, combiner, [&](Elements& elements) {
     return cast(type, dims.load(elements, node.tensor(0)));
@@ -231,7 +230,7 @@ void lower_extreme_and_place(NodeLowering& node, Combiner combiner) {
 
 void lower_place(NodeLowering& node, Combiner combiner) {
   ReducedDims dims = node.has(1) ? one_dim(node, 1) : all_dims(node);
-  check_some(dims.count());
+  check_some(node, dims.count());
   const DType type = compute_type(node.tensor(0).type);
   require(type != DType::kBool, "a place of bools");
   auto results = reduce_over(node, dims, combiner, [&](Elements& elements) {
@@ -277,7 +276,7 @@ void lower_all(NodeLowering& node) { lower_truth(node, Combiner::kAll); }
 
 void lower_aminmax(NodeLowering& node) {
   ReducedDims dims = node.has(1) ? one_dim(node, 1) : all_dims(node);
-  check_some(dims.count());
+  check_some(node, dims.count());
   const DType type = compute_type(node.out_type());
   for (size_t i : {0, 1}) {
     auto results =
@@ -301,7 +300,7 @@ void lower_count_nonzero(NodeLowering& node) {
 
 void lower_logsumexp(NodeLowering& node) {
   ReducedDims dims = dims_of(node, 1);
-  check_some(dims.count());
+  check_some(node, dims.count());
   const DType type = compute_type(node.out_type());
   require(codegen::is_float(type), "no floats");
   auto element = [&](Elements& elements) {
@@ -393,7 +392,7 @@ void lower_vector_norm(NodeLowering& node) {
   const DType type = compute_type(node.out_type());
   require(codegen::is_float(type), "no floats");
   const bool infinite = std::isinf(p);
-  if (infinite) check_some(dims.count());
+  if (infinite) check_some(node, dims.count());
   Combiner combiner = !infinite ? Combiner::kSum
                       : p > 0   ? Combiner::kMax
                                 : Combiner::kMin;

@@ -490,6 +490,31 @@ def test_points_in_place_of_lists(isa: str, name: str) -> None:
     check(POINTS[name], points())
 
 
+EXTREMES: dict[str, Program] = {
+    "amax": lambda x: x.amax(0),
+    "amin": lambda x: x.amin((0, 1)),
+    "max": lambda x: x.max(),
+    "min.dim": lambda x: tuple(x.min(0)),
+    "argmax": lambda x: x.argmax(0),
+    "argmin": lambda x: x.argmin(),
+    "aminmax": lambda x: tuple(x.aminmax(dim=0)),
+    "linalg_vector_norm": lambda x: torch.linalg.vector_norm(x, INF, 0),
+}
+
+
+@pytest.mark.parametrize("operator", EXTREMES)
+def test_extremes_of_any_size(isa: str, operator: str) -> None:
+    program = EXTREMES[operator]
+    inputs = [torch.randn(rows, columns) for rows, columns in ((5, 7), (33, 70))]
+    compiled = check(program, [inputs[0]], operator, dynamic=True)
+    with framejit.testing.no_recompile():
+        check(program, [inputs[1]], operator, compiled=compiled)
+    with pytest.raises((IndexError, RuntimeError)) as eager:
+        program(torch.empty(0, 7))
+    with pytest.raises(eager.type, match=re.escape(str(eager.value))):
+        compiled(torch.empty(0, 7))
+
+
 def test_elements_taken(isa: str) -> None:
     x = images(torch.float32, 5, 7)
     places = torch.tensor([[0, 34, -35], [-1, 3, 3]])
