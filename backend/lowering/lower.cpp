@@ -240,10 +240,10 @@ class Lowering {
     for (const auto& value : node.outputs)
       require(!value->meta.is_conj && !value->meta.is_neg,
               "a lazy conjugate or negative");
-    for (const auto& value : node.outputs)
-      for (const Expr& size : value->meta.sizes)
-        // Its arguments are looked at all the same: by ATen.
-        require(!size.is_const(0), "a result without elements");
+    // Its arguments are looked at all the same: by ATen.
+    require(node.outputs.empty() || !std::all_of(node.outputs.begin(),
+                                                 node.outputs.end(), is_empty),
+            "no result with elements");
     require(!wants_pinned_memory(node), "pinned memory");
     NodeLowering lowering(node, views_, out_.loops, conditions_);
     const size_t known = out_.loops.buffers.size();
@@ -261,6 +261,12 @@ class Lowering {
           owns && !is_new ? own_copy(lowering, *result, node.outputs[i]->meta)
                           : *result;
     }
+  }
+
+  static bool is_empty(const std::unique_ptr<Value>& value) {
+    const std::vector<Expr>& sizes = value->meta.sizes;
+    return std::any_of(sizes.begin(), sizes.end(),
+                       [](const Expr& size) { return size.is_const(0); });
   }
 
   static bool wants_pinned_memory(const Node& node) {

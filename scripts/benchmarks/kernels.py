@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 
-from benchmarks.measure import Row, Run, alternate, print_rows
+from benchmarks.measure import Row, Run, alternate, clock_of, print_rows
 
 Tensors = tuple[torch.Tensor, ...]
 
@@ -251,14 +251,14 @@ def measure(case: Case, arguments: argparse.Namespace) -> Row:
                 torch.testing.assert_close(mine, theirs, rtol=2e-2, atol=2e-2)
             variants[name] = lambda compiled=compiled: compiled(*inputs)
         variants["copy"] = copy_of(moved)
-        clock = time.process_time if arguments.cpu_time else time.perf_counter
-        times = alternate(variants, arguments.rounds, arguments.turn, clock)
+        times = alternate(
+            variants, arguments.rounds, arguments.turn, clock_of(arguments)
+        )
     return Row(case.name, times, compile_ms, moved)
 
 
 def kernels(arguments: argparse.Namespace) -> None:
     wanted = [case for case in CASES if arguments.filter in case.name]
-    with torch.no_grad():
-        rows = [measure(case, arguments) for case in wanted]
+    rows = (measure(case, arguments) for case in wanted)
     threads = torch.get_num_threads()
     print_rows(f"kernels, {threads} threads", rows, "framejit", ("inductor", "eager"))

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import argparse
 import math
 import statistics
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 
 Run = Callable[[], object]
 
 
 Clock = Callable[[], float]
+
+
+def clock_of(arguments: argparse.Namespace) -> Clock:
+    return time.process_time if arguments.cpu_time else time.perf_counter
 
 
 def once(run: Run, calls: int, clock: Clock = time.perf_counter) -> float:
@@ -71,28 +76,32 @@ class Row:
         return statistics.median(self.times[variant]) if variant in self.times else None
 
 
-def print_rows(title: str, rows: list[Row], ours: str, bases: Sequence[str]) -> None:
+def print_rows(
+    title: str, rows: Iterable[Row], ours: str, bases: Sequence[str]
+) -> None:
     """A table with our time, the ratio to each base and, where the bytes are known,
-    ours through those of a plain copy (`copy` among the variants)."""
+    ours through those of a plain copy (`copy` among the variants). A row is printed
+    as soon as it is there."""
     print(f"\n{title}: ratio above 1 means that {ours} is faster")
     heads = "".join(f"{base:>14}" for base in bases)
     print(f"  {'':<34}{'us a call':>12}{heads}{'of a copy':>12}{'compile ms':>12}")
+    ratios: dict[str, list[float]] = {base: [] for base in bases}
     for row in rows:
         line = f"  {row.name:<34}{(row.median(ours) or math.nan) * 1e6:12.1f}"
         for base in bases:
             ratio = ratio_of(row.times, ours, base)
             line += f"{ratio:13.2f}x" if ratio else f"{'-':>14}"
+            if ratio:
+                ratios[base].append(ratio)
         copy, mine = row.median("copy"), row.median(ours)
         line += f"{mine / copy:11.2f}x" if copy and mine else f"{'-':>12}"
         if ours in row.compile_ms:
             line += f"{row.compile_ms[ours]:12.1f}"
         print(line, flush=True)
-    for base in bases:
-        found = [ratio_of(row.times, ours, base) for row in rows]
-        ratios = [ratio for ratio in found if ratio]
-        if ratios:
-            mean, worst = geometric_mean(ratios), min(ratios)
+    for base, found in ratios.items():
+        if found:
+            mean, worst = geometric_mean(found), min(found)
             print(
-                f"  geometric mean over {base}: {mean:.2f}x of {len(ratios)}, "
+                f"  geometric mean over {base}: {mean:.2f}x of {len(found)}, "
                 f"worst {worst:.2f}x"
             )

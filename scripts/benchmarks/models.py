@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from benchmarks.kernels import Tensors, normal
-from benchmarks.measure import Row, Run, alternate, print_rows
+from benchmarks.measure import Row, Run, alternate, clock_of, print_rows
 
 
 class Attention(nn.Module):
@@ -276,12 +276,12 @@ def measure(case: Case, arguments: argparse.Namespace) -> Row:
         if isinstance(got, Tensor) and not case.train:
             torch.testing.assert_close(got, expected, rtol=5e-2, atol=5e-2)
         variants[name] = run
-    times = alternate(variants, arguments.rounds, arguments.turn)
+    times = alternate(variants, arguments.rounds, arguments.turn, clock_of(arguments))
     return Row(case.name, times, compile_ms)
 
 
 def models(arguments: argparse.Namespace) -> None:
     wanted = [case for case in CASES if arguments.filter in case.name]
-    rows = [measure(case, arguments) for case in wanted]
+    rows = (measure(case, arguments) for case in wanted)
     threads = torch.get_num_threads()
     print_rows(f"models, {threads} threads", rows, "framejit", ("inductor", "eager"))

@@ -515,6 +515,22 @@ def test_extremes_of_any_size(isa: str, operator: str) -> None:
         compiled(torch.empty(0, 7))
 
 
+# What has results without elements beside others.
+EMPTY_BESIDE: dict[str, tuple[Program, tuple[int, ...]]] = {
+    "native_batch_norm": (
+        lambda x: F.batch_norm(x, x.mean((0, 2)), x.square().mean((0, 2))),
+        (3, 4, 5),
+    ),
+    "split_with_sizes": (lambda x: [y * 2 for y in x.split((0, 4, 1), 1)], (3, 5)),
+}
+
+
+@pytest.mark.parametrize("operator", EMPTY_BESIDE)
+def test_results_without_elements(isa: str, operator: str) -> None:
+    program, sizes = EMPTY_BESIDE[operator]
+    check(program, [torch.randn(sizes)], operator)
+
+
 def test_elements_taken(isa: str) -> None:
     x = images(torch.float32, 5, 7)
     places = torch.tensor([[0, 34, -35], [-1, 3, 3]])
