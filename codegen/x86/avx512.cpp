@@ -99,6 +99,24 @@ class Avx512 final : public VectorIsa {
     return result;
   }
 
+  // Moved and put where the mask says at once.
+  void exchange(int bit, const Lanes& with_bit, Lanes* a, Lanes* b) override {
+    Lanes without = mask_operation(ScalarOp::kNot, with_bit, with_bit);
+    Lanes first = copy(DType::kI32, *a), second = copy(DType::kI32, *b);
+    auto move = [&](const Lanes& mask, const x86::Vec& to, const x86::Vec& of) {
+      cc_.k(mask.mask);
+      if (bit >= 4) {
+        cc_.emit(Inst::kIdVshuff32x4, to, of, of, bit == 8 ? 0x4e : 0xb1);
+      } else {
+        cc_.emit(Inst::kIdVpshufd, to, of, bit == 2 ? 0x4e : 0xb1);
+      }
+    };
+    move(with_bit, first.part[0], b->part[0]);
+    move(without, second.part[0], a->part[0]);
+    *a = first;
+    *b = second;
+  }
+
   Lanes mask_and(const Lanes& a, const Lanes& b) override {
     return mask_binary(Inst::kIdKandw, a, b);
   }

@@ -139,12 +139,7 @@ void KernelEmitter::transpose(std::vector<Lanes>* rows) {
     Lanes odd = isa_.lanes_with_bit(step, DType::kI32);
     for (int i = 0; i < lanes; ++i) {
       if (i & step) continue;
-      Lanes &a = (*rows)[i], &b = (*rows)[i + step];
-      Lanes a_moved = isa_.butterfly(DType::kI32, a, step);
-      Lanes b_moved = isa_.butterfly(DType::kI32, b, step);
-      Lanes first = isa_.select(odd, DType::kI32, b_moved, a);
-      b = isa_.select(odd, DType::kI32, b, a_moved);
-      a = first;
+      isa_.exchange(step, odd, &(*rows)[i], &(*rows)[i + step]);
     }
   }
 }

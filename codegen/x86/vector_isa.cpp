@@ -143,6 +143,14 @@ Lanes VectorIsa::splat_first(DType type, const Lanes& value) {
   return result;
 }
 
+void VectorIsa::exchange(int bit, const Lanes& with_bit, Lanes* a, Lanes* b) {
+  constexpr DType kWord = DType::kI32;
+  Lanes a_moved = butterfly(kWord, *a, bit),
+        b_moved = butterfly(kWord, *b, bit);
+  *a = select(with_bit, kWord, b_moved, *a);
+  *b = select(with_bit, kWord, *b, a_moved);
+}
+
 Lanes VectorIsa::copy(DType type, const Lanes& value) {
   Lanes result;
   assign(type, &result, value);

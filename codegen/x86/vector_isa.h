@@ -81,6 +81,10 @@ class VectorIsa {
   // Lanes whose number is exchanged with that xor `step` (1, 2, 4, 8).
   virtual Lanes butterfly(DType type, const Lanes& value, int step) = 0;
 
+  // Words of `a` with the bit in their number change places with those of `b`
+  // without it, `bit` lanes further down.
+  virtual void exchange(int bit, const Lanes& with_bit, Lanes* a, Lanes* b);
+
   // ---- masks
   virtual Lanes mask_and(const Lanes& a, const Lanes& b) = 0;
   virtual Lanes mask_and_not(const Lanes& a, const Lanes& b) = 0;  // a & ~b
