@@ -305,6 +305,13 @@ void NodeLowering::ensure_in_range(const Expr& value, DType type) const {
 }
 
 Term NodeLowering::number(Elements& elements, size_t i, DType type) const {
+  const auto result = element_type(out().dtype);
+  if (result && type != *result && type == compute_type(*result))
+    ensure_in_range(number(i), *result);
+  return wide_number(elements, i, type);
+}
+
+Term NodeLowering::wide_number(Elements& elements, size_t i, DType type) const {
   Expr value = number(i);
   ensure_in_range(value, type);
   if (value.is_const() && !codegen::is_float(type))

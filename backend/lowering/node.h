@@ -48,7 +48,10 @@ class NodeLowering : public LoopBuilder {
   bool flag(size_t i) const;
   std::string text(size_t i) const;
   // An int, a float or a bool, also one of the call; converted to the type.
+  // Where that is wider than the result's, eager refuses what the result's does
+  // not hold: wide_number() is for what eager takes as it is.
   Term number(Elements& elements, size_t i, codegen::DType type) const;
+  Term wide_number(Elements& elements, size_t i, codegen::DType type) const;
   Expr number(size_t i) const;  // as it is; a bool is 0 or 1
   // A tensor's element as the value of a number argument: eager refuses one
   // that the type does not hold.

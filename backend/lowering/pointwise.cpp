@@ -121,7 +121,7 @@ Term PointwiseOperands::operand(size_t i) {
     return cast(DType::kBool, mask);
   }
   if (!node_.is_tensor(i))
-    return kind == 'p' ? node_.number(elements_, i, type_)
+    return kind == 'p' ? node_.wide_number(elements_, i, type_)
                        : cast(type_, node_.number(elements_, i, common_));
   TensorView view = node_.tensor(i);
   Term value = elements_.load_broadcast(view);

@@ -89,8 +89,10 @@ Term power(NodeLowering& node, Term a, Term exponent, size_t argument) {
     for (int64_t i = 1; i < value.constant(); ++i) out = out * a;
     return out;
   }
-  if (is(0.5)) return sqrt(a);
-  if (is(-0.5)) return 1 / sqrt(a);
+  // Not of halves.
+  const bool has_roots = node.out_type() != DType::kF16;
+  if (has_roots && is(0.5)) return sqrt(a);
+  if (has_roots && is(-0.5)) return 1 / sqrt(a);
   if (is(-1)) return 1 / a;
   if (is(-2)) return 1 / (a * a);
   return pow(a, exponent);
@@ -221,6 +223,7 @@ Term leaky_relu_backward(NodeLowering& node, Term gradient, Term a,
 
 Term softshrink(NodeLowering& node, Term a, Term bound) {
   node.ensure(at_most(0, node.number(1)), "a bound below 0");
+  node.ensure(less(node.number(1), Expr::real(HUGE_VAL)), "an infinite bound");
   return select(a > bound, a - bound, select(a < -bound, a + bound, a * 0));
 }
 

@@ -391,6 +391,7 @@ void lower_vector_norm(NodeLowering& node) {
       order.is_const() ? static_cast<double>(order.constant()) : order.real();
   const DType type = compute_type(node.out_type());
   require(codegen::is_float(type), "no floats");
+  node.ensure_in_range(order, type);  // eager rounds it
   const bool infinite = std::isinf(p);
   if (infinite) check_some(node, dims.count());
   Combiner combiner = !infinite ? Combiner::kSum

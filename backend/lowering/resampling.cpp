@@ -58,6 +58,16 @@ std::vector<Axis> axes_of(const NodeLowering& node,
   return out;
 }
 
+// At equal and at doubled sizes some of eager's kernels look at the factor, and
+// some do not: which one runs, threads and channels decide.
+void ensure_one_nearest(NodeLowering& node, const std::vector<Axis>& axes) {
+  for (const Axis& axis : axes)
+    for (int64_t ratio : {1, 2})
+      if (axis.factor && axis.factor->real() != static_cast<double>(ratio))
+        node.ensure(expr_not(expr_eq(axis.output, axis.input * ratio)),
+                    "a factor that is not the ratio of the sizes");
+}
+
 // The input that output `at` takes.
 Term nearest(Elements& elements, const Axis& axis, Term at, Nearest how) {
   const bool known = axis.input.is_const() && axis.output.is_const();
@@ -107,6 +117,7 @@ void set_nearest(NodeLowering& node, Nearest how) {
   // (self, output_size, scales ...)
   TensorView view = node.tensor(0);
   const auto axes = axes_of(node, view.sizes, node.out().sizes, 2);
+  if (how == Nearest::kFloor) ensure_one_nearest(node, axes);
   Elements elements(node, node.out().sizes);
   auto indices = elements.at_loops(0, kLead);
   for (size_t i = 0; i < axes.size(); ++i) {

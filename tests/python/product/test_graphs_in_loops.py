@@ -296,12 +296,70 @@ def test_calls_that_refuse_are_made(isa: str, name: str, reader: str) -> None:
         differential.check(program, lambda: (torch.rand(4, 4),), backends=("native",))
 
 
-def test_exponents_that_change(isa: str) -> None:
+# What a type does not hold, each in its own way.
+NUMBERS: dict[str, Callable[[torch.Tensor, float], torch.Tensor]] = {
+    "a factor of a sum": lambda x, a: torch.add(x, x, alpha=a),
+    "a factor of a difference": lambda x, a: torch.sub(x, x, alpha=a),
+    "a factor of rows": lambda x, a: x.index_add(0, torch.tensor([1]), x[:1], alpha=a),
+    "a factor of lists": lambda x, a: torch._foreach_add([x], [x], alpha=a)[0],
+    "a factor of a product": lambda x, a: torch.addcmul(x, x, x, value=a),
+    "a bound": lambda x, a: F.hardtanh(x, -1, a),
+    "a threshold": lambda x, a: F.threshold(x, a, 1.0),
+    "a width": lambda x, a: F.softshrink(x, a),
+    "a slope": lambda x, a: F.leaky_relu(x, a),
+    "a kink": lambda x, a: F.smooth_l1_loss(x, x.flip(0), beta=a),
+    "a bend": lambda x, a: F.huber_loss(x, x.flip(0), delta=a),
+    "a filling": lambda x, a: x.masked_fill(x > 0, a),
+    "a multiple": lambda x, a: x * a,
+    "a share": lambda x, a: x / a,
+    "an order": lambda x, a: torch.linalg.vector_norm(x, a),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("name", NUMBERS)
+def test_numbers_that_a_type_does_not_hold(
+    isa: str, name: str, dtype: torch.dtype
+) -> None:
+    program = NUMBERS[name]
+    x = torch.linspace(-3, 4, 24).to(dtype).view(4, 6)
+    for number in (7e4, 1e30, 1e39, float("inf"), float("nan")):
+        differential.check(
+            lambda x, number=number: program(x + 0, number),
+            lambda: (x.clone(),),
+            backends=("native",),
+            calls=1,
+        )
+        framejit.reset()
+        compiled = framejit.compile(lambda x, number: program(x + 0, number))
+        for given in (0.5, 0.25, number):
+            expected = differential._run(
+                lambda x: program(x + 0, given),  # noqa: B023
+                (x.clone(),),
+                False,
+                0,
+            )
+            actual = differential._run(
+                lambda x: compiled(x, given),  # noqa: B023
+                (x.clone(),),
+                False,
+                0,
+            )
+            differential.compare(expected, actual)
+
+
+@pytest.mark.parametrize(
+    "dtype", [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+)
+def test_exponents(isa: str, dtype: torch.dtype) -> None:
+    x = torch.tensor([-float("inf"), -0.0, 0.0, 2.0, float("nan")], dtype=dtype)
     compiled = framejit.compile(lambda x, exponent: (x + 0) ** exponent)
-    x = torch.tensor([-float("inf"), -0.0, 0.0, 2.0, float("nan")])
-    for exponent in (0.3, 0.7, 0.5, -0.5, 2.0, -1.0, 0.0, 1.5):
-        expected = (x + 0) ** exponent
-        assert repr(compiled(x, exponent)) == repr(expected)
+    for exponent in (0.3, 0.7, 0.5, -0.5, 2.0, -1.0, 0.0, 1.5, -2.0, 3.0):
+        expected = repr((x + 0) ** exponent)
+        assert repr(compiled(x, exponent)) == expected
+        framejit.reset()
+        known = framejit.compile(lambda x: (x + 0) ** exponent)  # noqa: B023
+        assert repr(known(x)) == expected
 
 
 def test_writes_to_arguments(isa: str) -> None:

@@ -336,6 +336,35 @@ def test_other_sizes(isa: str, name: str, dtype: torch.dtype) -> None:
     check(program, [x], f"{operator}.default", f"{operator}_backward")
 
 
+LAYOUTS = ("as it comes", "channels last")
+
+
+@pytest.mark.parametrize("dynamic", (None, True))
+@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("channels", (2, 4))
+@pytest.mark.parametrize("dims", (1, 2, 3))
+def test_factors_that_are_not_the_ratio(
+    isa: str, dims: int, channels: int, layout: str, dynamic: bool | None
+) -> None:
+    """Some of eager's kernels look at them where sizes are equal, or doubled."""
+    for factor in (1.0, 1.02, 1.1, 1.7, 2.0, 2.01, 2.1, 3.0):
+        for mode in ("nearest", "nearest-exact"):
+
+            def program(x: torch.Tensor) -> torch.Tensor:
+                return F.interpolate(x, scale_factor=factor, mode=mode)  # noqa: B023
+
+            framejit.reset()
+            compiled = framejit.compile(program, dynamic=dynamic)
+            for size in (5, 8) if dims == 3 else (5, 8, 40):
+                x = images(torch.float32, 1, channels, *[size] * dims, train=False)
+                if layout == "channels last" and dims > 1:
+                    formats = (torch.channels_last, torch.channels_last_3d)
+                    x = x.contiguous(memory_format=formats[dims - 2])
+                # (Gradients lie as the result does, in eager as what comes in.)
+                x.requires_grad_(layout == "as it comes")
+                check(program, [x], compiled=compiled)
+
+
 @pytest.mark.parametrize("size", (7, 49, 98, 147, 300))
 def test_the_nearest_of_a_few(isa: str, size: int) -> None:
     """Multiples that floats miss."""
