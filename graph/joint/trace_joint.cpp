@@ -189,6 +189,7 @@ Status check_meta(const at::Tensor& tensor, const Value& value) {
   const TensorMeta& meta = value.meta;
   SymbolicShape shape = shape_of(tensor);
   const char* what = nullptr;
+  if (tensor.device() != meta.device) what = "device";
   if (tensor.scalar_type() != meta.dtype) what = "dtype";
   if (differ(shape.sizes, meta.sizes, shape.sizes)) what = "size";
   if (!what && differ(shape.strides, meta.strides, shape.sizes)) {

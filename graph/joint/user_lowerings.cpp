@@ -1,6 +1,12 @@
 #include "graph/joint/user_lowerings.h"
 
+#include <torch/csrc/Dtype.h>
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Layout.h>
+#include <torch/csrc/MemoryFormat.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
+#include <torch/csrc/utils/tensor_layouts.h>
+#include <torch/csrc/utils/tensor_memoryformats.h>
 
 #include <unordered_map>
 
@@ -19,6 +25,38 @@ Functions& functions() {
   return *out;
 }
 
+// What the dispatcher has as numbers, Python has as objects of torch.
+PyObject* enumerator(const c10::Argument& argument, const c10::IValue& value) {
+  if (!value.isInt()) return nullptr;
+  c10::TypePtr type = argument.real_type();
+  if (auto optional = type->cast<c10::OptionalType>())
+    type = optional->getElementType();
+  const int64_t number = value.toInt();
+  PyObject* object = nullptr;
+  switch (type->kind()) {
+    case c10::TypeKind::ScalarTypeType:
+      object = reinterpret_cast<PyObject*>(
+          torch::getTHPDtype(static_cast<at::ScalarType>(number)));
+      break;
+    case c10::TypeKind::LayoutType:
+      object = reinterpret_cast<PyObject*>(
+          torch::getTHPLayout(static_cast<at::Layout>(number)));
+      break;
+    case c10::TypeKind::MemoryFormatType:
+      object = torch::utils::getTHPMemoryFormat(
+          static_cast<at::MemoryFormat>(number));
+      break;
+    default:
+      return nullptr;
+  }
+  return Py_NewRef(object);
+}
+
+Ref object_of(const c10::Argument& argument, const c10::IValue& value) {
+  if (PyObject* object = enumerator(argument, value)) return Ref::steal(object);
+  return Ref::steal(torch::jit::toPyObject(value).release().ptr());
+}
+
 // The arguments as Python calls the operator; null with an error set.
 Ref positional_arguments(const c10::FunctionSchema& schema,
                          c10::ArrayRef<c10::IValue> arguments,
@@ -29,8 +67,7 @@ Ref positional_arguments(const c10::FunctionSchema& schema,
   Ref out = Ref::steal(PyTuple_New(static_cast<Py_ssize_t>(count)));
   if (!out) return out;
   for (size_t i = 0; i < arguments.size(); ++i) {
-    Ref object =
-        Ref::steal(torch::jit::toPyObject(arguments[i]).release().ptr());
+    Ref object = object_of(schema.arguments()[i], arguments[i]);
     if (!object) return Ref();
     if (i < count) {
       PyTuple_SET_ITEM(out.get(), static_cast<Py_ssize_t>(i), object.release());

@@ -72,6 +72,36 @@ def test_names_and_several_results() -> None:
     assert "framejit_lowering" not in graph
 
 
+def test_arguments_are_what_the_operator_is_given() -> None:
+    @torch.library.custom_op(
+        "framejit_lowering::converted",
+        mutates_args=(),
+        schema="(Tensor x, ScalarType dtype, Layout layout, "
+        "MemoryFormat memory_format, Device device, ScalarType? other=None) -> Tensor",
+    )
+    def converted(x, dtype, layout, memory_format, device, other=None):
+        return x.to(dtype) + 1
+
+    converted.register_fake(lambda x, dtype, *rest: torch.empty_like(x, dtype=dtype))
+    seen: list[tuple[Any, ...]] = []
+
+    @framejit.register_lowering(converted)
+    def lowering(x, dtype, layout, memory_format, device, other=None):
+        seen.append((dtype, layout, memory_format, device, other))
+        return x.to(dtype) + 1
+
+    given = (
+        torch.float64,
+        torch.strided,
+        torch.contiguous_format,
+        torch.device("cpu"),
+        torch.int8,
+    )
+    graph = run(lambda x: converted(x, *given) * 2, torch.randn(5))
+    assert "framejit_lowering" not in graph
+    assert seen[-1] == given
+
+
 def test_results_are_memory_of_their_own() -> None:
     op = operator("same")
 
@@ -94,6 +124,7 @@ def test_results_are_memory_of_their_own() -> None:
         lambda x, factor=2.0: 3,
         lambda x, factor=2.0: 1 / 0,
         lambda x, factor=2.0: x.clone().mul_(factor).add_(1),
+        lambda x, factor=2.0: torch.empty(5, device="meta"),
     ],
 )
 def test_what_is_not_what_the_operator_is_keeps_it(lowering: Any) -> None:
