@@ -188,3 +188,40 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "randperm": randperm,
     **{f"_C._nn.{name}": _upsampling(name) for name in UPSAMPLING},
 }
+
+
+def through_results(name: str, overload: str) -> Callable[..., None] | None:
+    """What calls an operator that writes to lists (`aten::_fused_adam_`) as the one
+    that returns what it would have written, and copies that to its place. None:
+    torch has no such operator."""
+    namespace, _, short = name.partition("::")
+    overload = overload or "default"
+    operators = getattr(torch.ops, namespace)
+    in_place = getattr(getattr(operators, short), overload)
+    packet = getattr(operators, short.removesuffix("_"), None)
+    functional = getattr(packet, overload, None)
+    arguments = in_place._schema.arguments
+    written = [
+        (at, argument.name)
+        for at, argument in enumerate(arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    ]
+    if functional is None or len(functional._schema.returns) != len(written):
+        return None
+
+    def call(*args: Any, **kwargs: Any) -> None:
+        results = functional(*args, **kwargs)
+        results = results if len(written) > 1 else (results,)
+        for (at, name), found in zip(written, results, strict=True):
+            places = args[at] if at < len(args) else kwargs[name]
+            if not isinstance(found, list):
+                places.copy_(found)
+                continue
+            # The kernels count no write to what is in a list.
+            with torch.autograd.grad_mode._unsafe_preserve_version_counter(
+                tuple(places)
+            ):
+                for place, value in zip(places, found, strict=True):
+                    place.copy_(value)
+
+    return call

@@ -121,11 +121,12 @@ void count_writes_to_list(const Node& node,
   }
 }
 
-// torch takes a list without tensors for one that is not in functional form,
-// and then refuses to write to the others (fused optimizers, whose state has
-// lists for options that are off).
-Status check_written_lists(const Node& node) {
-  if (node.operators.size() != 1) return ok_status();
+// Which list of those that an operator writes to is empty, by name: torch takes
+// a list without tensors for one that is not in functional form, and then
+// refuses to write to the others (fused optimizers, whose state has lists for
+// options that are off).
+std::string empty_written_list(const Node& node) {
+  if (node.operators.size() != 1) return "";
   const OpFacts& facts = facts_of(node.operators[0]);
   const c10::FunctionSchema& schema = facts.op.schema();
   std::string_view name = schema.name();
@@ -133,7 +134,7 @@ Status check_written_lists(const Node& node) {
   // Called as it is, so that the arguments are the operator's.
   if (facts.form != OpFacts::Form::kInPlace ||
       !node.target_name().ends_with("." + std::string(name))) {
-    return ok_status();
+    return "";
   }
   for (int i : facts.written_arguments) {
     const Arg* arg =
@@ -142,12 +143,50 @@ Status check_written_lists(const Node& node) {
     for (const auto& [key, value] : node.kwargs)
       if (key == argument) arg = &value;
     if (arg && arg->is<Arg::List>() && arg->get<Arg::List>().items.empty())
-      return Break{BreakReason::kBackendFailed,
-                   schema.name() + " writes to lists, of which " + argument +
-                       " is empty: torch has no functional form for it",
-                   node.span};
+      return argument;
   }
-  return ok_status();
+  return "";
+}
+
+// No two tensors among the arguments share memory, so that what is written to
+// one is not read from, or written over by, another.
+bool are_apart(const std::vector<PyObject*>& args) {
+  std::unordered_set<const void*> storages;
+  bool apart = true;
+  auto add = [&](PyObject* object) {
+    if (!is_tensor_object(object)) return;
+    const at::Tensor& tensor = unpack_tensor(object);
+    // Of one in functional form, views of which share it.
+    apart &= storages
+                 .insert(tensor.unsafeGetTensorImpl()
+                             ->unsafe_storage()
+                             .unsafeGetStorageImpl())
+                 .second;
+  };
+  for (PyObject* arg : args) {
+    if (!PyList_Check(arg) && !PyTuple_Check(arg)) {
+      add(arg);
+      continue;
+    }
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(arg); ++i)
+      add(PySequence_Fast_GET_ITEM(arg, i));
+  }
+  return apart;
+}
+
+// The operator's form that returns what it would have written, and a copy of
+// each into its place (framejit/_substitutes.py). Null: there is no such form.
+Ref through_results(const Node& node) {
+  const c10::OperatorName& name = node.operators[0].operator_name();
+  PauseHook pause;
+  Ref module = Ref::steal(PyImport_ImportModule("framejit._substitutes"));
+  Ref made =
+      Ref::steal(module ? PyObject_CallMethod(module.get(), "through_results",
+                                              "ss", name.name.c_str(),
+                                              name.overload_name.c_str())
+                        : nullptr);
+  if (!made) PyErr_Clear();
+  return made.get() == Py_None ? Ref() : std::move(made);
 }
 
 // The program's own functional bernoulli, not the one of bernoulli_.
@@ -353,14 +392,28 @@ Status JointReplay::run_call(const Node& node) {
   }
   note_freed(node, args);
   FJ_CHECK_OK(check_attribute_access(node));
-  FJ_CHECK_OK(check_written_lists(node));
+  Ref in_parts;
+  if (std::string list = empty_written_list(node); !list.empty()) {
+    // Without autograd, which has no formula for the other form either.
+    if (!at::GradMode::is_enabled() && are_apart(args))
+      in_parts = through_results(node);
+    if (!in_parts) {
+      return Break{BreakReason::kBackendFailed,
+                   facts_of(node.operators[0]).op.schema().name() +
+                       " writes to lists, of which " + list +
+                       " is empty: torch has no functional form for it",
+                   node.span};
+    }
+  }
   tracer_.set_calls_bernoulli(calls_bernoulli(node));
   tracer_.set_hides_floats(uses_floats(node));
   Substitute substitute =
       find_substitute(node.callable.get(), args, names.get());
-  Ref result = Ref::steal(PyObject_Vectorcall(
-      substitute.function ? substitute.function : node.callable.get(),
-      args.data(), node.args.size(), names.get()));
+  PyObject* callee = in_parts              ? in_parts.get()
+                     : substitute.function ? substitute.function
+                                           : node.callable.get();
+  Ref result = Ref::steal(
+      PyObject_Vectorcall(callee, args.data(), node.args.size(), names.get()));
   if (!result) return call_failure(node);
   // Foreign code may have swallowed the exception that carried it.
   if (tracer_.has_break()) return failure("");

@@ -80,8 +80,49 @@ def test_a_fused_step_is_eagers(name, parameters, make_step, backend):
             assert p.grad._version == q.grad._version
             assert_same(optimizer.state[p], expected.state[q])
     assert not failures()
+    assert framejit.counters()["fallbacks"] == 0
     told = [text for _, text in _C.recent_events()]
     assert not [text for text in told if "INTERNAL ASSERT" in text]
+
+
+# Which of the lists that an update writes to share memory with which.
+SHARED = {
+    "none": lambda a, b, c, d: ([a], [b], [c], [d]),
+    "moments": lambda a, b, c, d: ([a], [b], [c], [c]),
+    "gradient and parameter": lambda a, b, c, d: ([a], [a], [c], [d]),
+    "parts of one": lambda a, b, c, d: ([a[:2]], [b[:2]], [c[:2]], [c[1:3]]),
+    "two of one list": lambda a, b, c, d: ([a, a], [b, d], [c, c], [d, d]),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", SHARED)
+def test_updates_of_what_shares_memory(case, backend):
+    def update(a, b, c, d, step):
+        tensors = [t * 2 for t in (a, b, c, d)]
+        lists = SHARED[case](*tensors)
+        torch._fused_adam_(
+            *lists,
+            [],
+            [step + 1 for _ in lists[0]],
+            lr=0.1,
+            beta1=0.9,
+            beta2=0.99,
+            weight_decay=0.1,
+            eps=1e-8,
+            amsgrad=False,
+            maximize=False,
+        )
+        return tensors
+
+    framejit.reset()
+    compiled = framejit.compile(update, backend=backend)
+    with torch.no_grad():
+        for _ in range(2):
+            given = [torch.rand(4) + 0.5 for _ in range(4)]
+            step = torch.tensor(3.0)
+            assert_same(compiled(*given, step), update(*given, step))
+    assert case != "none" or framejit.counters()["fallbacks"] == 0
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
