@@ -24,12 +24,12 @@ class _Row:
     entries: list[dict[str, Any]] = field(default_factory=list)
     refusal: str = ""
 
-    def total(self, *keys: str) -> float:
-        return sum(float(entry[key]) for entry in self.entries for key in keys)
+    def total(self, key: str) -> float:
+        return sum(float(entry[key]) for entry in self.entries)
 
     @property
     def milliseconds(self) -> float:
-        return self.total("capture_ms", "backend_ms", "guards_ms")
+        return self.total("ms")
 
     def label(self, places: dict[str, str]) -> str:
         text = f"{self.name}  {places[self.file]}:{self.line}"

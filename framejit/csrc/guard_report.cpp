@@ -85,9 +85,10 @@ class Tree {
   std::map<const Source*, std::vector<const Source*>> children_;
 };
 
-// In the order in which explain_failure() looks at a tensor.
+// In the order in which explain_failure() looks at a tensor. Behind a break it
+// is one that the function made, mostly: nobody can mark it before the call.
 std::string tensor_hint(const TensorSpec& spec, PyObject* value,
-                        const std::string& name) {
+                        const std::string& name, bool is_resume) {
   TensorFields fields = tensor_fields(value);
   if (!fields.valid || Py_TYPE(value) != spec.type ||
       fields.dtype != spec.dtype || fields.device_type != spec.device_type ||
@@ -98,7 +99,7 @@ std::string tensor_hint(const TensorSpec& spec, PyObject* value,
   if (fields.requires_grad != spec.requires_grad) {
     return "call it with requires_grad always the same";
   }
-  if (fields.dim != int64_t(spec.sizes.size())) return "";
+  if (is_resume || fields.dim != int64_t(spec.sizes.size())) return "";
   for (size_t d = 0; d < spec.sizes.size(); ++d) {
     if (spec.sizes[d].is_const() && !spec.sizes[d].is_const(fields.sizes[d])) {
       return "mark_dynamic(" + name + ", " + std::to_string(d) + ")";
@@ -116,10 +117,11 @@ std::string tensor_hint(const TensorSpec& spec, PyObject* value,
 
 // dynamic=True is about what is passed; a number that lies elsewhere becomes
 // symbolic by changing.
-std::string number_hint(const Source* source) {
+std::string number_hint(const Source* source, bool is_resume) {
   const Source* root = source;
   while (root->base) root = root->base;
   if (root->kind == SourceKind::kArg) {
+    if (is_resume) return "compile(..., dynamic=True)";
     return "compile(..., dynamic=True), or pass it as a tensor";
   }
   if (root->kind == SourceKind::kConst && source->kind == SourceKind::kGetSet) {
@@ -136,7 +138,8 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
       PyObject* value = sources.get(guard.source);
       if (!value) return "";
       return tensor_hint(set.tensor_specs()[guard.number], value,
-                         source_text(guard.source, request.code));
+                         source_text(guard.source, request.code),
+                         request.is_resume);
     }
     case GuardKind::kFloatIs:
     case GuardKind::kEquals: {
@@ -144,7 +147,7 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
       PyObject* expected = guard.object.get();
       if (value && Py_TYPE(value) == Py_TYPE(expected) &&
           (PyLong_CheckExact(value) || PyFloat_CheckExact(value)))
-        return number_hint(guard.source);
+        return number_hint(guard.source, request.is_resume);
       return "";
     }
     case GuardKind::kShapeExpr:

@@ -273,7 +273,9 @@ struct CacheRow {
   std::string refusal;
 };
 
-// Copied: making Python objects may run code that changes the caches.
+// Copied: making Python objects may run code that changes the caches. Where
+// guards are described, entries whose objects have died are left out, and the
+// collector may not let any die meanwhile: their guards hold them weakly.
 std::vector<CacheRow> cache_rows() {
   std::vector<CacheRow> rows;
   for_each_cache(nullptr, [&](CodeCache& cache) {
@@ -285,16 +287,34 @@ std::vector<CacheRow> cache_rows() {
   return rows;
 }
 
+bool is_dead(const std::shared_ptr<CacheEntry>& entry) {
+  return static_cast<const JitEntry&>(*entry).armed().dead();
+}
+
 Ref entry_objects(const CacheRow& row) {
   return list_of(row.entries, [&](const std::shared_ptr<CacheEntry>& entry) {
     return entry_object(row.code.get(), static_cast<const JitEntry&>(*entry));
   });
 }
 
+// What the report at exit adds up: nothing that is looked up in the objects of
+// the program, so it holds of entries whose objects have died, too.
+Ref entry_figures(PyObject* code, const JitEntry& entry) {
+  Ref breaks = list_of(entry.outcome().breaks, break_object);
+  if (!breaks) return {};
+  return Ref::steal(Py_BuildValue(
+      "{s:n,s:n,s:O,s:O,s:d}", "hits", Py_ssize_t(entry.hits), "operations",
+      Py_ssize_t(entry.info().num_operations), "breaks", breaks.get(),
+      "hands_over", hands_over(code, entry) ? Py_True : Py_False, "ms",
+      entry.times.capture_ms + entry.times.backend_ms + entry.times.guards_ms));
+}
+
 }  // namespace
 
 Ref all_entries() {
   std::vector<CacheRow> rows = cache_rows();
+  CollectorPause pause;
+  for (CacheRow& row : rows) std::erase_if(row.entries, is_dead);
   std::erase_if(rows, [](const CacheRow& row) { return row.entries.empty(); });
   return list_of(rows, [](const CacheRow& row) {
     Ref name = text_object(describe_code(row.code.get()));
@@ -311,7 +331,11 @@ Ref report_rows() {
     auto* object = reinterpret_cast<PyCodeObject*>(program.get());
     Ref name = text_object(program_name(row.code.get()));
     Ref refusal = text_object(row.refusal);
-    Ref entries = entry_objects(row);
+    Ref entries =
+        list_of(row.entries, [&](const std::shared_ptr<CacheEntry>& entry) {
+          return entry_figures(row.code.get(),
+                               static_cast<const JitEntry&>(*entry));
+        });
     if (!name || !refusal || !entries) return Ref();
     return Ref::steal(Py_BuildValue(
         "(OOiiOO)", name.get(), object->co_filename, object->co_firstlineno,
@@ -325,9 +349,7 @@ Ref entries_of(PyObject* code, const void* options) {
   // Copied: making Python objects may run code that changes the cache.
   std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
   CollectorPause pause;  // what the guards name stays alive
-  std::erase_if(entries, [](const std::shared_ptr<CacheEntry>& entry) {
-    return static_cast<const JitEntry&>(*entry).armed().dead();
-  });
+  std::erase_if(entries, is_dead);
   return list_of(entries, [&](const std::shared_ptr<CacheEntry>& entry) {
     return entry_object(code, static_cast<const JitEntry&>(*entry));
   });

@@ -1,5 +1,7 @@
 #include "guards/set/object_text.h"
 
+#include <cstring>
+
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/python_text.h"
@@ -27,6 +29,22 @@ bool is_plain_constant(PyObject* object) {
       PyBytes_CheckExact(object) || PyRange_Check(object))
     return true;
   return is_foreign_constant(object);
+}
+
+// The name of a member of an enum, without code of the program; "": it is none,
+// or has no name (a flag made of several).
+std::string member_name(PyObject* object) {
+  bool is_enum = false;
+  for (PyTypeObject* meta = Py_TYPE(Py_TYPE(object)); meta && !is_enum;
+       meta = meta->tp_base)
+    is_enum = strcmp(meta->tp_name, "EnumType") == 0;
+  if (!is_enum) return "";
+  Ref key = Ref::steal(PyUnicode_InternFromString("_name_"));
+  Ref name =
+      Ref::steal(key ? PyObject_GenericGetAttr(object, key.get()) : nullptr);
+  if (!name) PyErr_Clear();
+  return name && PyUnicode_CheckExact(name.get()) ? string_text(name.get())
+                                                  : "";
 }
 
 std::string tuple_text(PyObject* tuple) {
@@ -63,6 +81,8 @@ std::string object_text(PyObject* object) {
     const char* name = PyModule_GetName(object);
     PyErr_Clear();
     text = std::string("module ") + (name ? name : "?");
+  } else if (std::string name = member_name(object); !name.empty()) {
+    text = type_name(Py_TYPE(object)) + "." + name;
   } else {
     text = "this " + type_name(Py_TYPE(object));
   }

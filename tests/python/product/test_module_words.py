@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import io
 import logging
 import os
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 import framejit
+from child_process import run_python
 from framejit import _report
 
 HERE = os.path.basename(__file__)
@@ -237,6 +239,53 @@ def test_the_counter_of_fallbacks_counts_its_events():
     assert framejit.counters()["fallbacks"] == len(events)
 
 
+class Color(enum.Enum):
+    RED = 1
+    BLUE = 2
+
+
+class Style(enum.Flag):
+    PLAIN = 1
+    BOLD = 2
+
+
+def chosen(x, choice):
+    return x + 1 if choice is Color.RED or choice is Style.PLAIN else x - 1
+
+
+def behind_a_break(x, choice):
+    y = x[:choice].relu()
+    framejit.graph_break()
+    return y * 2
+
+
+def held_number(x, choice):
+    return x[:choice].sum().item() + x.sum()
+
+
+WORDS = {
+    "enum": (chosen, Color.RED, Color.BLUE, "expected Color.RED, got Color.BLUE"),
+    "flag": (chosen, Style.PLAIN, Style.BOLD, "expected Style.PLAIN, got Style.BOLD"),
+    "size behind a break": (behind_a_break, 2, 3, "y.size(0): expected 2, got 3"),
+    "number held": (held_number, 2, 3, " held at line "),
+}
+
+
+@pytest.mark.parametrize("case", WORDS)
+def test_words_of_a_recompilation(case):
+    function, first, second, words = WORDS[case]
+    framejit.reset()
+    compiled = framejit.compile(function)
+    x = torch.arange(5.0)
+    compiled(x, first)
+    compiled(x, second)
+    told = [text for channel, text in framejit.events() if channel == "recompiles"]
+    lines = [text for text in told if words in text]
+    assert lines
+    # Nobody can mark what the function made.
+    assert not any("mark_dynamic" in text or "as a tensor" in text for text in lines)
+
+
 # ---- the report at exit
 
 
@@ -301,6 +350,49 @@ def test_the_report():
     assert any(place(generator) in line and "generator" in line for line in missing)
     assert any(place(refused) in line and "FJ412" in line for line in missing), lines
     assert not any(place(whole) in line for line in missing)
+
+
+DYING = """
+import gc, sys
+import torch, framejit
+from framejit import _C
+
+ENTRIES = 60  # more than the interpreter has spare lists for
+
+
+@framejit.compile(recompile_limit=ENTRIES)
+def apply(function, x):
+    return function(x)
+
+
+def run(number):
+    def act(x, k=number):
+        return x * k
+
+    act.itself = act  # which the collector is needed for
+    apply(act, torch.ones(3))
+
+
+gc.collect()
+gc.disable()
+for number in range(ENTRIES):
+    run(number)
+before = gc.get_stats()[0]["collections"]
+gc.set_threshold(gc.get_count()[0] + 20)  # in the middle of what follows
+gc.enable()
+told = getattr(_C, sys.argv[1])()
+gc.disable()
+print(len(told), gc.get_stats()[0]["collections"] - before)
+"""
+
+
+@pytest.mark.parametrize("report", ["report_rows", "all_entries"])
+def test_a_collection_may_take_what_is_reported_on(report):
+    # What is freed is overwritten.
+    debug = {"PYTHONMALLOC": "debug"}
+    done = run_python("-c", DYING, report, environment=debug)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split()[0] == "1"
 
 
 def test_files_of_one_name_are_told_apart():
