@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/functions/utils.h>
 
 #include <algorithm>
+#include <optional>
 
 #include "backend/aot_node.h"
 #include "backend/commit.h"
@@ -144,8 +145,8 @@ class AotExecutor final : public Executor {
   std::vector<std::vector<int>> gates_behind_;
   std::shared_ptr<const TorchGraph> torch_graph_;
   // Runs instead, once most gradients are differentiated themselves, and where
-  // hooks see the difference. Never replaced: it may be running.
-  std::unique_ptr<Executor> torch_level_;
+  // hooks see the difference.
+  std::optional<TorchLevel> torch_level_;
   bool told_seen_ = false;
 };
 
@@ -166,6 +167,7 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
                           ProgramReport* report) {
   const Graph& forward = *graphs.forward;
   torch_graph_ = torch_graph;
+  torch_level_.emplace(torch_graph);
   input_objects_ = torch_graph->input_objects;
   uses_random_ = torch_graph->uses_random;
   num_user_outputs_ = graphs.num_user_outputs;
@@ -591,16 +593,13 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
 RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
                                           const int64_t* symbols,
                                           PyObject** outputs) {
-  if (!torch_level_) {
-    auto executor = make_torch_executor(torch_graph_);
-    if (!executor.ok()) {
-      PyErr_SetString(PyExc_RuntimeError,
-                      "framejit: a captured graph cannot be replayed");
-      return RunStatus::kFailedBeforeCommit;
-    }
-    torch_level_ = executor.take();
+  Executor* executor = torch_level_->get();
+  if (!executor) {
+    PyErr_SetString(PyExc_RuntimeError,
+                    "framejit: a captured graph cannot be replayed");
+    return RunStatus::kFailedBeforeCommit;
   }
-  return torch_level_->run(inputs, symbols, outputs);
+  return executor->run(inputs, symbols, outputs);
 }
 
 RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,

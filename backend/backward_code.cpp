@@ -5,6 +5,7 @@
 #include <unordered_set>
 
 #include "backend/profiled.h"
+#include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/interjections.h"
@@ -247,6 +248,8 @@ std::shared_ptr<const BackwardProgram> BackwardCode::find(
   {
     // Whatever holds Python objects dies before the GIL is given back.
     graph::HoldGil gil;
+    const OnlyCompilation only;
+    if (!only.ok()) return nullptr;
     ErrorGuard error;
     Interjections interjections;
     try {

@@ -354,4 +354,13 @@ Result<std::unique_ptr<Executor>> make_torch_executor(
   return std::unique_ptr<Executor>(std::move(executor));
 }
 
+Executor* TorchLevel::get() {
+  if (!executor_) {
+    auto made = make_torch_executor(graph_);
+    if (!made.ok() && PyErr_Occurred()) PyErr_Clear();
+    if (made.ok() && !executor_) executor_ = made.take();
+  }
+  return executor_.get();
+}
+
 }  // namespace framejit::backend

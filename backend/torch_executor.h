@@ -24,4 +24,19 @@ namespace framejit::backend {
 Result<std::unique_ptr<Executor>> make_torch_executor(
     std::shared_ptr<const graph::TorchGraph> graph);
 
+// The executor of a graph that runs at torch level now and then only: made when
+// first asked for. The first one stays, for it may be running: making one lets
+// finalizers run, and so other threads, which may ask, too.
+class TorchLevel {
+ public:
+  explicit TorchLevel(std::shared_ptr<const graph::TorchGraph> graph)
+      : graph_(std::move(graph)) {}
+  // Null: the graph has no replay; no error is set. With the GIL.
+  Executor* get();
+
+ private:
+  std::shared_ptr<const graph::TorchGraph> graph_;
+  std::unique_ptr<Executor> executor_;
+};
+
 }  // namespace framejit::backend

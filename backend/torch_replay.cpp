@@ -15,7 +15,6 @@
 #include <map>
 #include <unordered_set>
 
-#include "backend/torch_executor.h"
 #include "frame_hook/frame_eval.h"
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
@@ -171,7 +170,7 @@ ForwardState::~ForwardState() {
 }
 
 TorchReplay::TorchReplay(std::shared_ptr<const TorchGraph> graph)
-    : graph_(std::move(graph)) {
+    : graph_(graph), executor_(std::move(graph)) {
   for (const auto& node : graph_->graph->block().nodes)
     may_be_nonlinear_ |= graph::is_gradient_link(node->callable.get());
 }
@@ -221,11 +220,8 @@ std::vector<at::Tensor> TorchReplay::make_inputs(
 
 std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
                                   const std::vector<at::Tensor>& inputs) const {
-  if (!executor_) {
-    auto made = make_torch_executor(graph_);
-    TORCH_CHECK(made.ok(), "framejit: a captured graph cannot be replayed");
-    executor_ = made.take();
-  }
+  Executor* executor = executor_.get();
+  TORCH_CHECK(executor, "framejit: a captured graph cannot be replayed");
   int num_objects = 0;
   for (int object : graph_->input_objects)
     num_objects = std::max(num_objects, object + 1);
@@ -239,7 +235,7 @@ std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
   }
   std::vector<PyObject*> outputs(graph_->graph->outputs.size(), nullptr);
   PauseHook pause;
-  if (executor_->run(objects.data(), call.symbols, outputs.data()) !=
+  if (executor->run(objects.data(), call.symbols, outputs.data()) !=
       RunStatus::kOk)
     throw_python_error();
   std::vector<Ref> results;

@@ -27,6 +27,7 @@
 #include <vector>
 
 #include "backend/rng_state.h"
+#include "backend/torch_executor.h"
 #include "frame_hook/dispatch.h"
 #include "graph/ir/torch_graph.h"
 #include "graph/tracing/ambient_state.h"
@@ -122,7 +123,7 @@ class TorchReplay {
   graph::AmbientState state_ = graph::AmbientState::now();
   c10::ScalarType default_dtype_ = c10::get_default_dtype_as_scalartype();
   bool may_be_nonlinear_ = false;
-  mutable std::unique_ptr<Executor> executor_;  // made when first used
+  mutable TorchLevel executor_;
 };
 
 // The state of the thread in which a graph was captured, for a scope.

@@ -64,15 +64,15 @@ PyObject* call_bound(CompiledFunction* self, PyObject* const* slots,
                      PyObject* const* args, size_t nargsf, PyObject* kwnames) {
   PyObject* result = nullptr;
   size_t runs_before = num_graph_runs();
-  if (dispatch(self->function, self->cache, slots, &result) ==
+  CallEnd end;
+  if (dispatch(self->function, self->cache, slots, &result, &end) ==
       DispatchOutcome::kRunOriginal) [[unlikely]] {
-    CallEnd end;
     result = run_original(self, args, nargsf, kwnames);
     end.end(result);
     return result;
   }
   if (!is_token(result)) return result;
-  result = run_tokens(result, self->options);
+  result = run_tokens(result, self->options, std::move(end));
   if (result && num_graph_runs() == runs_before) [[unlikely]] {
     note_no_graph(self->code);
   }

@@ -24,10 +24,16 @@
 namespace framejit {
 
 size_t detail::graph_runs = 0;
-struct detail::GraphFailure {
-  Ref code;
-  std::string text;
-  std::weak_ptr<bool> entry;  // its `completed`
+
+// What is to be told of how a call ends.
+struct detail::BegunCall {
+  std::shared_ptr<bool> completed;  // of an entry, or of an attempt in vain
+  struct Failure {
+    Ref code;
+    std::string text;
+    std::weak_ptr<bool> entry;  // its `completed`
+  };
+  std::optional<Failure> failure;
 };
 
 namespace {
@@ -76,9 +82,6 @@ bool is_interruption() {
   return answer;
 }
 
-// The call in hand, until CallEnd takes it, at once. The GIL guards it.
-detail::BegunCall begun_call;
-
 constexpr char kOwnMistake[] = "FrameJIT: ";
 
 // Is the pending error one of set_internal_error()? (str() would look for
@@ -100,7 +103,7 @@ bool is_own_mistake() {
 // the failure is a request to stop, which running again would lose.
 DispatchOutcome rejected_by_executor(PyObject* function,
                                      std::weak_ptr<bool> entry,
-                                     PyObject** result) {
+                                     PyObject** result, CallEnd* end) {
   *result = nullptr;
   if (is_interruption()) {
     return raise_in_next_code() ? DispatchOutcome::kRunOriginal
@@ -111,9 +114,8 @@ DispatchOutcome rejected_by_executor(PyObject* function,
   }
   if (options().strict && PyErr_Occurred() && is_own_mistake())
     return DispatchOutcome::kResult;
-  begun_call.failure = std::make_shared<detail::GraphFailure>(
-      detail::GraphFailure{Ref::borrow(function_code(function)),
-                           take_error_text(), std::move(entry)});
+  end->begun().failure = {Ref::borrow(function_code(function)),
+                          take_error_text(), std::move(entry)};
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -180,7 +182,7 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
 // A predicate of `entry` held: objects and symbols are filled in.
 [[gnu::noinline]] DispatchOutcome run_entry_once(
     CacheEntry* entry, PyObject* function, const void* options,
-    PyObject** objects, int64_t* symbols, PyObject** result) {
+    PyObject** objects, int64_t* symbols, PyObject** result, CallEnd* end) {
   if (!failing_graphs().may_run(entry)) return DispatchOutcome::kRunOriginal;
   ActiveEntry active(entry);
   HeldObjects held(objects, entry->num_objects);
@@ -192,10 +194,10 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
         failing_graphs().worked(entry);
         break;
       case RunStatus::kFailedBeforeCommit:
-        return rejected_by_executor(function, entry->completed, result);
+        return rejected_by_executor(function, entry->completed, result, end);
       case RunStatus::kMistaken:
         forget_mistaken(entry, function, options);
-        return rejected_by_executor(function, {}, result);
+        return rejected_by_executor(function, {}, result, end);
       case RunStatus::kFailedInCommit:
         *result = nullptr;
         return DispatchOutcome::kResult;
@@ -224,15 +226,15 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
 // An entry that has completed no call yet.
 [[gnu::noinline]] DispatchOutcome run_unsettled_entry(
     CacheEntry* entry, PyObject* function, const void* options,
-    PyObject** objects, int64_t* symbols, PyObject** result) {
+    PyObject** objects, int64_t* symbols, PyObject** result, CallEnd* end) {
   std::shared_ptr<bool> completed = entry->completed;
   if (*completed) entry->settled = true;
   DispatchOutcome outcome =
-      run_entry_once(entry, function, options, objects, symbols, result);
+      run_entry_once(entry, function, options, objects, symbols, result, end);
   // The entry may be gone.
   bool ended = outcome == DispatchOutcome::kResult && !is_token(*result);
   if (!ended) {
-    begun_call.completed = std::move(completed);
+    end->begun().completed = std::move(completed);
   } else if (*result) {
     *completed = true;
   }
@@ -241,17 +243,18 @@ PyObject* finish_entry(CacheEntry* entry, PyObject** objects, int64_t* symbols,
 
 DispatchOutcome run_entry(CacheEntry* entry, PyObject* function,
                           const void* options, PyObject** objects,
-                          int64_t* symbols, PyObject** result) {
+                          int64_t* symbols, PyObject** result, CallEnd* end) {
   if (!entry->settled) [[unlikely]] {
     return run_unsettled_entry(entry, function, options, objects, symbols,
-                               result);
+                               result, end);
   }
-  return run_entry_once(entry, function, options, objects, symbols, result);
+  return run_entry_once(entry, function, options, objects, symbols, result,
+                        end);
 }
 
 // Structural evaluation of the entries, most recent first.
 bool match_structurally(CodeCache* cache, PyObject* function,
-                        PyObject* const* slots, PyObject** result,
+                        PyObject* const* slots, PyObject** result, CallEnd* end,
                         DispatchOutcome* outcome) {
   // A copy: evaluation may run code that changes the cache.
   const std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
@@ -266,31 +269,13 @@ bool match_structurally(CodeCache* cache, PyObject* function,
     }
     ++entry->hits;
     *outcome = run_entry(entry.get(), function, cache->options(),
-                         objects.data(), symbols.data(), result);
+                         objects.data(), symbols.data(), result, end);
     return true;
   }
   return false;
 }
 
-// One compilation at a time in the process: a capture is exclusive, and a
-// thread that waited for another could wait for itself (user code runs in
-// backends). Calls of other threads that would compile run the original code
-// meanwhile, so that a miss makes one entry. The GIL guards the flag.
 bool compilation_runs = false;
-
-class OnlyCompilation {
- public:
-  OnlyCompilation() {
-    // A child of fork() has none of the other threads.
-    static const int registered =
-        pthread_atfork(nullptr, nullptr, [] { compilation_runs = false; });
-    (void)registered;
-    compilation_runs = true;
-  }
-  ~OnlyCompilation() { compilation_runs = false; }
-  OnlyCompilation(const OnlyCompilation&) = delete;
-  OnlyCompilation& operator=(const OnlyCompilation&) = delete;
-};
 
 CompileRequest request_of(CodeCache* cache, PyObject* function,
                           PyObject* const* slots) {
@@ -339,7 +324,8 @@ void note_limit(CodeCache* cache, PyObject* function, PyObject* const* slots) {
 
 DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
                               PyObject* function, const void* options,
-                              PyObject* const* slots, PyObject** result) {
+                              PyObject* const* slots, PyObject** result,
+                              CallEnd* end) {
   ObjectArray objects(entry->num_objects);
   SymbolArray symbols(entry->num_symbols);
   bool matches = false;
@@ -358,7 +344,7 @@ DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
   }
   ++entry->hits;
   return run_entry(entry.get(), function, options, objects.data(),
-                   symbols.data(), result);
+                   symbols.data(), result, end);
 }
 
 // refuse: says why the call is not compiled. True: it fails, the Python error
@@ -419,7 +405,8 @@ CompileOutcome ask_compiler(const CompileRequest& request, std::string* error) {
 }
 
 DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
-                                PyObject* const* slots, PyObject** result) {
+                                PyObject* const* slots, PyObject** result,
+                                CallEnd* end) {
   CompileRequest request = request_of(cache, function, slots);
   *result = nullptr;
   std::optional<OnlyCompilation> only(std::in_place);
@@ -457,7 +444,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   if (!outcome.entry) {
     if (outcome.raising) cache->add_raising(std::move(outcome.raising));
     if (!outcome.skip_forever && !outcome.not_now) {
-      begun_call.completed = cache->add_failed_attempt();
+      end->begun().completed = cache->add_failed_attempt();
     }
     return DispatchOutcome::kRunOriginal;
   }
@@ -467,14 +454,15 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   cache->limit_others(limit > 0 ? limit - 1 : 0);
   cache->insert(outcome.entry);
   only.reset();  // running the entry may compile what it calls
-  return run_new_entry(outcome.entry, function, cache->options(), slots,
-                       result);
+  return run_new_entry(outcome.entry, function, cache->options(), slots, result,
+                       end);
 }
 
 [[gnu::noinline]] DispatchOutcome dispatch_miss(PyObject* function,
                                                 CodeCache* cache,
                                                 PyObject* const* slots,
-                                                PyObject** result) {
+                                                PyObject** result,
+                                                CallEnd* end) {
   // The code owns the cache, and code run from here may change the function's.
   Ref code = Ref::borrow(cache->code());
   Ref kept_function = Ref::borrow(function);
@@ -482,7 +470,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   try {
     DispatchOutcome outcome = DispatchOutcome::kRunOriginal;
     if (!cache->entries().empty() &&
-        match_structurally(cache, function, slots, result, &outcome)) {
+        match_structurally(cache, function, slots, result, end, &outcome)) {
       return outcome;
     }
     if (cache->is_known_to_raise(slots, function)) {
@@ -499,7 +487,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     if (stance != Stance::kDefault) {
       return refuse_by_stance(cache, function, slots, result);
     }
-    return compile_and_run(cache, function, slots, result);
+    return compile_and_run(cache, function, slots, result, end);
   } catch (...) {
     std::string text = current_exception_text();
     drop_error();
@@ -511,7 +499,8 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
 }  // namespace
 
 DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
-                         PyObject* const* slots, PyObject** result) try {
+                         PyObject* const* slots, PyObject** result,
+                         CallEnd* end) try {
   ObjectArray object_array(cache->max_objects());
   SymbolArray symbol_array(cache->max_symbols());
   PyObject** objects = object_array.data();
@@ -528,10 +517,10 @@ DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
         return DispatchOutcome::kResult;
       }
       return run_entry(entry, function, cache->options(), objects, symbols,
-                       result);
+                       result, end);
     }
   }
-  return dispatch_miss(function, cache, slots, result);
+  return dispatch_miss(function, cache, slots, result, end);
 } catch (const std::bad_alloc&) {
   // Only the arrays of a call can get here: nothing has happened yet.
   return DispatchOutcome::kRunOriginal;
@@ -541,20 +530,41 @@ void set_internal_error(const std::string& text) {
   PyErr_SetString(PyExc_RuntimeError, (kOwnMistake + text).c_str());
 }
 
-CallEnd::CallEnd() : begun_(std::exchange(begun_call, {})) {}
+OnlyCompilation::OnlyCompilation() : ok_(!compilation_runs) {
+  // A child of fork() has none of the other threads.
+  static const int registered =
+      pthread_atfork(nullptr, nullptr, [] { compilation_runs = false; });
+  (void)registered;
+  compilation_runs = true;
+}
 
-void CallEnd::tell_failure(bool original_returned) {
-  std::shared_ptr<detail::GraphFailure> failure = std::move(begun_.failure);
-  PyObject* code = failure->code.get();
+OnlyCompilation::~OnlyCompilation() {
+  if (ok_) compilation_runs = false;
+}
+
+detail::BegunCall& CallEnd::begun() {
+  if (!begun_) begun_ = new detail::BegunCall;
+  return *begun_;
+}
+
+void CallEnd::forget() { delete begun_; }
+
+void CallEnd::tell(bool returned) {
+  const std::unique_ptr<detail::BegunCall> begun(
+      std::exchange(begun_, nullptr));
+  if (begun->completed && returned) *begun->completed = true;
+  if (!begun->failure) return;
+  PyObject* code = begun->failure->code.get();
+  const std::string& text = begun->failure->text;
   ErrorGuard error;
   std::string graph = "graph of " + describe_code(code);
-  if (original_returned) {
-    failing_graphs().failed(failure->entry);
+  if (returned) {
+    failing_graphs().failed(begun->failure->entry);
     log_notice(Notice::kOriginalRuns, code,
-               graph + " failed, original code runs: " + failure->text);
+               graph + " failed, original code runs: " + text);
   } else {
     log_event(Channel::k_fallbacks,
-              graph + " failed, as the original code did: " + failure->text,
+              graph + " failed, as the original code did: " + text,
               Severity::kInfo);
   }
 }

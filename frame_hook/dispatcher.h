@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 
 #include "frame_hook/code_cache.h"
 #include "frame_hook/dispatch.h"
@@ -21,27 +22,25 @@ enum class DispatchOutcome {
   kRunOriginal,  // nothing happened; no error is set
 };
 
+class CallEnd;
 // Answers a call of `function`, whose code owns `cache`. slots: its bound
-// parameter slots, kept alive by the caller.
+// parameter slots, kept alive by the caller. end: what the call has begun,
+// where it goes on: the result is a token, or the original code is to run.
 DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
-                         PyObject* const* slots, PyObject** result);
+                         PyObject* const* slots, PyObject** result,
+                         CallEnd* end);
 
 inline bool is_token(PyObject* result) {
   return result != nullptr && PyTuple_CheckExact(result) &&
          PyTuple_GET_SIZE(result) >= 2 &&
          PyTuple_GET_ITEM(result, 0) == token_marker();
 }
-// Takes over `result`; returns it unless it is a token.
-PyObject* run_tokens(PyObject* result, const void* options);
+// Takes over `result`; returns it unless it is a token. first: of dispatch().
+PyObject* run_tokens(PyObject* result, const void* options, CallEnd first);
 
 namespace detail {
 extern size_t graph_runs;
-struct GraphFailure;
-// What is to be told of how a call ends. Null: nobody wants to know.
-struct BegunCall {
-  std::shared_ptr<bool> completed;  // of an entry, or of an attempt in vain
-  std::shared_ptr<GraphFailure> failure;
-};
+struct BegunCall;
 }  // namespace detail
 // Graphs run so far, of all functions: who wants to know whether one ran
 // compares.
@@ -51,23 +50,47 @@ inline size_t num_graph_runs() { return detail::graph_runs; }
 // the attempt that found nothing to compile, whether it ended without an
 // exception; those of calls that raise do not count towards the recompile
 // limit. And says that a graph failed, which is worth a warning only where the
-// original code does not raise, too. Made at once after dispatch(), before
-// anything else runs.
+// original code does not raise, too. Empty where nobody wants to know.
 class CallEnd {
  public:
-  CallEnd();
-  CallEnd(CallEnd&&) = default;
-  bool is_awaited() const { return begun_.completed || begun_.failure; }
-  void end(PyObject* result) {  // null: raised
-    if (begun_.completed && result) *begun_.completed = true;
-    if (begun_.failure) [[unlikely]]
-      tell_failure(result != nullptr);
+  CallEnd() = default;
+  CallEnd(CallEnd&& other) noexcept
+      : begun_(std::exchange(other.begun_, nullptr)) {}
+  CallEnd& operator=(CallEnd&&) = delete;
+  ~CallEnd() {
+    if (begun_) [[unlikely]]
+      forget();
   }
+  bool is_awaited() const { return begun_ != nullptr; }
+  void end(PyObject* result) {  // null: raised
+    if (begun_) [[unlikely]]
+      tell(result != nullptr);
+  }
+  detail::BegunCall& begun();  // made when missing
 
  private:
-  void tell_failure(bool original_returned);
+  void tell(bool returned);
+  void forget();
 
-  detail::BegunCall begun_;
+  detail::BegunCall* begun_ = nullptr;
+};
+
+// One compilation at a time in the process, that of a backward included: a
+// capture is exclusive, and a thread that waited for another could wait for
+// itself (user code runs in backends). What would compile on other threads does
+// without meanwhile, and remembers nothing of it: calls run the original code,
+// so that a miss makes one entry. The GIL guards it.
+class OnlyCompilation {
+ public:
+  OnlyCompilation();
+  ~OnlyCompilation();
+  OnlyCompilation(const OnlyCompilation&) = delete;
+  OnlyCompilation& operator=(const OnlyCompilation&) = delete;
+  // False: another one runs.
+  bool ok() const { return ok_; }
+
+ private:
+  bool ok_;
 };
 
 // Is this thread one whose calls must run the original code now?

@@ -272,14 +272,14 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
     if (!cache || cache->is_hopeless()) {
       return run_frame(thread, frame, throwflag);
     }
-    if (dispatch(function, cache, slots, &result) ==
+    CallEnd end;
+    if (dispatch(function, cache, slots, &result, &end) ==
         DispatchOutcome::kRunOriginal) {
-      CallEnd end;
       result = run_frame(thread, frame, throwflag);
       end.end(result);
       return result;
     }
-    result = run_tokens(result, options);
+    result = run_tokens(result, options, std::move(end));
   }
   internals::discard_frame(thread, frame);
   return result;

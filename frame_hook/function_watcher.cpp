@@ -1,7 +1,7 @@
 #include "frame_hook/function_watcher.h"
 
 #include <new>
-#include <optional>
+#include <utility>
 
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/code_cache.h"
@@ -106,7 +106,7 @@ PyObject* call_own_without_stub(PyObject* callable, PyObject* const* args,
 // A call whose arguments are bound. True: answered, perhaps by a token.
 bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
             size_t count, ScriptChoice* choice, PyObject** result,
-            std::optional<CallEnd>* end) {
+            CallEnd* end) {
   *choice = script_choice(function, code, slots, count);
   if (*choice != ScriptChoice::kDispatch ||
       internals::is_traced(PyThreadState_Get()) ||
@@ -116,10 +116,10 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
   const void* options = script_mode_options();
   CodeCache* cache = options ? code_cache(code, options) : nullptr;
   if (!cache) return false;
-  if (dispatch(function, cache, slots, result) == DispatchOutcome::kResult) {
+  if (dispatch(function, cache, slots, result, end) ==
+      DispatchOutcome::kResult) {
     return true;
   }
-  end->emplace();
   // Asked anew: a compilation may have cleared everything.
   cache = find_code_cache(code, options);
   if (cache && cache->is_hopeless()) {
@@ -141,7 +141,7 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
   ScriptChoice choice = ScriptChoice::kPass;
   PyObject* result = nullptr;
   bool answered = false;
-  std::optional<CallEnd> end;  // when CPython runs it
+  CallEnd end;
   if (static_cast<Py_ssize_t>(nargs) == plain_parameters(code_object) &&
       (!kwnames || PyTuple_GET_SIZE(kwnames) == 0)) {
     answered =
@@ -156,7 +156,7 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
     } catch (const std::bad_alloc&) {
     }
   }
-  if (answered) return run_tokens(result, options);
+  if (answered) return run_tokens(result, options, std::move(end));
   if (choice == ScriptChoice::kSuspend) {
     suspend_thread();
     result = call_own(callable, args, nargsf, kwnames);
@@ -169,7 +169,7 @@ bool answer(PyObject* function, PyObject* code, PyObject* const* slots,
     if (function->func_code == code.get()) let_go(function);
   }
   result = call_own(callable, args, nargsf, kwnames);
-  if (end) end->end(result);
+  end.end(result);
   return result;
 }
 

@@ -64,8 +64,8 @@ void leave_to_cpython(CodeCache* cache, PyObject* function) {
 DispatchOutcome dispatch_begun(PyObject* function, CodeCache* cache,
                                PyObject* const* slots, PyObject** result,
                                std::vector<CallEnd>* ends) {
-  DispatchOutcome outcome = dispatch(function, cache, slots, result);
   CallEnd end;
+  DispatchOutcome outcome = dispatch(function, cache, slots, result, &end);
   if (end.is_awaited()) ends->push_back(std::move(end));
   return outcome;
 }
@@ -104,8 +104,7 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
 
 }  // namespace
 
-PyObject* run_tokens(PyObject* result, const void* options) try {
-  CallEnd first;
+PyObject* run_tokens(PyObject* result, const void* options, CallEnd first) try {
   std::vector<CallEnd> later;
   IdleTurns idle;
   while (is_token(result)) {

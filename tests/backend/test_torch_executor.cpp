@@ -129,6 +129,42 @@ TEST(TorchExecutor, GradModeRegionsEndWithTheGraph) {
   EXPECT_EQ(eval("torch.is_grad_enabled()").get(), Py_True);
 }
 
+// Making the executor collects garbage, whose finalizer asks for it, too.
+TEST(TorchExecutor, TheFirstOneMadeStays) {
+  auto graph = torch_graph(1);
+  Graph& g = *graph->graph;
+  // More than CPython keeps tuples of at hand.
+  Arg::Tuple sizes{std::vector<Arg>(40, Arg(int64_t{1}))};
+  g.set_outputs({method(g, "view", {g.inputs[0], Arg(sizes)})});
+  TorchLevel level(graph);
+  Executor* inner = nullptr;
+  set_global("ask", callable([&](PyObject*) {
+                      inner = level.get();
+                      Py_RETURN_NONE;
+                    }).get());
+  exec(
+      "gc.collect()\n"
+      "gc.disable()\n"
+      "before = gc.get_threshold()\n"
+      "gc.set_threshold(1)\n"
+      "class Late:\n"
+      "  def __del__(self): ask()\n"
+      "late = Late()\n"
+      "late.itself = late\n"
+      "del late\n");
+  PyGC_Enable();
+  Executor* outer = level.get();
+  PyGC_Disable();
+  exec("gc.set_threshold(*before)\ngc.enable()\ngc.collect()");
+  ASSERT_TRUE(outer);
+  ASSERT_TRUE(inner);
+  EXPECT_EQ(outer, inner);
+  exec("x = torch.randn(1)");
+  auto result = run(*inner, {eval("x")}, 1);
+  ASSERT_EQ(result.status, RunStatus::kOk) << take_error();
+  EXPECT_TRUE(close(result.outputs[0], "x.view((1,) * 40)"));
+}
+
 // x.add_(1); x[index]: with a bad index x must be as it was, so that the
 // original code changes it exactly once.
 TEST(TorchExecutor, FailureUndoesInputWrites) {

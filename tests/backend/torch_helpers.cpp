@@ -47,6 +47,22 @@ void exec(const std::string& source) {
   EXPECT_TRUE(result) << source << "\n" << take_error();
 }
 
+Ref callable(std::function<PyObject*(PyObject*)> function) {
+  using Function = std::function<PyObject*(PyObject*)>;
+  static PyMethodDef method = {
+      "call",
+      [](PyObject* self, PyObject* args) {
+        return (*static_cast<Function*>(PyCapsule_GetPointer(self, nullptr)))(
+            args);
+      },
+      METH_VARARGS, nullptr};
+  Ref held = Ref::steal(PyCapsule_New(
+      new Function(std::move(function)), nullptr, [](PyObject* capsule) {
+        delete static_cast<Function*>(PyCapsule_GetPointer(capsule, nullptr));
+      }));
+  return Ref::steal(PyCFunction_New(&method, held.get()));
+}
+
 void set_global(const char* name, PyObject* value) {
   PyDict_SetItemString(globals(), name, value);
 }

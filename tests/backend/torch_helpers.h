@@ -5,6 +5,7 @@
 #include <ATen/core/Tensor.h>
 #include <gtest/gtest.h>
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,6 +20,8 @@ namespace framejit::backend::testing {
 Ref eval(const std::string& expression);
 void exec(const std::string& source);
 void set_global(const char* name, PyObject* value);
+// A Python callable of a C++ function of its arguments (a tuple).
+Ref callable(std::function<PyObject*(PyObject*)> function);
 // Text of the pending Python error, which is cleared.
 std::string take_error();
 

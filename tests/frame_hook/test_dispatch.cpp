@@ -3,6 +3,7 @@
 
 #include <stdexcept>
 
+#include "frame_hook/notices.h"
 #include "tests/frame_hook/support.h"
 
 namespace framejit::testing {
@@ -211,6 +212,43 @@ TEST_F(Dispatch, FailureBeforeCommitRunsTheOriginal) {
   EXPECT_EQ(ns.repr("f([1])"), "IndexError: list index out of range");
   EXPECT_EQ(ns.repr("log"), "[[1]]");
   EXPECT_EQ(event_counters().fallbacks, 1u);
+}
+
+// The last reference to what the graph was given goes behind its failure, and a
+// finalizer calls what is not compiled: that this call returns says nothing of
+// the other.
+TEST_F(Dispatch, WhatACallBeganIsNotEndedByAnother) {
+  Namespace ns(
+      "class Late:\n"
+      "  def __del__(self): ended.append(g(1))\n"
+      "ended = []\n"
+      "def f(x): return x[100]\n"
+      "def g(x): return x\n");
+  compile_in(ns, "f");
+  compile_in(ns, "g");
+  Ref f_code = ns.eval("f.__code__"), g_code = ns.eval("g.__code__");
+  PyObject* items = nullptr;
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    if (request.code == g_code.get()) return CompileOutcome{};
+    auto entry = value_entry(
+        [](PyObject* const* args, PyObject*, PyObject** objects, int64_t*) {
+          objects[0] = PyList_GET_ITEM(args[0], 0);
+          return 1;
+        },
+        plus_100);
+    items = request.args[0];
+    entry->owned_executor =
+        std::make_unique<FakeExecutor>([&](PyObject* const*, PyObject**) {
+          PyList_SetSlice(items, 0, 1, nullptr);
+          PyErr_SetString(PyExc_ValueError, "the graph's own error");
+          return RunStatus::kFailedBeforeCommit;
+        });
+    entry->executor = entry->owned_executor.get();
+    return outcome_of(entry);
+  };
+  EXPECT_EQ(ns.repr("f([Late()])"), "IndexError: list index out of range");
+  EXPECT_EQ(ns.repr("ended"), "[1]");
+  EXPECT_FALSE(was_noticed(Notice::kOriginalRuns, f_code.get()));
 }
 
 TEST_F(Dispatch, OwnMistakeOfARunningGraphRaisesWhenStrict) {

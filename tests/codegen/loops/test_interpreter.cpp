@@ -142,8 +142,10 @@ TYPED_TEST(OfType, ReducesAndScans) {
                                    "< s0) %0[i0, i1]\n  return %1\n}"),
                2 * n, {n}, x);
     for (int row = 0; row < 2; ++row) {
-      std::conditional_t<std::is_floating_point_v<T>, long double, T> s = 0,
-                                                                      p = 1;
+      // Integers wrap around.
+      std::conditional_t<std::is_floating_point_v<T>, long double, uint64_t>
+          s = 0,
+          p = 1;
       for (int64_t i = 0; i < n; ++i) {
         s += x[row * n + i];
         p *= x[row * n + i];
