@@ -42,12 +42,6 @@ bool is_input(const AotGraphs& graphs, size_t output) {
   return graphs.outputs[output].alias == OutputInfo::Alias::kInput;
 }
 
-const Value* tensor_of(const Arg& arg) {
-  if (!arg.is<Value*>()) return nullptr;
-  const Value* value = arg.get<Value*>();
-  return value->kind == Value::Kind::kInt ? nullptr : value;
-}
-
 // What the caller gets.
 struct UserOutput {
   enum class Kind : uint8_t {

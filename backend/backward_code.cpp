@@ -28,12 +28,6 @@ namespace {
 // Backwards after which a site is judged by what it is used for.
 constexpr int kEnoughToJudge = 4;
 
-const Value* tensor_of(const Arg& arg) {
-  if (!arg.is<Value*>()) return nullptr;
-  const Value* value = arg.get<Value*>();
-  return value->kind == Value::Kind::kInt ? nullptr : value;
-}
-
 std::vector<int> tensor_inputs_of(const Graph& graph) {
   std::vector<int> found;
   for (size_t i = 0; i < graph.inputs.size(); ++i) {

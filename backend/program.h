@@ -28,6 +28,13 @@
 
 namespace framejit::backend {
 
+// The tensor among an output's possible values; null: a number or a constant.
+inline const graph::Value* tensor_of(const graph::Arg& arg) {
+  if (!arg.is<graph::Value*>()) return nullptr;
+  const graph::Value* value = arg.get<graph::Value*>();
+  return value->kind == graph::Value::Kind::kInt ? nullptr : value;
+}
+
 struct ProgramOptions {
   // The graph is lowered to loops. What does not lower is called as ever.
   LoopTarget loops = LoopTarget::kNone;

@@ -28,7 +28,7 @@ using graph::TorchGraph;
 using graph::Value;
 using torch::autograd::Edge;
 using torch::autograd::edge_list;
-using torch::autograd::Node;
+using AutogradNode = torch::autograd::Node;
 using torch::autograd::variable_list;
 
 namespace {
@@ -58,7 +58,7 @@ class GiveGradient final : public torch::autograd::FunctionPostHook {
 // call's own, whose history it is: the node of the replay, which operators that
 // saved the output know as its history, does nothing else any more.
 void lead_on(const Edge& replayed, const Edge& own) {
-  Node* node = replayed.function.get();
+  AutogradNode* node = replayed.function.get();
   edge_list edges(node->num_outputs());
   edges.at(0) = own;
   node->next_edges() = std::move(edges);
@@ -67,12 +67,12 @@ void lead_on(const Edge& replayed, const Edge& own) {
 }
 
 // An input of the call, seen from the replayed graph.
-class ReplayedInput final : public Node {
+class ReplayedInput final : public AutogradNode {
  public:
   // What is computed of it may lead to the call's own outputs, too. Autograd
   // prunes by the length of what is behind a node: it is none of the shorter.
   ReplayedInput(edge_list&& edges, uint64_t outputs_topological_nr)
-      : Node(std::move(edges)) {
+      : AutogradNode(std::move(edges)) {
     topological_nr_ = std::max(topological_nr_, outputs_topological_nr);
   }
   variable_list apply(variable_list&& grads) override {
@@ -292,7 +292,8 @@ class CutNode final : public torch::autograd::Node {
  public:
   CutNode(torch::autograd::Edge behind,
           std::shared_ptr<const std::atomic<int>> closed)
-      : Node(edge_list{std::move(behind)}), closed_(std::move(closed)) {}
+      : AutogradNode(edge_list{std::move(behind)}),
+        closed_(std::move(closed)) {}
   variable_list apply(variable_list&& grads) override {
     if (closed_->load(std::memory_order_acquire) > 0)
       return variable_list(num_outputs());
@@ -306,11 +307,10 @@ class CutNode final : public torch::autograd::Node {
 
 // The edges that lead to these places lead to the cuts instead.
 void cut_history(const edge_list& outputs, const edge_list& cuts) {
-  using torch::autograd::Node;
-  std::map<std::pair<Node*, uint32_t>, torch::autograd::Edge> places;
-  std::unordered_set<Node*> seen;
-  std::vector<Node*> open;
-  auto visit = [&](Node* node) {
+  std::map<std::pair<AutogradNode*, uint32_t>, torch::autograd::Edge> places;
+  std::unordered_set<AutogradNode*> seen;
+  std::vector<AutogradNode*> open;
+  auto visit = [&](AutogradNode* node) {
     // Behind an input is the history of the program's own.
     if (node && !dynamic_cast<ReplayedInput*>(node) && seen.insert(node).second)
       open.push_back(node);
@@ -321,7 +321,7 @@ void cut_history(const edge_list& outputs, const edge_list& cuts) {
     visit(outputs[i].function.get());
   }
   while (!open.empty()) {
-    Node* node = open.back();
+    AutogradNode* node = open.back();
     open.pop_back();
     for (auto& edge : node->next_edges()) {
       auto cut = places.find({edge.function.get(), edge.input_nr});

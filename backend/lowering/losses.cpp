@@ -10,8 +10,6 @@ using codegen::DType;
 
 namespace {
 
-enum Reduction : int64_t { kNone, kMean, kSum };
-
 int64_t reduction_of(const NodeLowering& node, size_t argument) {
   const int64_t how = node.known_integer(argument);
   require(how >= kNone && how <= kSum, "another reduction");

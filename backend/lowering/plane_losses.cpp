@@ -11,8 +11,6 @@ using codegen::Index;
 
 namespace {
 
-enum Reduction : int64_t { kNone, kMean, kSum };
-
 // (self [N, C, H, W], target [N, H, W], weight [C] or None, reduction,
 // ignore_index), from argument `first` on.
 class PlaneLoss {

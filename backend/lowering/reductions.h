@@ -7,6 +7,9 @@
 
 namespace framejit::backend {
 
+// What a loss does with its elements, numbered as torch does.
+enum Reduction : int64_t { kNone, kMean, kSum };
+
 // The dims of a tensor that are reduced, and those that stay.
 struct ReducedDims {
   std::vector<Expr> sizes;  // of the tensor

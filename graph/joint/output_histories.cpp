@@ -10,18 +10,18 @@ namespace framejit::graph {
 
 namespace {
 
-using torch::autograd::Node;
+using AutogradNode = torch::autograd::Node;
 
-using Place = std::pair<const Node*, uint32_t>;
+using Place = std::pair<const AutogradNode*, uint32_t>;
 
 // The outputs met first on all ways from `start`, in order.
-std::vector<int> first_met(const Node* start,
+std::vector<int> first_met(const AutogradNode* start,
                            const std::map<Place, std::vector<int>>& outputs) {
   std::vector<int> met;
-  std::unordered_set<const Node*> seen{start};
-  std::vector<const Node*> open{start};
+  std::unordered_set<const AutogradNode*> seen{start};
+  std::vector<const AutogradNode*> open{start};
   while (!open.empty()) {
-    const Node* node = open.back();
+    const AutogradNode* node = open.back();
     open.pop_back();
     for (const auto& edge : node->next_edges()) {
       if (!edge.function) continue;

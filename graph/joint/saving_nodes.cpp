@@ -17,7 +17,7 @@ namespace framejit::graph {
 
 namespace {
 
-using torch::autograd::Node;
+using AutogradNode = torch::autograd::Node;
 
 // The names of the attributes, by type. torch makes a type for each kind of
 // node and keeps it.
@@ -46,7 +46,7 @@ bool holds_tensor(PyObject* value) {
   return false;
 }
 
-bool saves(const NodePtr<Node>& node) {
+bool saves(const NodePtr<AutogradNode>& node) {
   Ref object = Ref::steal(torch::autograd::functionToPyObject(node));
   if (!object) {
     PyErr_Clear();
@@ -63,20 +63,20 @@ bool saves(const NodePtr<Node>& node) {
 
 }  // namespace
 
-std::vector<Node*> saving_nodes(const std::vector<at::Tensor>& outputs,
-                                const std::vector<at::Tensor>& inputs) {
-  std::unordered_set<const Node*> goals;
+std::vector<AutogradNode*> saving_nodes(const std::vector<at::Tensor>& outputs,
+                                        const std::vector<at::Tensor>& inputs) {
+  std::unordered_set<const AutogradNode*> goals;
   for (const at::Tensor& input : inputs)
     goals.insert(torch::autograd::impl::gradient_edge(input).function.get());
   // Callers before callees; what leads to a goal is known from the end on.
   struct Place {
-    NodePtr<Node> node;
+    NodePtr<AutogradNode> node;
     size_t next = 0;
   };
-  std::unordered_map<const Node*, bool> leads;
+  std::unordered_map<const AutogradNode*, bool> leads;
   std::vector<Place> open;
-  std::vector<Node*> found;
-  auto visit = [&](const NodePtr<Node>& node) {
+  std::vector<AutogradNode*> found;
+  auto visit = [&](const NodePtr<AutogradNode>& node) {
     if (node &&
         leads.try_emplace(node.get(), goals.contains(node.get())).second)
       open.push_back({node});
@@ -84,7 +84,7 @@ std::vector<Node*> saving_nodes(const std::vector<at::Tensor>& outputs,
   for (const at::Tensor& output : outputs) {
     visit(torch::autograd::impl::gradient_edge(output).function);
     while (!open.empty()) {
-      Node* node = open.back().node.get();
+      AutogradNode* node = open.back().node.get();
       if (open.back().next < node->next_edges().size()) {
         visit(node->next_edges()[open.back().next++].function);
         continue;

@@ -11,7 +11,7 @@
 namespace framejit::graph {
 namespace {
 
-at::SymDimVector to_sym_ints(const std::vector<Expr>& exprs) {
+at::SymDimVector to_sym_dims(const std::vector<Expr>& exprs) {
   at::SymDimVector result;
   for (const Expr& expr : exprs) result.push_back(to_sym_int(expr));
   return result;
@@ -51,9 +51,9 @@ bool shape_alias(ShapeCall& call) { return all_views(call, call.tensor(0)); }
 // guards by themselves.
 bool shape_view(ShapeCall& call) {
   SymbolicShape input = call.tensor(0);
-  at::SymDimVector sizes = to_sym_ints(input.sizes);
-  at::SymDimVector strides = to_sym_ints(input.strides);
-  at::SymDimVector wanted = to_sym_ints(call.integers(1));
+  at::SymDimVector sizes = to_sym_dims(input.sizes);
+  at::SymDimVector strides = to_sym_dims(input.strides);
+  at::SymDimVector wanted = to_sym_dims(call.integers(1));
   at::SymDimVector result = at::infer_size_dv(c10::SymIntArrayRef(wanted),
                                               to_sym_int(product(input.sizes)));
   auto new_strides = at::detail::computeStride(c10::SymIntArrayRef(sizes),

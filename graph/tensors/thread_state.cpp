@@ -47,11 +47,6 @@ bool any_autocast() {
   return (keys - places().keys->excluded()) != c10::DispatchKeySet();
 }
 
-int nesting_now() {
-  at::autocast::increment_nesting();
-  return at::autocast::decrement_nesting();
-}
-
 void read_autocast(ThreadState* state) {
   state->autocast_cache = ::at::autocast::is_autocast_cache_enabled();
   for (size_t i = 0; i < kAutocastDevices.size(); ++i) {
@@ -61,6 +56,11 @@ void read_autocast(ThreadState* state) {
 }
 
 }  // namespace
+
+int autocast_nesting_now() {
+  at::autocast::increment_nesting();
+  return at::autocast::decrement_nesting();
+}
 
 ThreadState ThreadState::now() {
   ThreadState state;
@@ -86,7 +86,7 @@ bool ThreadState::same_as_now() const {
     read_autocast(&current);
     return current.autocast_cache == autocast_cache &&
            current.autocast_dtypes == autocast_dtypes &&
-           (autocast_nesting < 0 || autocast_nesting == nesting_now());
+           (autocast_nesting < 0 || autocast_nesting == autocast_nesting_now());
   }
   return true;
 }
@@ -150,9 +150,9 @@ std::string ThreadState::difference() const {
       add(changed("autocast's dtype", dtype_words(autocast_dtypes[i]),
                   dtype_words(is.autocast_dtypes[i])));
   }
-  if (autocast_nesting >= 0 && autocast_nesting != nesting_now())
+  if (autocast_nesting >= 0 && autocast_nesting != autocast_nesting_now())
     add(changed("nesting of autocast", words(autocast_nesting),
-                words(nesting_now())));
+                words(autocast_nesting_now())));
   return text;
 }
 

@@ -63,4 +63,7 @@ struct ThreadState {
   std::string unsupported() const;
 };
 
+// How many autocast regions are open; torch has no reader of its own.
+int autocast_nesting_now();
+
 }  // namespace framejit::graph

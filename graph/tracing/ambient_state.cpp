@@ -11,6 +11,7 @@
 
 #include "frame_hook/python_text.h"
 #include "graph/ir/ir.h"
+#include "graph/tensors/thread_state.h"
 #include "graph/tracing/callees.h"
 
 namespace framejit::graph {
@@ -49,39 +50,33 @@ constexpr std::array<AttentionFlag, 5> kAttention = {{
      &at::Context::setSDPUseOverrideable},
 }};
 
-// torch has no reader of its own.
-int nesting_now() {
-  autocast::increment_nesting();
-  return autocast::decrement_nesting();
-}
-
-struct Row {
+struct Access {
   const char* name;
   StateAccess::Kind kind;
   size_t num_args;
 };
-using Kind = StateAccess::Kind;
-constexpr Row kRows[] = {
-    {"torch._C._set_grad_enabled", Kind::kGradMode, 1},
-    {"framejit.set_autograd_state", Kind::kAutogradState, 3},
-    {"torch._C.set_autocast_enabled", Kind::kAutocastEnabled, 2},
-    {"torch._C.set_autocast_dtype", Kind::kAutocastDtype, 2},
-    {"torch._C.set_autocast_cache_enabled", Kind::kAutocastCache, 1},
-    {"torch._C.autocast_increment_nesting", Kind::kAutocastNesting, 0},
-    {"torch._C.autocast_decrement_nesting", Kind::kAutocastNesting, 0},
-    {"torch._C.clear_autocast_cache", Kind::kAutocastClear, 0},
-    {"torch._C.get_autocast_dtype", Kind::kReadAutocastDtype, 1},
-    {"torch._C.is_autocast_cache_enabled", Kind::kReadAutocastCache, 0},
-    {"torch._C._set_sdp_use_flash", Kind::kAttention, 1},
-    {"torch._C._set_sdp_use_mem_efficient", Kind::kAttention, 1},
-    {"torch._C._set_sdp_use_math", Kind::kAttention, 1},
-    {"torch._C._set_sdp_use_cudnn", Kind::kAttention, 1},
-    {"torch._C._set_sdp_use_overrideable", Kind::kAttention, 1},
+using AccessKind = StateAccess::Kind;
+constexpr Access kAccesses[] = {
+    {"torch._C._set_grad_enabled", AccessKind::kGradMode, 1},
+    {"framejit.set_autograd_state", AccessKind::kAutogradState, 3},
+    {"torch._C.set_autocast_enabled", AccessKind::kAutocastEnabled, 2},
+    {"torch._C.set_autocast_dtype", AccessKind::kAutocastDtype, 2},
+    {"torch._C.set_autocast_cache_enabled", AccessKind::kAutocastCache, 1},
+    {"torch._C.autocast_increment_nesting", AccessKind::kAutocastNesting, 0},
+    {"torch._C.autocast_decrement_nesting", AccessKind::kAutocastNesting, 0},
+    {"torch._C.clear_autocast_cache", AccessKind::kAutocastClear, 0},
+    {"torch._C.get_autocast_dtype", AccessKind::kReadAutocastDtype, 1},
+    {"torch._C.is_autocast_cache_enabled", AccessKind::kReadAutocastCache, 0},
+    {"torch._C._set_sdp_use_flash", AccessKind::kAttention, 1},
+    {"torch._C._set_sdp_use_mem_efficient", AccessKind::kAttention, 1},
+    {"torch._C._set_sdp_use_math", AccessKind::kAttention, 1},
+    {"torch._C._set_sdp_use_cudnn", AccessKind::kAttention, 1},
+    {"torch._C._set_sdp_use_overrideable", AccessKind::kAttention, 1},
 };
 
-const Row* find_row(PyObject* callable) {
+const Access* find_access(PyObject* callable) {
   std::string name = canonical_name(callable);
-  for (const Row& row : kRows)
+  for (const Access& row : kAccesses)
     if (name == row.name) return &row;
   return nullptr;
 }
@@ -154,7 +149,7 @@ AmbientState AmbientState::now() {
     state.autocast.dtype[i] = autocast::get_autocast_dtype(type);
   }
   state.autocast.cache = autocast::is_autocast_cache_enabled();
-  state.autocast.nesting = nesting_now();
+  state.autocast.nesting = autocast_nesting_now();
   for (size_t i = 0; i < kAttention.size(); ++i)
     state.attention[i] = (at::globalContext().*kAttention[i].get)();
   return state;
@@ -175,7 +170,7 @@ void AmbientState::restore(bool keep_casts) const {
       autocast::set_autocast_dtype(type, autocast.dtype[i]);
   }
   autocast::set_autocast_cache_enabled(autocast.cache);
-  int nesting = nesting_now();
+  int nesting = autocast_nesting_now();
   for (; nesting < autocast.nesting; ++nesting) autocast::increment_nesting();
   bool left = nesting > autocast.nesting;
   for (; nesting > autocast.nesting; --nesting) autocast::decrement_nesting();
@@ -229,20 +224,20 @@ std::vector<std::pair<Ref, std::vector<Ref>>> AmbientState::calls_from(
 }
 
 StateAccess state_access(PyObject* callable) {
-  const Row* row = find_row(callable);
-  return {row ? row->kind : Kind::kUnknown};
+  const Access* row = find_access(callable);
+  return {row ? row->kind : AccessKind::kUnknown};
 }
 
 std::string unsupported_access(const StateAccess& access,
                                const std::vector<PyObject*>& args) {
-  const Row* row = nullptr;
-  for (const Row& candidate : kRows)
+  const Access* row = nullptr;
+  for (const Access& candidate : kAccesses)
     if (candidate.kind == access.kind) row = &candidate;
   if (!row) return "a state that is not captured";
   if (args.size() != row->num_args) return "other arguments than torch gives";
-  bool has_device = access.kind == Kind::kAutocastEnabled ||
-                    access.kind == Kind::kAutocastDtype ||
-                    access.kind == Kind::kReadAutocastDtype;
+  bool has_device = access.kind == AccessKind::kAutocastEnabled ||
+                    access.kind == AccessKind::kAutocastDtype ||
+                    access.kind == AccessKind::kReadAutocastDtype;
   if (!has_device) return "";
   std::string name = text_of(args[0]);
   for (const Device& device : kDevices)
@@ -253,7 +248,7 @@ std::string unsupported_access(const StateAccess& access,
 bool writes_more_than_grad_mode(const Graph& graph) {
   for (const auto& node : graph.block().nodes)
     if (node->op == Opcode::kStateEnter &&
-        state_access(node->callable.get()).kind != Kind::kGradMode)
+        state_access(node->callable.get()).kind != AccessKind::kGradMode)
       return true;
   return false;
 }
@@ -267,8 +262,8 @@ void drop_idle_in_run(const std::vector<Node*>& run, bool last,
   std::vector<Node*> increments;
   for (Node* node : run) {
     StateAccess access = state_access(node->callable.get());
-    if (access.kind == Kind::kAutocastClear) continue;
-    if (access.kind == Kind::kAutocastNesting) {
+    if (access.kind == AccessKind::kAutocastClear) continue;
+    if (access.kind == AccessKind::kAutocastNesting) {
       bool enters = node->target_name().find("increment") != std::string::npos;
       if (enters) {
         increments.push_back(node);
@@ -282,12 +277,12 @@ void drop_idle_in_run(const std::vector<Node*>& run, bool last,
     std::string cell = std::to_string(static_cast<int>(access.kind));
     if (node->args.size() > 1 && node->args[0].is<std::string>())
       cell += node->args[0].get<std::string>();
-    if (access.kind == Kind::kAttention) cell += node->target_name();
+    if (access.kind == AccessKind::kAttention) cell += node->target_name();
     Node*& pending = cells[cell];
     if (pending) idle->push_back(pending);
     pending = node;
     // Executors put the grad mode back themselves.
-    if (last && access.kind == Kind::kGradMode) {
+    if (last && access.kind == AccessKind::kGradMode) {
       idle->push_back(node);
       pending = nullptr;
     }

@@ -49,16 +49,16 @@ void block_dealloc(PyObject* self) {
 // Backends copy modules; the captured graph is shared.
 PyObject* block_copy(PyObject* self, PyObject*) { return Py_NewRef(self); }
 
-PyMethodDef kMethods[] = {{"__copy__", block_copy, METH_NOARGS, nullptr},
-                          {"__deepcopy__", block_copy, METH_O, nullptr},
-                          {nullptr, nullptr, 0, nullptr}};
+PyMethodDef kBlockMethods[] = {{"__copy__", block_copy, METH_NOARGS, nullptr},
+                               {"__deepcopy__", block_copy, METH_O, nullptr},
+                               {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject* block_type() {
   static PyTypeObject* type = [] {
     static PyType_Slot slots[] = {
         {Py_tp_call, reinterpret_cast<void*>(block_call)},
         {Py_tp_dealloc, reinterpret_cast<void*>(block_dealloc)},
-        {Py_tp_methods, kMethods},
+        {Py_tp_methods, kBlockMethods},
         {0, nullptr}};
     static PyType_Spec spec = {"framejit.CapturedBlock", sizeof(BlockObject), 0,
                                Py_TPFLAGS_DEFAULT, slots};

@@ -9,10 +9,6 @@
 
 namespace framejit::graph {
 
-namespace {
-
-constexpr size_t kMaxNumbers = 256;
-
 Break unsupported(const Recorder& recorder, const char* what) {
   return Break{BreakReason::kUnknownOperation, what, recorder.span()};
 }
@@ -22,6 +18,10 @@ Result<Ref> torch_attribute(const char* name) {
   if (!module) return Result<Ref>::raised();
   return from_api(PyObject_GetAttrString(module.get(), name));
 }
+
+namespace {
+
+constexpr size_t kMaxNumbers = 256;
 
 bool is_list(PyObject* data) {
   return PyList_CheckExact(data) || PyTuple_CheckExact(data);

@@ -13,6 +13,9 @@
 
 namespace framejit::graph {
 
+// A break at what neither this nor tensor_constructors.cpp can capture.
+Break unsupported(const Recorder& recorder, const char* what);
+Result<Ref> torch_attribute(const char* name);
 // Are there symbols among the numbers (or lists of numbers)?
 bool has_symbols(PyObject* data);
 // torch.tensor(data, dtype=, device=); null or None: what torch infers.

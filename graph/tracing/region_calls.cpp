@@ -21,7 +21,7 @@ namespace framejit::graph {
 
 namespace {
 
-using torch::autograd::Node;
+using AutogradNode = torch::autograd::Node;
 
 PyObject* outside(PyObject*, PyObject*) {
   PyErr_SetString(PyExc_RuntimeError, "only for captured code");
@@ -209,10 +209,10 @@ Status check_leaf(Recorder& recorder, PyObject* stand_in) {
 // the capture met them.
 Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
                                            const Objects& tensors) {
-  std::unordered_set<Node*> seen;
-  std::vector<Node*> open;
+  std::unordered_set<AutogradNode*> seen;
+  std::vector<AutogradNode*> open;
   std::unordered_set<const at::TensorImpl*> variables;
-  auto visit = [&](Node* node) {
+  auto visit = [&](AutogradNode* node) {
     if (node && seen.insert(node).second) open.push_back(node);
   };
   for (PyObject* object : tensors) {
@@ -222,7 +222,7 @@ Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
               .function.get());
   }
   while (!open.empty()) {
-    Node* node = open.back();
+    AutogradNode* node = open.back();
     open.pop_back();
     // It would run before what the capture writes is written.
     if (is_python_formula(*node))

@@ -15,16 +15,6 @@ namespace framejit::graph {
 
 namespace {
 
-Break unsupported(Recorder& recorder, const char* what) {
-  return Break{BreakReason::kUnknownOperation, what, recorder.span()};
-}
-
-Result<Ref> torch_attribute(const char* name) {
-  Ref module = Ref::steal(PyImport_ImportModule("torch"));
-  if (!module) return Result<Ref>::raised();
-  return from_api(PyObject_GetAttrString(module.get(), name));
-}
-
 // torch.<name>(argument, dtype=..., device=..., [requires_grad=...])
 Result<Ref> make(Recorder& recorder, const char* name, PyObject* argument,
                  PyObject* dtype, PyObject* device,

@@ -9,22 +9,22 @@ namespace framejit::graph {
 
 namespace {
 
-struct Row {
+struct Scale {
   const char* method;
   const char* keyword;
   const char* combine;  // of the two operands; null: there is one
   const char* apply;
 };
-constexpr Row kRows[] = {
+constexpr Scale kScales[] = {
     {"add", "alpha", nullptr, "add"},   {"add_", "alpha", nullptr, "add_"},
     {"sub", "alpha", nullptr, "sub"},   {"sub_", "alpha", nullptr, "sub_"},
     {"addcmul", "value", "mul", "add"}, {"addcmul_", "value", "mul", "add_"},
     {"addcdiv", "value", "div", "add"}, {"addcdiv_", "value", "div", "add_"},
 };
 
-const Row* find_row(std::string_view method, PyObject* kwnames) {
+const Scale* find_scale(std::string_view method, PyObject* kwnames) {
   if (!kwnames || PyTuple_GET_SIZE(kwnames) != 1) return nullptr;
-  for (const Row& row : kRows)
+  for (const Scale& row : kScales)
     if (method == row.method &&
         PyUnicode_CompareWithASCIIString(PyTuple_GET_ITEM(kwnames, 0),
                                          row.keyword) == 0)
@@ -50,7 +50,7 @@ Result<Ref> record_method(Recorder& recorder, const char* name, PyObject* self,
 Result<Ref> record_with_tensor_scale(Recorder& recorder, const char* method,
                                      const std::vector<PyObject*>& args,
                                      PyObject* kwnames) {
-  const Row* row = find_row(method, kwnames);
+  const Scale* row = find_scale(method, kwnames);
   if (!row || args.size() != (row->combine ? 4u : 3u)) return Ref();
   // A number among the operands, or integers, round in other ways.
   for (PyObject* arg : args)
