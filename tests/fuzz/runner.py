@@ -297,6 +297,8 @@ def _interrupted(code: types.CodeType, backend: str, delay: float) -> None:
         except BaseException as raised:
             state["armed"] = False
             error = raised
+    except Interrupt as late:  # it came while another error was caught
+        error = late
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, before)
