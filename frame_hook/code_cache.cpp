@@ -258,7 +258,8 @@ void clear_all_caches() {
     fresh.watched = extra->watched;
     fresh.stands_for = extra->stands_for;
     fresh.first_passed = extra->first_passed;
-    static_cast<CodeMemory&>(*extra) = fresh;
+    fresh.lines = std::move(extra->lines);
+    static_cast<CodeMemory&>(*extra) = std::move(fresh);
     codes.push_back(Ref::borrow(extra->code));
   }
   for (const Ref& code : codes) {

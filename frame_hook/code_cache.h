@@ -14,6 +14,7 @@
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatch.h"
+#include "frame_hook/line_table.h"
 
 namespace framejit {
 
@@ -129,6 +130,8 @@ struct CodeMemory {
   // A weak reference (program_code.h); not forgotten by clear_all_caches().
   Ref stands_for;
   int8_t first_passed = 0;
+  // Of long code, once somebody has asked (line_table.h).
+  std::unique_ptr<const LineTable> lines;
 
   // The function watcher's; not forgotten by clear_all_caches().
   uint32_t taken_version = 0;  // see internals::take_code_version()

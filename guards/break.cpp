@@ -1,3 +1,4 @@
+#include "frame_hook/line_table.h"
 #include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
 #include "guards/result.h"
@@ -5,9 +6,7 @@
 namespace framejit {
 int span_line(const Span& span) {
   if (!span.code || !PyCode_Check(span.code.get())) return 0;
-  auto* code = reinterpret_cast<PyCodeObject*>(span.code.get());
-  int line = PyCode_Addr2Line(code, span.instruction);
-  return line > 0 ? line : 0;
+  return line_of_instruction(span.code.get(), span.instruction);
 }
 
 std::string format_span(const Span& span) {

@@ -46,7 +46,8 @@ class Verifier {
     }
     definition_ = nullptr;
     for (size_t i = 0; i < defined_.size() && ok(); ++i)
-      if (!defined_[i]) fail(buffer_text(i) + " has no definition");
+      if (!is_defined(static_cast<BufferId>(i)))
+        fail(buffer_text(i) + " has no definition");
     for (BufferId output : graph_.outputs)
       if (ok() && !is_defined(output)) fail("an output is not defined");
     if (ok()) check_places();
@@ -65,9 +66,11 @@ class Verifier {
     if (!condition) fail(message);
     return condition;
   }
+  // An alias is where its base is. (Both are in range: check_buffer().)
   bool is_defined(BufferId id) const {
-    return id >= 0 && id < static_cast<BufferId>(defined_.size()) &&
-           defined_[id];
+    if (id < 0 || id >= static_cast<BufferId>(defined_.size())) return false;
+    BufferId base = graph_.buffers[id].alias_of;
+    return defined_[base == kNoBuffer ? id : base];
   }
 
   // ---- buffers
@@ -135,10 +138,6 @@ class Verifier {
         return;
       if (!require(!defined_[result], "defined twice")) return;
       defined_[result] = true;
-    }
-    for (size_t i = 0; i < graph_.buffers.size() && ok(); ++i) {
-      BufferId base = graph_.buffers[i].alias_of;
-      if (base != kNoBuffer && defined_[base]) defined_[i] = true;
     }
   }
 
