@@ -150,15 +150,47 @@ bool offer_to_capture(CaptureCallbackScope* capture, PyObject* function,
   }
 }
 
+// No hook is on, ours or anybody's. Other threads go without meanwhile: what
+// compiles their frames finds the next ones.
+class NoHooks {
+ public:
+  NoHooks()
+      : interpreter_(PyInterpreterState_Get()),
+        above_(internals::eval_frame_function(interpreter_)),
+        beneath_(previous_eval) {
+    ++low_frames;
+    ++thread_state.low_frames;
+    internals::set_eval_frame_function(interpreter_,
+                                       internals::default_eval_frame());
+  }
+  ~NoHooks() {
+    --thread_state.low_frames;
+    if (--low_frames != 0) return;
+    if (internals::eval_frame_function(interpreter_) ==
+        internals::default_eval_frame()) {
+      previous_eval = beneath_;
+      internals::set_eval_frame_function(
+          interpreter_,
+          above_ == eval_frame && installs == 0 ? beneath_ : above_);
+    }
+    if (installs > 0 && above_ == eval_frame) set_hook();
+  }
+  NoHooks(const NoHooks&) = delete;
+  NoHooks& operator=(const NoHooks&) = delete;
+
+ private:
+  PyInterpreterState* interpreter_;
+  internals::EvalFrame above_, beneath_;
+};
+
 // Runs a frame where little native stack is left: every hooked call nests on
-// it, CPython's own do not, so the hook is off for what is beneath the frame.
-// It cannot be taken off under somebody else's hook or while another thread
-// captures; there the calls nest until nothing is left.
+// it, CPython's own do not, so no hook is on for what is beneath the frame:
+// with that of another compiler alone the stack would end without a word. While
+// a thread captures ours must see every frame; there the calls nest until
+// nothing is left.
 PyObject* run_low(PyThreadState* thread, _PyInterpreterFrame* frame,
                   int throwflag) {
-  bool ours = hooked_interpreter &&
-              internals::eval_frame_function(hooked_interpreter) == eval_frame;
-  if (!ours || captures != 0) {
+  if (captures != 0) {
     if (!native_stack_low() || throwflag || !internals::is_plain_call(frame)) {
       return run_frame(thread, frame, throwflag);
     }
@@ -166,13 +198,9 @@ PyObject* run_low(PyThreadState* thread, _PyInterpreterFrame* frame,
     internals::discard_frame(thread, frame);
     return nullptr;
   }
-  ++low_frames;
-  ++thread_state.low_frames;
-  remove_hook();
-  PyObject* result = run_frame(thread, frame, throwflag);
-  --thread_state.low_frames;
-  if (--low_frames == 0 && installs > 0) set_hook();
-  return result;
+  NoHooks off;
+  return internals::evaluate(internals::default_eval_frame(), thread, frame,
+                             throwflag);
 }
 
 bool dispatches(const ThreadState& state) {

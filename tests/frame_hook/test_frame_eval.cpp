@@ -383,6 +383,52 @@ TEST_F(FrameEval, DeepRecursionOfASuspendedThread) {
   ns.run("sys.setrecursionlimit(old)");
 }
 
+// Another compiler's, which nests as ours does and looks at no stack.
+internals::EvalFrame beneath_other;
+size_t seen_by_other;
+PyObject* other_hook(PyThreadState* thread, _PyInterpreterFrame* frame,
+                     int throwflag) {
+  ++seen_by_other;
+  return beneath_other(thread, frame, throwflag);
+}
+
+TEST_F(FrameEval, DeepRecursionBeneathAndAboveAnotherHook) {
+  Namespace ns(
+      "import sys\n"
+      "def down(n): return 0 if n == 0 else 1 + down(n - 1)\n"
+      "old = sys.getrecursionlimit()\n"
+      "sys.setrecursionlimit(200000)\n");
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  int options = 0;
+  for (bool above : {false, true}) {
+    seen_by_other = 0;
+    auto put_on = [&] {
+      beneath_other = internals::eval_frame_function(interpreter);
+      internals::set_eval_frame_function(interpreter, other_hook);
+    };
+    if (!above) put_on();
+    {
+      HookExtent extent(&options);
+      if (above) put_on();
+      EXPECT_EQ(ns.repr("down(100000)"), "100000") << above;
+      EXPECT_GT(seen_by_other, 100u);
+      const size_t seen = seen_by_other;
+      EXPECT_EQ(ns.repr("down(10)"), "10");
+      EXPECT_GT(seen_by_other, seen) << "it is on again";
+      if (above) {
+        internals::set_eval_frame_function(interpreter, beneath_other);
+      }
+    }
+    if (!above) {
+      EXPECT_EQ(internals::eval_frame_function(interpreter), other_hook);
+      internals::set_eval_frame_function(interpreter, beneath_other);
+    }
+    EXPECT_EQ(internals::eval_frame_function(interpreter),
+              internals::default_eval_frame());
+  }
+  ns.run("sys.setrecursionlimit(old)");
+}
+
 // Where little stack is left, an extent does not put the hook back.
 PyObject* call_in_extent(PyObject*, PyObject* function) {
   static int options = 0;

@@ -111,3 +111,30 @@ def test_a_compiled_function_looks_like_a_function():
     compiled = framejit.compile(functions(1.0)[1])
     assert isinstance(compiled, types.FunctionType)
     assert type(compiled) is _C.CompiledFunction
+
+
+DEEP_BESIDE_DYNAMO = """
+import sys, threading, torch, framejit
+stop, started = threading.Event(), threading.Event()
+def waits(x):
+    torch._dynamo.graph_break()
+    started.set()
+    stop.wait()
+    return x + 1
+thread = threading.Thread(target=torch.compile(waits, backend="eager"), args=(torch.ones(3),))
+thread.start()
+started.wait()
+def f(x, n):
+    return x if n == 0 else f(x + 1, n - 1)
+sys.setrecursionlimit(100_000)
+result = framejit.compile(f)(torch.zeros(2), 30_000)
+stop.set()
+thread.join()
+print(result.tolist())
+"""
+
+
+def test_deep_recursion_while_dynamo_runs_on_another_thread():
+    """Its hook nests on the native stack as ours does, and looks at no stack."""
+    done = run_python("-c", DEEP_BESIDE_DYNAMO)
+    assert done.stdout.strip() == "[30000.0, 30000.0]", done.stderr[-2000:]
