@@ -1,10 +1,9 @@
 #include "guards/set/object_text.h"
 
-#include <cstring>
-
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/python_text.h"
+#include "guards/known_objects.h"
 #include "guards/set/guard_set.h"
 
 namespace framejit {
@@ -34,11 +33,7 @@ bool is_plain_constant(PyObject* object) {
 // The name of a member of an enum, without code of the program; "": it is none,
 // or has no name (a flag made of several).
 std::string member_name(PyObject* object) {
-  bool is_enum = false;
-  for (PyTypeObject* meta = Py_TYPE(Py_TYPE(object)); meta && !is_enum;
-       meta = meta->tp_base)
-    is_enum = strcmp(meta->tp_name, "EnumType") == 0;
-  if (!is_enum) return "";
+  if (!kEnumMeta.is_base_of(Py_TYPE(Py_TYPE(object)))) return "";
   Ref key = Ref::steal(PyUnicode_InternFromString("_name_"));
   Ref name =
       Ref::steal(key ? PyObject_GenericGetAttr(object, key.get()) : nullptr);

@@ -286,6 +286,27 @@ def test_words_of_a_recompilation(case):
     assert not any("mark_dynamic" in text or "as a tensor" in text for text in lines)
 
 
+def test_words_of_an_object_whose_metaclass_is_called_like_that_of_enums():
+    asked = []
+
+    class Descriptor:
+        def __get__(self, owner, kind=None):
+            asked.append(owner)
+            return "WRONG"
+
+        def __set__(self, owner, value):
+            raise AttributeError
+
+    meta = type("EnumType", (type,), {})
+    kind = meta("Choice", (), {"_name_": Descriptor()})
+    first, second = kind(), kind()
+    compiled = framejit.compile(lambda x, choice: x + 1 if choice is first else x - 1)
+    compiled(torch.ones(2), first)
+    compiled(torch.ones(2), second)
+    told = [text for channel, text in framejit.events() if channel == "recompiles"]
+    assert told and not any("WRONG" in text for text in told) and not asked
+
+
 # ---- the report at exit
 
 
