@@ -568,13 +568,20 @@ def calls_of_operator(
         if len({_signature([s.args, s.kwargs]) for s in row}) > 1:
             continue
         rest, kwargs = row[0].args, row[0].kwargs
-        places = [i for i, a in enumerate(rest) if any(_tensors(a))]
-        names = [k for k, v in kwargs.items() if any(_tensors(v))]
+        places = [i for i, a in enumerate(rest) if _has_tensor(a)]
+        names = [k for k, v in kwargs.items() if _has_tensor(v)]
         calls = [
             (s.input, *(s.args[i] for i in places), *(s.kwargs[k] for k in names))
             for s in row
         ]
+        # What comes with each call is not also held by the function.
+        rest = tuple(None if i in places else a for i, a in enumerate(rest))
+        kwargs = {k: None if k in names else v for k, v in kwargs.items()}
         yield _bound(fn, rest, kwargs, places, names), calls
+
+
+def _has_tensor(value: Any) -> bool:
+    return any(True for _ in _tensors(value))
 
 
 def _signature(value: Any) -> str:
