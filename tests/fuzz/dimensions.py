@@ -196,7 +196,9 @@ def _histories(plan: Plan) -> None:
         )
     plan.take(pieces.HISTORIES, 3)
     plan.between.append(
-        plan.pick(["cached(call)", "cached.cache_clear()", "cached(1)"])
+        plan.pick(
+            ["cached(call)", "cached.cache_clear()", "cached(1)", "few(call)", "few(1)"]
+        )
     )
 
 

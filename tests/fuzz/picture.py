@@ -90,7 +90,7 @@ def _parts(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     if isinstance(value, weakref.ref):
         return None, [("referent", value())]
     if type(value).__name__ == "_lru_cache_wrapper":
-        return None, []  # its hits are not counted in a capture
+        return tuple(value.cache_info()), []
     # An __eq__ of the program reads attributes, which may all be gone.
     equality = type(value).__eq__
     if inner or isinstance(value, OPAQUE) or isinstance(equality, types.FunctionType):

@@ -299,6 +299,11 @@ LOG.append(cached.__name__)
 -> v:LI
 """,
     """
+%v% = [few(n % 4) for n in $LI1$] + [few($I1$ % 3)]
+LOG.append(("few", tuple(few.cache_info()), tuple(cached.cache_info())))
+-> v:LI
+""",
+    """
 %d% = $odict0$
 %e% = %d%.copy()
 for %k% in list(%d%)[:2]:

@@ -325,10 +325,16 @@ def counting(n):
         yield n
 
 
-@functools.lru_cache(maxsize=None)  # what a bounded one forgets is not kept up
+@functools.lru_cache(maxsize=None)
 def cached(n):
     LOG.append(("computed", n))
     return n * 3
+
+
+@functools.lru_cache(maxsize=2)
+def few(n):
+    LOG.append(("few", n))
+    return n - 1
 
 
 def cyclic_list(n):
