@@ -32,6 +32,7 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   if (graphs.backward) info.backward_graph = graphs.backward->str();
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
+  options.precise_math = request.precise_math;
   options.name = "fj::forward " + place_of(*request.graph->graph);
   const bool wants_loops = request.backend == "native";
   if (wants_loops) options.loops = loop_target();

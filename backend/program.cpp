@@ -113,6 +113,7 @@ class Program::Builder {
       wanted.isa = options.loops == LoopTarget::kAvx512
                        ? codegen::X86Isa::kAvx512
                        : codegen::X86Isa::kAvx2;
+      if (options.precise_math) wanted.functions = codegen::Functions::kLibm;
       wanted.hints = options.hints;
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)

@@ -38,6 +38,8 @@ inline const graph::Value* tensor_of(const graph::Arg& arg) {
 struct ProgramOptions {
   // The graph is lowered to loops. What does not lower is called as ever.
   LoopTarget loops = LoopTarget::kNone;
+  // Named functions are libm's (codegen/legalise/expand.h).
+  bool precise_math = false;
   // A result whose strides are not the predicted ones is copied into those.
   // Otherwise such a run throws UnexpectedResult.
   bool repair_strides = false;

@@ -98,12 +98,14 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
   target.hints = request.hints;
   // Where elements are computed again, kernels become twice as large at most.
   target.max_nodes = codegen::kMostNodes / 2;
-  target.node_size = &codegen::expanded_size;
+  if (request.functions == codegen::Functions::kVector)
+    target.node_size = &codegen::expanded_size;
   made->schedule_ = codegen::make_schedule(graph.loops, target);
   made->target_ = std::move(target);
   for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {
     codegen::Compiled compiled =
-        codegen::compile(made->schedule_.kernels[k], request.isa);
+        codegen::compile(made->schedule_.kernels[k], request.isa,
+                         /*listing=*/false, request.functions);
     if (!compiled.code) {
       *reason = compiled.refused;
       note_refused(graph, made->schedule_, static_cast<int>(k), *reason,

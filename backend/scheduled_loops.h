@@ -27,6 +27,7 @@ class ScheduledLoops final : public LoopRunner {
  public:
   struct Request {
     codegen::X86Isa isa;
+    codegen::Functions functions = codegen::Functions::kVector;
     // Values of the symbols that were seen.
     std::vector<int64_t> hints;
     // Of inputs: nobody reads the register behind the loops.

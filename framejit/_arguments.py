@@ -272,11 +272,12 @@ def split_options(
         if row is None:
             others[key] = value
             continue
-        if isinstance(value, bool) or not isinstance(value, int):
+        wanted = bool if row.type == "bool" else int
+        if type(value) is not wanted:
             raise TypeError(
                 f"framejit.compile: {key}: expected {row.accepted}, got {value!r}"
             )
-        own[key] = value
+        own[key] = int(value)
     if others and backend in OWN_BACKENDS:
         more = f" (the backend {backend!r} has none of its own)"
         raise unknown("option", next(iter(others)), rows, more)

@@ -7,11 +7,24 @@
 
 namespace framejit::codegen {
 
-Body expand(const Body& body, const std::vector<ScalarId*>& roots) {
+namespace {
+
+// The rows of named functions, but for sqrt, which is an instruction.
+bool is_named_function(ScalarOp op) {
+  return op > ScalarOp::kSqrt && op <= ScalarOp::kHypot;
+}
+
+}  // namespace
+
+Body expand(const Body& body, const std::vector<ScalarId*>& roots,
+            Functions functions) {
+  const bool in_libm = functions == Functions::kLibm;
   return rewrite(
-      body, roots, [](Body& to, const ScalarNode& node, const auto& in) {
+      body, roots, [&](Body& to, const ScalarNode& node, const auto& in) {
         ScalarId known = node.op == ScalarOp::kCast
                              ? expand_cast(to, node.type, in[0])
+                         : in_libm && is_named_function(node.op)
+                             ? kNoScalar
                              : expand_operation(to, node.op, in);
         return known != kNoScalar
                    ? known
@@ -50,7 +63,7 @@ int expanded_size(ScalarOp op, DType operands) {
   return found == sizes.end() ? 1 : found->second;
 }
 
-Kernel expand(const Kernel& kernel) {
+Kernel expand(const Kernel& kernel, Functions functions) {
   Kernel result = kernel;
   for (Stage& stage : result.stages) {
     std::vector<ScalarId*> roots;
@@ -67,7 +80,7 @@ Kernel expand(const Kernel& kernel) {
       roots.push_back(&store.value);
     }
     for (auto& [id, row] : stage.rows) roots.push_back(&id);
-    stage.body = expand(stage.body, roots);
+    stage.body = expand(stage.body, roots, functions);
   }
   return result;
 }

@@ -8,6 +8,10 @@
 // without an expansion (f64's rare ones, lgamma) stay named: the target calls
 // libm.
 //
+// With Functions::kLibm they all stay named but sqrt: libm's error (below one
+// unit in the last place, and of f32 half of one, for it is computed in f64),
+// at the price of a call a lane.
+//
 // Where a cheap way is exact up to some argument, the other is behind a
 // SelectRare, and costs only where it is needed.
 #pragma once
@@ -18,12 +22,16 @@
 
 namespace framejit::codegen {
 
+// What named functions become.
+enum class Functions : uint8_t { kVector, kLibm };
+
 // The body with all its Checks and what the roots need, expanded. `roots`
 // become the new numbers; leaves keep their payload.
-Body expand(const Body& body, const std::vector<ScalarId*>& roots);
+Body expand(const Body& body, const std::vector<ScalarId*>& roots,
+            Functions functions = Functions::kVector);
 
 // All bodies of a kernel expanded and simplified.
-Kernel expand(const Kernel& kernel);
+Kernel expand(const Kernel& kernel, Functions functions = Functions::kVector);
 
 // The value of one operation; kNoScalar: it has no expansion. `in` are of `b`.
 ScalarId expand_operation(Body& b, ScalarOp op,

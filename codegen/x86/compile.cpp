@@ -17,13 +17,13 @@ class ThrowingHandler final : public aj::ErrorHandler {
   }
 };
 
-void expand_all(Body* body, std::vector<ScalarId>* roots) {
+void expand_all(Body* body, std::vector<ScalarId>* roots, Functions functions) {
   std::vector<ScalarId*> pointers;
   for (ScalarId& root : *roots) pointers.push_back(&root);
-  *body = expand(*body, pointers);
+  *body = expand(*body, pointers, functions);
 }
 
-std::vector<StagePlan> plan(const Kernel& kernel) {
+std::vector<StagePlan> plan(const Kernel& kernel, Functions functions) {
   std::vector<StagePlan> plans;
   int nodes = 0;
   for (const Stage& stage : kernel.stages) {
@@ -31,8 +31,8 @@ std::vector<StagePlan> plan(const Kernel& kernel) {
     for (const Reduction& reduction : stage.reductions) {
       Fold fold =
           make_fold(reduction.combiner, stage.body.type(reduction.value));
-      expand_all(&fold.step, &fold.stepped);
-      expand_all(&fold.join, &fold.joined);
+      expand_all(&fold.step, &fold.stepped, functions);
+      expand_all(&fold.join, &fold.joined, functions);
       folds.push_back(std::move(fold));
       nodes += static_cast<int>(folds.back().step.nodes().size());
     }
@@ -96,7 +96,8 @@ bool cpu_has(X86Isa isa) {
   return true;
 }
 
-Compiled compile(const Kernel& kernel, X86Isa isa, bool listing) {
+Compiled compile(const Kernel& kernel, X86Isa isa, bool listing,
+                 Functions functions) {
   Compiled result;
   if (!cpu_has(isa)) {
     result.refused = std::string("the CPU has no ") + isa_name(isa);
@@ -113,8 +114,8 @@ Compiled compile(const Kernel& kernel, X86Isa isa, bool listing) {
     x86::Compiler cc(&holder);
     std::unique_ptr<VectorIsa> vectors =
         isa == X86Isa::kAvx512 ? make_avx512(cc) : make_avx2(cc);
-    const Kernel expanded = expand(kernel);
-    KernelEmitter emitter(expanded, plan(expanded), *vectors);
+    const Kernel expanded = expand(kernel, functions);
+    KernelEmitter emitter(expanded, plan(expanded, functions), *vectors);
     emitter.emit();
     cc.finalize();
     if (listing) code->beyond = instructions_beyond(isa, cc);

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "codegen/kernels/kernel.h"
+#include "codegen/legalise/expand.h"
 #include "guards/emit/machine_code.h"
 
 namespace framejit::codegen {
@@ -55,7 +56,8 @@ struct Compiled {
 };
 
 // The kernel is verified already.
-Compiled compile(const Kernel& kernel, X86Isa isa, bool listing = false);
+Compiled compile(const Kernel& kernel, X86Isa isa, bool listing = false,
+                 Functions functions = Functions::kVector);
 
 // The whole of a kernel at once: parameters evaluated, all outer points run.
 bool run(const KernelCode& code, const Kernel& kernel, const int64_t* symbols,

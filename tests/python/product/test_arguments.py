@@ -178,13 +178,21 @@ def test_unknown_options_are_errors(backend):
         text = str(caught.value)
         assert (
             repr(key) in text
-            and "max_instructions, recompile_limit" in text
-            or ("recompile_limit, max_instructions" in text)
+            and "recompile_limit, max_instructions, precise_math" in text
         )
         assert (f"did you mean {near!r}?" in text) == (near is not None)
 
 
-@pytest.mark.parametrize("key", [r.keyword for r in ROWS if r.scope == "call"])
+@pytest.mark.parametrize("value", [0, 1, "on", 1.5, None])
+def test_values_of_switches_are_checked(value):
+    with pytest.raises(TypeError, match="precise_math: expected 0 or 1, got"):
+        framejit.compile(f, options={"precise_math": value})
+
+
+NUMBERS = [r.keyword for r in ROWS if r.scope == "call" and r.type == "int"]
+
+
+@pytest.mark.parametrize("key", NUMBERS)
 @pytest.mark.parametrize("value", [0, -1, True, 1.5, "9", None])
 def test_values_of_options_are_checked(key, value):
     with pytest.raises(
