@@ -84,6 +84,22 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
+  Lanes reverse(DType type, const Lanes& given) override {
+    static const int32_t kWords[] = {7, 6, 5, 4, 3, 2, 1, 0};
+    const Lanes value = in_words(type, given);
+    Lanes result;
+    if (lane_kind(type) == LaneKind::kDouble) {
+      for (int step : {4, 2, 1}) {
+        result = butterfly(type, step == 4 ? value : result, step);
+      }
+      return result;
+    }
+    x86::Vec order = vec();
+    cc_.emit(Inst::kIdVmovups, order, memory_constant(kWords, sizeof kWords));
+    result.part[0] = binary(Inst::kIdVpermd, order, value.part[0]);
+    return result;
+  }
+
   Lanes mask_and(const Lanes& a, const Lanes& b) override {
     return mask_binary(Inst::kIdVpand, a, b);
   }
@@ -251,11 +267,9 @@ class Avx2 final : public VectorIsa {
     }
   }
 
-  Lanes gather(DType type, const x86::Gp& base, const Lanes& offsets,
-               const Lanes* mask) override {
-    if (dtype_size(type) < 4) {
-      return VectorIsa::gather(type, base, offsets, mask);
-    }
+ protected:
+  Lanes gather_lanes(DType type, const x86::Gp& base, const Lanes& offsets,
+                     const Lanes* mask) override {
     const bool wide = dtype_size(type) == 8;
     std::array<x86::Vec, 2> part;
     for (int p = 0; p < 2; ++p) {
@@ -287,7 +301,6 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
- protected:
   aj::InstId instruction(ScalarOp op, DType lane) const override {
 #define FJ_VECTOR_OP(operation, type, avx512, avx2)             \
   if (op == ScalarOp::k##operation && lane == DType::k##type) { \

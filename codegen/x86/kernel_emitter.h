@@ -40,17 +40,18 @@ class KernelEmitter {
   std::vector<Expr> take_parameters() { return std::move(parameters_); }
 
  private:
-  enum class Walk : uint8_t { kUniform, kContiguous, kStrided };
+  enum class Walk : uint8_t { kUniform, kContiguous, kReversed, kStrided };
 
   // One access of a stage.
   struct PlaceCode {
     const Place* place;
     DType type;
     Walk walk = Walk::kUniform;
-    x86::Gp start;    // at the first outer point of the run
-    x86::Gp pointer;  // where the loops are
-    x86::Gp step;     // bytes of a vector of lanes (kStrided)
-    Lanes offsets;    // bytes of each lane (kStrided)
+    x86::Gp start;           // at the first outer point of the run
+    x86::Gp pointer;         // where the loops are
+    x86::Gp step;            // bytes of a vector of lanes (kStrided)
+    int64_t known_step = 0;  // the same (kReversed)
+    Lanes offsets;           // bytes of each lane (kStrided)
     // By copy, when transposed beforehand: the vectors of the inner loop's
     // turns, one behind the other.
     std::vector<x86::Mem> block;
@@ -74,7 +75,7 @@ class KernelEmitter {
   void emit_stage(size_t number, int copies, const Lanes* mask);
   void emit_nest(size_t loop);
   void emit_vector_loop();
-  void advance_strided(int copies);
+  void advance_pointers(std::vector<PlaceCode>* places, int copies);
   void init_states(int copies);
   void finish_states(int copies);
   // states: registers that accumulators of one copy take.
@@ -111,6 +112,9 @@ class KernelEmitter {
   x86::Mem address(const PlaceCode& code, int copy);
   x86::Gp moved(const PlaceCode& code, int copy);
   bool has_uniform_data(const PlaceCode& code) const;
+  static bool has_pointer(const PlaceCode& code) {
+    return code.walk == Walk::kStrided || code.walk == Walk::kReversed;
+  }
   Lanes lane_offsets(const PlaceCode& code, int copy);
   const Lanes* condition(const PlaceCode& code, int copy, Lanes* storage);
   Lanes load_lanes(ScalarId id, int copy);
@@ -118,8 +122,10 @@ class KernelEmitter {
   bool is_transposed(const PlaceCode& code) const;
   void transpose(std::vector<Lanes>* rows);
   void emit_store(size_t number, int copy);
-  void store_first(const PlaceCode& code, const x86::Mem& memory,
-                   const Lanes& value);
+  // Lanes side by side, from the first or from the last one on.
+  Lanes load_vector(const PlaceCode& code, int copy, const Lanes* wanted);
+  void store_vector(const PlaceCode& code, int copy, const Lanes& value,
+                    const Lanes* wanted);
 
   const Kernel& kernel_;
   std::vector<StagePlan> plans_;
