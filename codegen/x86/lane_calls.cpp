@@ -52,12 +52,9 @@ bool call_function(const LaneRequest& r, void* out, const void* a) {
   case ScalarOp::op:                                                  \
     each(r.lanes, out, a, [](double x) { return std::function(x); }); \
     return true;
-    FJ_CALL(kExp, exp)
-    FJ_CALL(kLog, log)
     FJ_CALL(kSin, sin)
     FJ_CALL(kCos, cos)
-    FJ_CALL(kTanh, tanh)
-    FJ_CALL(kErf, erf)
+    FJ_CALL(kTan, tan)
 #undef FJ_CALL
     default:
       return false;
