@@ -250,11 +250,27 @@ Lanes KernelEmitter::rare(ScalarId id, int copy) {
   return result;
 }
 
-void KernelEmitter::accumulate(size_t reduction, int copy) {
+Lanes KernelEmitter::paired_element(size_t reduction, int copies) {
+  const Fold& fold = plan_->folds[reduction];
+  std::vector<Lanes> elements;
+  for (int c = 0; c < copies; ++c) {
+    elements.push_back(value(plan_->stage->reductions[reduction].value, c));
+  }
+  for (int step = copies / 2; step > 0; step /= 2) {
+    for (int c = 0; c < step; ++c) {
+      elements[c] = fold_values(fold.pair, {fold.paired},
+                                {elements[c], elements[c + step]})[0];
+    }
+  }
+  return elements[0];
+}
+
+void KernelEmitter::accumulate(size_t reduction, int copy,
+                               const Lanes& element) {
   const Fold& fold = plan_->folds[reduction];
   std::vector<Lanes>& states = states_[reduction][copy];
   std::vector<Lanes> leaves = states;
-  leaves.push_back(value(plan_->stage->reductions[reduction].value, copy));
+  leaves.push_back(element);
   const Combiner combiner = plan_->stage->reductions[reduction].combiner;
   if (combiner == Combiner::kArgMin || combiner == Combiner::kArgMax) {
     x86::Gp place = cc_.newInt64();
@@ -341,8 +357,14 @@ void KernelEmitter::emit_innermost(int copies, const Lanes* mask) {
       if (c > 0 && is_shared(id)) continue;
       emit_node(id, c);
     }
-    for (size_t r = 0; r < stage.reductions.size(); ++r) accumulate(r, c);
+    for (size_t r = 0; r < stage.reductions.size(); ++r) {
+      if (is_paired(r)) continue;
+      accumulate(r, c, value(stage.reductions[r].value, c));
+    }
     for (size_t s = 0; s < stage.stores.size(); ++s) emit_store(s, c);
+  }
+  for (size_t r = 0; r < stage.reductions.size(); ++r) {
+    if (is_paired(r)) accumulate(r, 0, paired_element(r, copies));
   }
   mask_ = outer_mask;
   copies_ = outer_copies;

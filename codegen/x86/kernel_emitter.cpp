@@ -330,9 +330,10 @@ void KernelEmitter::emit_point(int copies, const Lanes* mask) {
 void KernelEmitter::init_states(int copies) {
   states_.clear();
   prefixes_.assign(plan_->folds.size(), {});
-  for (const Fold& fold : plan_->folds) {
+  for (size_t r = 0; r < plan_->folds.size(); ++r) {
+    const Fold& fold = plan_->folds[r];
     auto& by_copy = states_.emplace_back();
-    for (int c = 0; c < copies; ++c) {
+    for (int c = 0; c < (is_paired(r) ? 1 : copies); ++c) {
       auto& states = by_copy.emplace_back();
       for (size_t s = 0; s < fold.states.size(); ++s) {
         Lanes initial = isa_.constant(fold.states[s], fold.initial[s]);
@@ -364,7 +365,8 @@ void KernelEmitter::finish_states(int copies) {
           all[s] = isa_.select(first, fold.states[s], all[s], none);
         }
       }
-      for (int c = 1; c < copies; ++c) all = join(all, states_[r][c]);
+      const auto count = states_[r].size();
+      for (size_t c = 1; c < count; ++c) all = join(all, states_[r][c]);
       for (int step = isa_.lanes() / 2; step > 0; step /= 2) {
         std::vector<Lanes> other;
         for (size_t s = 0; s < all.size(); ++s) {

@@ -98,7 +98,13 @@ class KernelEmitter {
   Lanes rare(ScalarId id, int copy);
   Lanes index_lanes(int loop, int copy);
   void emit_check(ScalarId id, int copy);
-  void accumulate(size_t reduction, int copy);
+  void accumulate(size_t reduction, int copy, const Lanes& element);
+  // Are elements of several copies put together before a step?
+  bool is_paired(size_t reduction) const {
+    return !columns_ && plan_->folds[reduction].paired != kNoScalar &&
+           !plan_->scans[reduction];
+  }
+  Lanes paired_element(size_t reduction, int copies);
   // Puts the vector's elements behind what `carry` holds: prefixes, and the new
   // carry in all lanes.
   std::vector<Lanes> scan(size_t reduction, const std::vector<Lanes>& stepped);
