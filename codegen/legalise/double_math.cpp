@@ -14,35 +14,6 @@ namespace {
 
 namespace coef = coefficients;
 
-// A number as the sum of two, of which the first is the sum rounded, or nearly.
-struct Parts {
-  ScalarId high, low;
-};
-
-// a + b, |a| >= |b| or a = 0.
-Parts ordered_sum(Math& w, ScalarId a, ScalarId b) {
-  ScalarId sum = w.add(a, b);
-  return {sum, w.sub(b, w.sub(sum, a))};
-}
-Parts sum_of(Math& w, ScalarId a, ScalarId b) {
-  ScalarId sum = w.add(a, b);
-  ScalarId back = w.sub(sum, a);
-  return {sum, w.add(w.sub(a, w.sub(sum, back)), w.sub(b, back))};
-}
-Parts product_of(Math& w, ScalarId a, ScalarId b) {
-  ScalarId product = w.mul(a, b);
-  return {product, w.fma(a, b, w.neg(product))};
-}
-// top / bottom, by the reciprocal of bottom.high.
-Parts quotient_of(Math& w, const Parts& top, const Parts& bottom,
-                  ScalarId reciprocal) {
-  ScalarId q = w.mul(top.high, reciprocal);
-  ScalarId rest = w.add(w.fnma(q, bottom.high, top.high), top.low);
-  rest = w.fnma(q, bottom.low, rest);
-  return {q, w.mul(rest, reciprocal)};
-}
-ScalarId reciprocal(Math& w, ScalarId x) { return w.div(w.constant(1), x); }
-
 // ---- exponentials
 
 ScalarId exp2_double(Math& w, ScalarId x) {
@@ -145,15 +116,18 @@ Parts log_in_parts(Math& w, ScalarId f) {
   return {high, w.fma(s, w.fma(t, p, half), rest)};
 }
 
-// log(2^e (1 + f)) + more
-ScalarId log_of_power(Math& w, ScalarId f, ScalarId e,
-                      ScalarId more = kNoScalar) {
+}  // namespace
+
+ScalarId log_of_power(Math& w, ScalarId f, ScalarId e, ScalarId more) {
   Parts log = log_in_parts(w, f);
   if (more != kNoScalar) log.low = w.add(log.low, more);
   Parts sum = ordered_sum(w, w.mul(e, w.constant(coef::kLn2Wide[0])), log.high);
   ScalarId low = w.fma(e, w.constant(coef::kLn2Wide[1]), log.low);
   return w.add(sum.high, w.add(sum.low, low));
 }
+
+namespace {
+
 ScalarId log_double(Math& w, ScalarId x) {
   Mantissa parts = split(w, x);
   ScalarId f = w.sub(parts.m, w.constant(1));
@@ -173,23 +147,6 @@ ScalarId log_to_base(Math& w, ScalarId x, const double (&inverse)[2],
   return log_edges(w, x, w.add(sum.high, w.add(sum.low, low)));
 }
 
-// log(1 + x + more), `more` small beside x.
-ScalarId log1p_double(Math& w, ScalarId x, ScalarId more = kNoScalar) {
-  Parts sum = sum_of(w, w.constant(1), x);
-  Mantissa parts = split(w, sum.high);
-  // Where 1 + x needs no scaling, x itself is the fraction.
-  ScalarId near = w.equal(parts.e, w.constant(0));
-  ScalarId f = w.select(near, x, w.sub(parts.m, w.constant(1)));
-  ScalarId lost = w.select(near, w.constant(0), sum.low);
-  if (more != kNoScalar) lost = w.add(lost, more);
-  lost = w.scale(lost, w.neg(parts.e));
-  // Divided by 1 + f, as near as needed.
-  ScalarId share = w.mul(lost, w.fma(f, f, w.sub(w.constant(1), f)));
-  ScalarId result = log_of_power(w, f, parts.e, share);
-  result = log_edges(w, sum.high, result);
-  return w.select(w.equal(x, w.constant(0)), x, result);
-}
-
 ScalarId asinh_double(Math& w, ScalarId x) {
   ScalarId a = w.abs(x), one = w.constant(1);
   // log(2 a) from here on.
@@ -198,7 +155,7 @@ ScalarId asinh_double(Math& w, ScalarId x) {
   ScalarId root = w.sqrt(w.add(square, one));
   ScalarId rest = w.div(square, w.add(root, one));
   Parts sum = ordered_sum(w, a, w.select(large, w.constant(-1), rest));
-  ScalarId r = log1p_double(w, sum.high, sum.low);
+  ScalarId r = log1p_of(w, sum.high, sum.low);
   r = w.add(r, w.select(large, w.constant(std::log(2.0)), w.constant(0)));
   return w.with_sign(r, x);
 }
@@ -217,23 +174,10 @@ ScalarId acosh_double(Math& w, ScalarId x) {
   Parts total = sum_of(w, t, root);
   ScalarId argument = w.select(large, t, total.high);
   more = w.select(large, zero, w.add(total.low, more));
-  ScalarId r = log1p_double(w, argument, more);
+  ScalarId r = log1p_of(w, argument, more);
   r = w.add(r, w.select(large, w.constant(std::log(2.0)), zero));
   return w.select(w.less(t, zero), w.constant(kNan), r);
 }
-// log1p(2 a / (1 - a)) / 2
-ScalarId atanh_double(Math& w, ScalarId x) {
-  ScalarId a = w.abs(x), one = w.constant(1), zero = w.constant(0);
-  Parts bottom = ordered_sum(w, one, w.neg(a));
-  ScalarId top = w.mul(a, w.constant(2));
-  Parts ratio = quotient_of(w, {top, zero}, bottom, reciprocal(w, bottom.high));
-  ScalarId r = log1p_double(w, ratio.high, ratio.low);
-  r = w.mul(r, w.constant(0.5));
-  // Ratios that are denormal have lost a bit.
-  r = w.select(w.less(a, w.constant(0x1p-1000)), a, r);
-  return w.with_sign(w.select(w.less(one, a), w.constant(kNan), r), x);
-}
-
 // ---- error functions
 
 // exp(-x^2) (1.25 + p(u)) / (1 + 2 x), 0.7 <= x <= 27.5.
@@ -551,7 +495,7 @@ ScalarId expand_double(Body& b, ScalarOp op,
     case ScalarOp::kLog10:
       return log_to_base(w, x, coef::kLog10EParts, coef::kLog10Of2);
     case ScalarOp::kLog1p:
-      return log1p_double(w, x);
+      return log1p_of(w, x);
     case ScalarOp::kSinh:
       return sinh_double(w, x);
     case ScalarOp::kCosh:
@@ -563,7 +507,7 @@ ScalarId expand_double(Body& b, ScalarOp op,
     case ScalarOp::kAcosh:
       return acosh_double(w, x);
     case ScalarOp::kAtanh:
-      return atanh_double(w, x);
+      return atanh_of(w, x);
     case ScalarOp::kErf:
       return erf_double(w, x);
     case ScalarOp::kErfc:

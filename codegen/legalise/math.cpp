@@ -110,14 +110,19 @@ ScalarId log_edges(Math& m, ScalarId x, ScalarId result) {
 
 namespace {
 
+// log(2^e (1 + f)) + more
+ScalarId log_of_power_single(Math& m, ScalarId f, ScalarId e,
+                             ScalarId more = kNoScalar) {
+  ScalarId s = m.mul(f, f);
+  ScalarId p = m.fma(m.polynomial(f, coef::kLog), f, m.constant(-0.5));
+  ScalarId r = m.fma(e, m.constant(coef::kLn2[1]), m.mul(p, s));
+  if (more != kNoScalar) r = m.add(r, more);
+  return m.fma(e, m.constant(coef::kLn2[0]), m.add(f, r));
+}
 ScalarId log_single(Math& m, ScalarId x) {
   Mantissa parts = split(m, x);
   ScalarId f = m.sub(parts.m, m.constant(1));
-  ScalarId s = m.mul(f, f);
-  ScalarId p = m.fma(m.polynomial(f, coef::kLog), f, m.constant(-0.5));
-  ScalarId r = m.fma(parts.e, m.constant(coef::kLn2[1]), m.mul(p, s));
-  r = m.fma(parts.e, m.constant(coef::kLn2[0]), m.add(f, r));
-  return log_edges(m, x, r);
+  return log_edges(m, x, log_of_power_single(m, f, parts.e));
 }
 
 // log(2^e (1 + f)): with s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 +
@@ -138,16 +143,37 @@ ScalarId log_wide(Math& m, ScalarId x) {
   return log_edges(m, x, log_of_parts(m, f, parts.e));
 }
 
-// log(1 + x) in f64; where 1 + x needs no scaling, x itself is the fraction.
-ScalarId log1p_wide(Math& m, ScalarId x) {
-  ScalarId sum = m.add(x, m.constant(1));
-  Mantissa parts = split(m, sum);
-  ScalarId f = m.select(m.equal(parts.e, m.constant(0)), x,
-                        m.sub(parts.m, m.constant(1)));
-  ScalarId result = log_of_parts(m, f, parts.e);
-  result = log_edges(m, sum, result);
-  return m.select(m.equal(x, m.constant(0)), x, result);
+}  // namespace
+
+ScalarId log1p_of(Math& w, ScalarId x, ScalarId more) {
+  Parts sum = sum_of(w, w.constant(1), x);
+  Mantissa parts = split(w, sum.high);
+  // Where 1 + x needs no scaling, x itself is the fraction.
+  ScalarId near = w.equal(parts.e, w.constant(0));
+  ScalarId f = w.select(near, x, w.sub(parts.m, w.constant(1)));
+  ScalarId lost = w.select(near, w.constant(0), sum.low);
+  if (more != kNoScalar) lost = w.add(lost, more);
+  lost = w.scale(lost, w.neg(parts.e));
+  // Divided by 1 + f, as near as needed.
+  ScalarId share = w.mul(lost, w.fma(f, f, w.sub(w.constant(1), f)));
+  ScalarId result = w.type() == kSingle
+                        ? log_of_power_single(w, f, parts.e, share)
+                        : log_of_power(w, f, parts.e, share);
+  result = log_edges(w, sum.high, result);
+  return w.select(w.equal(x, w.constant(0)), x, result);
 }
+
+ScalarId atanh_of(Math& w, ScalarId x) {
+  ScalarId a = w.abs(x), one = w.constant(1), zero = w.constant(0);
+  Parts bottom = ordered_sum(w, one, w.neg(a));
+  ScalarId top = w.mul(a, w.constant(2));
+  Parts ratio = quotient_of(w, {top, zero}, bottom, reciprocal(w, bottom.high));
+  ScalarId r = log1p_of(w, ratio.high, ratio.low);
+  r = w.mul(r, w.constant(0.5));
+  return w.with_sign(w.select(w.less(one, a), w.constant(kNan), r), x);
+}
+
+namespace {
 
 // ---- hyperbolic functions
 
@@ -180,21 +206,14 @@ ScalarId asinh_wide(Math& m, ScalarId x) {
   ScalarId rest = m.add(a, m.div(square, m.add(root, one)));
   // An infinity divided by itself.
   rest = m.select(m.less(m.constant(kFloatMax), a), a, rest);
-  return m.with_sign(log1p_wide(m, rest), x);
+  return m.with_sign(log1p_of(m, rest), x);
 }
 ScalarId acosh_wide(Math& m, ScalarId x) {
   ScalarId t = m.sub(x, m.constant(1));
   ScalarId root = m.sqrt(m.mul(t, m.add(t, m.constant(2))));
-  ScalarId r = log1p_wide(m, m.add(t, root));
+  ScalarId r = log1p_of(m, m.add(t, root));
   return m.select(m.less(t, m.constant(0)), m.constant(kNan), r);
 }
-ScalarId atanh_wide(Math& m, ScalarId x) {
-  ScalarId a = m.abs(x), one = m.constant(1);
-  ScalarId ratio = m.div(m.mul(a, m.constant(2)), m.sub(one, a));
-  ScalarId r = m.mul(log1p_wide(m, ratio), m.constant(0.5));
-  return m.with_sign(m.select(m.less(one, a), m.constant(kNan), r), x);
-}
-
 // ---- error functions
 
 ScalarId erf_single(Math& m, ScalarId x) {
@@ -463,7 +482,7 @@ ScalarId expand_single(Body& b, ScalarOp op,
                      w.constant(coef::kLogScale[op == ScalarOp::kLog10]));
       });
     case ScalarOp::kLog1p:
-      return wide(log1p_wide);
+      return log1p_of(m, x);
     case ScalarOp::kSin:
     case ScalarOp::kCos:
       return sin_single(m, x, op == ScalarOp::kCos);
@@ -488,7 +507,7 @@ ScalarId expand_single(Body& b, ScalarOp op,
     case ScalarOp::kAcosh:
       return wide(acosh_wide);
     case ScalarOp::kAtanh:
-      return wide(atanh_wide);
+      return atanh_of(m, x);
     case ScalarOp::kErf:
       return erf_single(m, x);
     case ScalarOp::kErfc:

@@ -115,7 +115,40 @@ class Math {
   DType type_;
 };
 
-// ---- in f64 (math.cpp)
+// ---- numbers of more digits
+
+// A number as the sum of two, of which the first is the sum rounded, or nearly.
+struct Parts {
+  ScalarId high, low;
+};
+
+// a + b, |a| >= |b| or a = 0.
+inline Parts ordered_sum(Math& w, ScalarId a, ScalarId b) {
+  ScalarId sum = w.add(a, b);
+  return {sum, w.sub(b, w.sub(sum, a))};
+}
+inline Parts sum_of(Math& w, ScalarId a, ScalarId b) {
+  ScalarId sum = w.add(a, b);
+  ScalarId back = w.sub(sum, a);
+  return {sum, w.add(w.sub(a, w.sub(sum, back)), w.sub(b, back))};
+}
+inline Parts product_of(Math& w, ScalarId a, ScalarId b) {
+  ScalarId product = w.mul(a, b);
+  return {product, w.fma(a, b, w.neg(product))};
+}
+// top / bottom, by the reciprocal of bottom.high.
+inline Parts quotient_of(Math& w, const Parts& top, const Parts& bottom,
+                         ScalarId reciprocal) {
+  ScalarId q = w.mul(top.high, reciprocal);
+  ScalarId rest = w.add(w.fnma(q, bottom.high, top.high), top.low);
+  rest = w.fnma(q, bottom.low, rest);
+  return {q, w.mul(rest, reciprocal)};
+}
+inline ScalarId reciprocal(Math& w, ScalarId x) {
+  return w.div(w.constant(1), x);
+}
+
+// ---- shared by functions (math.cpp)
 
 struct Mantissa {
   ScalarId m, e;  // x = m * 2^e, 2/3 <= m < 4/3
@@ -124,12 +157,20 @@ Mantissa split(Math& m, ScalarId x);
 // What logarithms give where there is none: -inf at 0, NaN below, x at
 // infinity.
 ScalarId log_edges(Math& m, ScalarId x, ScalarId result);
+// log(1 + x + more), `more` small beside x.
+ScalarId log1p_of(Math& w, ScalarId x, ScalarId more = kNoScalar);
+// log1p(2 a / (1 - a)) / 2
+ScalarId atanh_of(Math& w, ScalarId x);
+
 // Whether a whole number of f64 is odd.
 ScalarId is_odd(Math& w, ScalarId n);
 
 // |x|^y with what the sign of x, whole y, and infinities make of it.
 ScalarId pow_edges(Math& w, ScalarId x, ScalarId y, ScalarId r);
 
+// log(2^e (1 + f)) + more, in f64 (double_math.cpp).
+ScalarId log_of_power(Math& w, ScalarId f, ScalarId e,
+                      ScalarId more = kNoScalar);
 // Of f64 operands (double_math.cpp).
 ScalarId expand_double(Body& b, ScalarOp op, const std::array<ScalarId, 3>& in);
 
