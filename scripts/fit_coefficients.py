@@ -239,10 +239,54 @@ def doubles():
     )
 
 
+def log_gamma_of_middle(u):
+    """log(gamma(z)) / ((z - 1) (z - 2)) for u = z - 1.5."""
+    z = u + mp.mpf("1.5")
+    return mp.loggamma(z) / ((z - 1) * (z - 2))
+
+
+def stirling_rest(t):
+    """y times what Stirling's formula for log(gamma(y)) lacks, t = 1 / y^2."""
+    y = 1 / mp.sqrt(t)
+    formula = (y - mp.mpf("0.5")) * mp.log(y) - y + mp.log(2 * mp.pi) / 2
+    return (mp.loggamma(y) - formula) * y
+
+
 def scaled_erfc(u):
     """(1 + 2 x) exp(x^2) erfc(x) - 1.25, which is small, for u = (x - 4) / (x + 4)."""
     x = 4 * (1 + u) / (1 - u)
     return (1 + 2 * x) * mp.erfc(x) * mp.exp(x * x) - mp.mpf("1.25")
+
+
+def log_gamma():
+    show_double(
+        "kLogOfPi",
+        "log pi, log(2 pi) / 2.",
+        [mp.log(mp.pi), mp.log(2 * mp.pi) / 2],
+    )
+    show_double(
+        "kLogGamma",
+        "log(gamma(z)) = (z - 1) (z - 2) p(z - 1.5), 0.5 <= z <= 2.5.",
+        *interpolate(
+            log_gamma_of_middle,
+            mp.mpf("-1.001"),
+            mp.mpf("1.001"),
+            22,
+            lambda u: 1 / log_gamma_of_middle(u),
+        ),
+    )
+    show_double(
+        "kStirling",
+        "log(gamma(y)) = (y - 1/2) log(y) - y + log(2 pi) / 2 + p(1 / y^2) / y,\n"
+        "// y >= 7.5.",
+        *interpolate(
+            stirling_rest,
+            mp.mpf("1e-6"),
+            mp.mpf("0.0178"),
+            7,
+            lambda t: 1 / stirling_rest(t),
+        ),
+    )
 
 
 def accurate_doubles():
@@ -356,6 +400,7 @@ def main():
     )
     doubles()
     accurate_doubles()
+    log_gamma()
     show("kLn2", "ln 2 in two parts.", split(mp.log(2), 2))
     show("kPi", "pi in three parts.", split(mp.pi, 3))
     show(

@@ -6,7 +6,7 @@
 // rounding loses (double_math.cpp). Polynomials come from math_coefficients.h.
 // Errors are below 2 units in the last place, of f64 below one, as
 // docs/numerics.md says for each (scripts/sweep_math measures them). Functions
-// without an expansion (lgamma) stay named: the target calls libm.
+// without an expansion (lgamma of f64) stay named: the target calls libm.
 //
 // Where a cheap way is exact up to some argument, the other is behind a
 // SelectRare, and costs only where it is needed.

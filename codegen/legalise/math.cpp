@@ -458,6 +458,64 @@ ScalarId fmod_single(Math& m, ScalarId x, ScalarId y) {
   return m.rarely(large, m.op(ScalarOp::kFmod, x, y), usual);
 }
 
+// ---- log(|gamma(x)|), in f64, of which most cancels below 0
+
+ScalarId log_of_positive(Math& w, ScalarId x) {
+  Mantissa parts = split(w, x);
+  return log_of_power(w, w.sub(parts.m, w.constant(1)), parts.e);
+}
+
+// From 2.5 on, by Stirling's formula; below 8 at x + 5.
+ScalarId log_gamma_above(Math& w, ScalarId z) {
+  ScalarId zero = w.constant(0), one = w.constant(1);
+  ScalarId near = w.less(z, w.constant(8));
+  ScalarId y = w.add(z, w.select(near, w.constant(5), zero));
+  ScalarId inverse = w.div(one, y);
+  ScalarId rest =
+      w.mul(w.polynomial(w.mul(inverse, inverse), coef::kStirling), inverse);
+  ScalarId r = w.fma(w.sub(y, w.constant(0.5)), log_of_positive(w, y),
+                     w.sub(w.constant(coef::kLogOfPi[1]), y));
+  r = w.add(r, rest);
+  ScalarId product = z;
+  for (int k = 1; k < 5; ++k) {
+    product = w.mul(product, w.add(z, w.constant(k)));
+  }
+  return w.rarely(near, w.sub(r, log_of_positive(w, product)), r);
+}
+
+// From 0.5 on.
+ScalarId log_gamma_of_positive(Math& w, ScalarId z) {
+  ScalarId u = w.sub(z, w.constant(1.5));
+  ScalarId zeros = w.mul(w.sub(z, w.constant(1)), w.sub(z, w.constant(2)));
+  // 0 is positive.
+  ScalarId middle =
+      w.fma(w.polynomial(u, coef::kLogGamma), zeros, w.constant(0));
+  ScalarId above = w.less(w.constant(2.5), z);
+  return w.rarely(above, log_gamma_above(w, z), middle);
+}
+
+// gamma(x) gamma(1 - x) = pi / sin(pi x).
+ScalarId lgamma_wide(Math& w, ScalarId x) {
+  ScalarId reflects = w.less(x, w.constant(0.5)), one = w.constant(1);
+  ScalarId r = log_gamma_of_positive(w, w.select(reflects, w.sub(one, x), x));
+  // sin(pi d), d from the next whole number, or cos(pi (1/2 - d)).
+  ScalarId d = w.abs(w.sub(x, w.rint(x)));
+  ScalarId quarter = w.less(w.constant(0.25), d);
+  d = w.select(quarter, w.sub(w.constant(0.5), d), d);
+  ScalarId angle = w.mul(d, w.constant(M_PI)), s = w.mul(angle, angle);
+  ScalarId cos = w.fma(w.mul(s, s), w.polynomial(s, coef::kCosDouble),
+                       w.fma(s, w.constant(-0.5), one));
+  ScalarId sine =
+      w.select(quarter, cos, w.odd_polynomial(angle, coef::kSinDouble));
+  // Of whole numbers the result is infinite.
+  ScalarId log = w.select(w.equal(sine, w.constant(0)), w.constant(-kInf),
+                          log_of_positive(w, sine));
+  ScalarId other = w.sub(w.constant(coef::kLogOfPi[0]), log);
+  r = w.rarely(reflects, w.sub(other, r), r);
+  ScalarId infinity = w.constant(kInf);
+  return w.select(w.equal(w.abs(x), infinity), infinity, r);
+}
+
 ScalarId expand_single(Body& b, ScalarOp op,
                        const std::array<ScalarId, 3>& in) {
   Math m(b, kSingle), w(b, kWide);
@@ -512,6 +570,8 @@ ScalarId expand_single(Body& b, ScalarOp op,
       return erf_single(m, x);
     case ScalarOp::kErfc:
       return wide(erfc_wide);
+    case ScalarOp::kLgamma:
+      return wide(lgamma_wide);
     case ScalarOp::kPow:
       return wide_pair(pow_wide);
     case ScalarOp::kHypot:
