@@ -267,6 +267,32 @@ class Avx2 final : public VectorIsa {
     }
   }
 
+  Lanes load_halves(const x86::Mem& memory, const Lanes* mask) override {
+    if (mask) {
+      return cast(DType::kF16, DType::kF32, load(DType::kF16, memory, mask));
+    }
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], memory);
+    return result;
+  }
+  void store_halves(const x86::Mem& memory, const Lanes& value,
+                    const Lanes* mask) override {
+    if (mask) {
+      store(DType::kF16, memory, cast(DType::kF32, DType::kF16, value), mask);
+    } else {
+      cc_.emit(Inst::kIdVcvtps2ph, memory, value.part[0], 0);
+    }
+  }
+  Lanes round_halves(const Lanes& value) override {
+    x86::Vec half = vec();
+    cc_.emit(Inst::kIdVcvtps2ph, half.xmm(), value.part[0], 0);
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], half.xmm());
+    return result;
+  }
+
  protected:
   Lanes gather_lanes(DType type, const x86::Gp& base, const Lanes& offsets,
                      const Lanes* mask) override {

@@ -299,6 +299,27 @@ class Avx512 final : public VectorIsa {
     }
   }
 
+  Lanes load_halves(const x86::Mem& memory, const Lanes* mask) override {
+    Lanes result;
+    result.part[0] = vec();
+    if (mask) cc_.k(mask->mask).z();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], memory);
+    return result;
+  }
+  void store_halves(const x86::Mem& memory, const Lanes& value,
+                    const Lanes* mask) override {
+    if (mask) cc_.k(mask->mask);
+    cc_.emit(Inst::kIdVcvtps2ph, memory, value.part[0], 0);
+  }
+  Lanes round_halves(const Lanes& value) override {
+    x86::Vec half = vec();
+    cc_.emit(Inst::kIdVcvtps2ph, half.ymm(), value.part[0], 0);
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], half.ymm());
+    return result;
+  }
+
  protected:
   Lanes gather_lanes(DType type, const x86::Gp& base, const Lanes& offsets,
                      const Lanes* mask) override {

@@ -176,10 +176,27 @@ Lanes KernelEmitter::node_value(ScalarId id, int copy) {
       return value(node.in[0], copy);
     case ScalarOp::kSelectRare:
       return rare(id, copy);
+    case ScalarOp::kCast:
+      if (std::optional<Lanes> known = half_cast(id, copy)) return *known;
+      [[fallthrough]];
     default:
       return operation(plan_->stage->body, id,
                        [&](ScalarId in) { return value(in, copy); });
   }
+}
+
+std::optional<Lanes> KernelEmitter::half_cast(ScalarId id, int copy) {
+  const Body& body = plan_->stage->body;
+  const ScalarNode& node = body.node(id);
+  const ScalarId in = node.in[0];
+  if (plan_->halves[id] == HalfForm::kBits) {
+    if (plan_->halves[in] == HalfForm::kBits) return std::nullopt;
+    return isa_.cast(DType::kF32, node.type, value(in, copy));
+  }
+  // A cast to f16 whose operand is an f16 itself there is not.
+  Lanes single = isa_.cast(body.type(in), DType::kF32, value(in, copy));
+  return plan_->halves[id] == HalfForm::kWidened ? isa_.round_halves(single)
+                                                 : single;
 }
 
 Lanes KernelEmitter::index_lanes(int loop, int copy) {

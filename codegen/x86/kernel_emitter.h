@@ -21,14 +21,20 @@ struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// How the value of a node of f16 is kept: as its bits; where nothing but
+// conversions to wider floats reads it, as an f32; and where only stores of
+// vectors do, as the f32 that they round.
+enum class HalfForm : uint8_t { kBits, kWidened, kUnrounded };
+
 // A stage with what the emitter found out about it.
 struct StagePlan {
   const Stage* stage;
   std::vector<int> level;     // of each node, see level_of()
   std::vector<char> uniform;  // all lanes have one value
   std::vector<char> hot;      // needed whatever conditions are
-  std::vector<Fold> folds;    // of its reductions
-  std::vector<char> scans;    // of its reductions: prefixes are stored
+  std::vector<HalfForm> halves;
+  std::vector<Fold> folds;  // of its reductions
+  std::vector<char> scans;  // of its reductions: prefixes are stored
   bool counts_places = false;
 };
 
@@ -96,6 +102,8 @@ class KernelEmitter {
                   const std::function<Lanes(ScalarId)>& value);
   Lanes value(ScalarId id, int copy);
   Lanes rare(ScalarId id, int copy);
+  // Where a conversion reads or gives an f16 that is kept as an f32.
+  std::optional<Lanes> half_cast(ScalarId id, int copy);
   Lanes index_lanes(int loop, int copy);
   void emit_check(ScalarId id, int copy);
   void accumulate(size_t reduction, int copy, const Lanes& element);
@@ -124,6 +132,7 @@ class KernelEmitter {
   Lanes lane_offsets(const PlaceCode& code, int copy);
   const Lanes* condition(const PlaceCode& code, int copy, Lanes* storage);
   Lanes load_lanes(ScalarId id, int copy);
+  Lanes loaded(const PlaceCode& code, int copy, const Lanes* wanted);
   void transpose_blocks();
   bool is_transposed(const PlaceCode& code) const;
   void transpose(std::vector<Lanes>* rows);

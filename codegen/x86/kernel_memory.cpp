@@ -163,6 +163,15 @@ Lanes KernelEmitter::load_lanes(ScalarId id, int copy) {
   }
   Lanes storage;
   const Lanes* wanted = condition(code, copy, &storage);
+  if (plan_->halves[id] == HalfForm::kBits) return loaded(code, copy, wanted);
+  if (code.walk == Walk::kContiguous && has_uniform_data(code)) {
+    return isa_.load_halves(address(code, copy), wanted);
+  }
+  return isa_.cast(code.type, DType::kF32, loaded(code, copy, wanted));
+}
+
+Lanes KernelEmitter::loaded(const PlaceCode& code, int copy,
+                            const Lanes* wanted) {
   if (!has_uniform_data(code) || code.walk == Walk::kStrided) {
     x86::Gp base = cc_.newIntPtr();
     cc_.lea(base, address(code, copy));
@@ -238,6 +247,11 @@ void KernelEmitter::emit_store(size_t number, int copy) {
   switch (code.walk) {
     case Walk::kContiguous:
     case Walk::kReversed: {
+      if (store.value != kNoScalar &&
+          plan_->halves[store.value] == HalfForm::kUnrounded) {
+        isa_.store_halves(address(code, copy), stored, wanted);
+        break;
+      }
       Lanes old;
       if (combine) old = load_vector(code, copy, wanted);
       store_vector(code, copy, combined(old), wanted);

@@ -112,6 +112,11 @@ class VectorIsa {
   virtual Lanes load(DType type, x86::Mem memory, const Lanes* mask) = 0;
   virtual void store(DType type, x86::Mem memory, const Lanes& value,
                      const Lanes* mask) = 0;
+  // Of f16, as f32; an f32 rounded to f16, in memory or as it is.
+  virtual Lanes load_halves(const x86::Mem& memory, const Lanes* mask) = 0;
+  virtual void store_halves(const x86::Mem& memory, const Lanes& value,
+                            const Lanes* mask) = 0;
+  virtual Lanes round_halves(const Lanes& value) = 0;
   // At base + offset (i64, bytes) of each lane.
   Lanes gather(DType type, const x86::Gp& base, const Lanes& offsets,
                const Lanes* mask);
