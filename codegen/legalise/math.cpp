@@ -2,6 +2,7 @@
 #include "codegen/legalise/math.h"
 
 #include <cmath>
+#include <utility>
 
 #include "codegen/legalise/math_coefficients.h"
 #include "codegen/scalar/evaluate.h"
@@ -123,6 +124,31 @@ ScalarId log_single(Math& m, ScalarId x) {
   Mantissa parts = split(m, x);
   ScalarId f = m.sub(parts.m, m.constant(1));
   return log_edges(m, x, log_of_power_single(m, f, parts.e));
+}
+
+// A number as two of f32, for arithmetic in f32.
+std::pair<double, double> in_singles(double number) {
+  const double high = static_cast<float>(number);
+  return {high, number - high};
+}
+// log(x) / log(base); `inverse` is 1 / log(base), `power` log(2) / log(base).
+ScalarId log_to_base_single(Math& m, ScalarId x, double inverse, double power) {
+  const auto [inverse_high, inverse_low] = in_singles(inverse);
+  const auto [power_high, power_low] = in_singles(power);
+  Mantissa parts = split(m, x);
+  ScalarId f = m.sub(parts.m, m.constant(1));
+  // log(1 + f) = f - f^2 / 2 + f^3 p(f), of which the first two in parts.
+  ScalarId part = m.mul(f, m.constant(0.5)), half = m.mul(part, f);
+  ScalarId high = m.sub(f, half);
+  ScalarId rest = m.add(m.sub(m.sub(f, high), half), m.fnma(part, f, half));
+  rest = m.fma(m.polynomial(f, coef::kLog), m.mul(m.mul(f, f), f), rest);
+  Parts first = product_of(m, high, m.constant(inverse_high));
+  ScalarId low = m.fma(rest, m.constant(inverse_high), first.low);
+  low = m.fma(high, m.constant(inverse_low), low);
+  Parts whole = product_of(m, parts.e, m.constant(power_high));
+  low = m.add(low, m.fma(parts.e, m.constant(power_low), whole.low));
+  Parts sum = ordered_sum(m, whole.high, first.high);
+  return log_edges(m, x, m.add(sum.high, m.add(sum.low, low)));
 }
 
 // log(2^e (1 + f)): with s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 +
@@ -534,11 +560,10 @@ ScalarId expand_single(Body& b, ScalarOp op,
     case ScalarOp::kLog:
       return log_single(m, x);
     case ScalarOp::kLog2:
+      return log_to_base_single(m, x, coef::kLogScale[0], 1);
     case ScalarOp::kLog10:
-      return wide([&](Math& w, ScalarId a) {
-        return w.mul(log_wide(w, a),
-                     w.constant(coef::kLogScale[op == ScalarOp::kLog10]));
-      });
+      return log_to_base_single(m, x, coef::kLogScale[1],
+                                coef::kLogScale[1] / coef::kLogScale[0]);
     case ScalarOp::kLog1p:
       return log1p_of(m, x);
     case ScalarOp::kSin:
