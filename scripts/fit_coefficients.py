@@ -148,7 +148,7 @@ def doubles():
         [first, second, mp.pi / 2 - first - second],
     )
     show_double("kTwoOverPi", "2 / pi.", [2 / mp.pi])
-    for name, count in (("kExpWide", 8), ("kExpDouble", 10)):
+    for name, count in (("kExpWide", 8), ("kExpDouble", 12)):
         show_double(
             name,
             "exp(r) = 1 + r + r^2 p(r), |r| <= ln 2 / 2.",
@@ -160,7 +160,7 @@ def doubles():
                 lambda r: r**2 / mp.exp(r),
             ),
         )
-    for name, count in (("kLogWide", 5), ("kLogDouble", 7)):
+    for name, count in (("kLogWide", 5), ("kLogDouble", 9)):
         show_double(
             name,
             "2 atanh(s) = 2 s + s^3 p(s^2), |s| <= 1/5.",
@@ -174,7 +174,7 @@ def doubles():
         )
     quarter = (mp.pi / 4 * mp.mpf("1.001")) ** 2
     tiny = mp.mpf("1e-9")
-    for name, count in (("kSinWide", 5), ("kSinDouble", 6)):
+    for name, count in (("kSinWide", 5), ("kSinDouble", 7)):
         show_double(
             name,
             "sin(x) = x + x s p(s), s = x^2, |x| <= pi / 4.",
@@ -239,6 +239,141 @@ def doubles():
     )
 
 
+def log_gamma_of_middle(u):
+    """log(gamma(z)) / ((z - 1) (z - 2)) for u = z - 1.5."""
+    z = u + mp.mpf("1.5")
+    return mp.loggamma(z) / ((z - 1) * (z - 2))
+
+
+def stirling_rest(t):
+    """y times what Stirling's formula for log(gamma(y)) lacks, t = 1 / y^2."""
+    y = 1 / mp.sqrt(t)
+    formula = (y - mp.mpf("0.5")) * mp.log(y) - y + mp.log(2 * mp.pi) / 2
+    return (mp.loggamma(y) - formula) * y
+
+
+def scaled_erfc(u):
+    """(1 + 2 x) exp(x^2) erfc(x) - 1.25, which is small, for u = (x - 4) / (x + 4)."""
+    x = 4 * (1 + u) / (1 - u)
+    return (1 + 2 * x) * mp.erfc(x) * mp.exp(x * x) - mp.mpf("1.25")
+
+
+def log_gamma():
+    show_double(
+        "kLogOfPi",
+        "log pi, log(2 pi) / 2.",
+        [mp.log(mp.pi), mp.log(2 * mp.pi) / 2],
+    )
+    show_double(
+        "kLogGamma",
+        "log(gamma(z)) = (z - 1) (z - 2) p(z - 1.5), 0.5 <= z <= 2.5.",
+        *interpolate(
+            log_gamma_of_middle,
+            mp.mpf("-1.001"),
+            mp.mpf("1.001"),
+            22,
+            lambda u: 1 / log_gamma_of_middle(u),
+        ),
+    )
+    show_double(
+        "kStirling",
+        "log(gamma(y)) = (y - 1/2) log(y) - y + log(2 pi) / 2 + p(1 / y^2) / y,\n"
+        "// y >= 7.5.",
+        *interpolate(
+            stirling_rest,
+            mp.mpf("1e-6"),
+            mp.mpf("0.0178"),
+            7,
+            lambda t: 1 / stirling_rest(t),
+        ),
+    )
+
+
+def accurate_doubles():
+    """Those of functions of float64, and constants in two parts."""
+    half, tiny = mp.mpf("0.505"), mp.mpf("1e-9")
+    ln2, ln10 = mp.log(2), mp.log(10)
+    for name, number in (("kLog2EParts", 1 / ln2), ("kLog10EParts", 1 / ln10)):
+        first = mp.mpf(float(number))
+        which = "ln 2" if number > 1 else "ln 10"
+        show_double(name, f"1 / {which} in two parts.", [first, number - first])
+    show_double(
+        "kLog10Of2", "log10 2: 40 bits, and the rest.", truncated(ln2 / ln10, 40)
+    )
+    third = mp.mpf(2) / 3
+    first = mp.mpf(float(third))
+    show_double("kTwoThirds", "2 / 3 in two parts.", [first, third - first])
+    show_double(
+        "kLogRest",
+        "2 atanh(s) = 2 s + s^3 (2/3 + t p(t)), t = s^2, |s| <= 1/5.",
+        *interpolate(
+            lambda t: (atanh_rest(t) - third) / t,
+            mp.mpf("1e-9"),
+            mp.mpf("0.0408"),
+            10,
+            lambda t: mp.sqrt(t) ** 5 / (2 * mp.atanh(mp.sqrt(t))),
+        ),
+    )
+    show_double(
+        "kExpm1Double",
+        "exp(x) = 1 + x + x^2 p(x), |x| <= 0.4.",
+        *interpolate(
+            lambda x: (mp.expm1(x) - x) / x**2,
+            mp.mpf("-0.4001"),
+            mp.mpf("0.4001"),
+            12,
+            lambda x: x**2 / mp.expm1(x),
+        ),
+    )
+    show_double(
+        "kExp2Double",
+        "2^r = 1 + r p(r), |r| <= 1/2.",
+        *interpolate(
+            lambda r: (mp.mpf(2) ** r - 1) / r,
+            -half,
+            half,
+            14,
+            lambda r: r / mp.mpf(2) ** r,
+        ),
+    )
+    for name, function, most, count, domain in (
+        ("kTanhDouble", mp.tanh, mp.mpf("0.5002"), 12, "1/2"),
+        ("kSinhDouble", mp.sinh, mp.mpf("1.01"), 8, "1"),
+        ("kAsinDouble", mp.asin, mp.mpf("0.5002"), 14, "1/2"),
+        ("kAtanDouble", mp.atan, (mp.sqrt(2) - 1) * mp.mpf("1.0005"), 13, "sqrt 2 - 1"),
+    ):
+        what = name[1:-6].lower()
+        show_double(
+            name,
+            f"{what}(x) = x + x s p(s), s = x^2, |x| <= {domain}.",
+            *interpolate(
+                odd_series(function), tiny, most**2, count, odd_weight(function)
+            ),
+        )
+    show_double(
+        "kErfDouble",
+        "erf(x) = x + x p(s), s = x^2, |x| <= 3/4.",
+        *interpolate(
+            lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1,
+            tiny,
+            mp.mpf("0.564"),
+            12,
+            lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
+        ),
+    )
+    show_double(
+        "kErfcDouble",
+        "(1 + 2 x) exp(x^2) erfc(x) = 1.25 + p((x - 4) / (x + 4)), 0.7 <= x <= 27.5.",
+        *interpolate(
+            scaled_erfc,
+            mp.mpf("-3.3") / mp.mpf("4.7"),
+            mp.mpf("23.5") / mp.mpf("31.5"),
+            24,
+            lambda u: 1 / (scaled_erfc(u) + mp.mpf("1.25")),
+        ),
+    )
+
+
 def inverse_pi():
     mp.mp.prec = 400
     print(
@@ -264,6 +399,8 @@ def main():
         "#pragma once\n\nnamespace framejit::codegen::coefficients {\n"
     )
     doubles()
+    accurate_doubles()
+    log_gamma()
     show("kLn2", "ln 2 in two parts.", split(mp.log(2), 2))
     show("kPi", "pi in three parts.", split(mp.pi, 3))
     show(

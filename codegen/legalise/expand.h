@@ -2,11 +2,11 @@
 //
 // Results follow libm on NaN, infinities and signed zeros. f32 functions whose
 // arithmetic is easy to get right in f32 stay there (exp, log, tanh, erf, sin,
-// cos); others are computed in f64 and rounded once. Polynomials come from
-// math_coefficients.h. Errors are below 2 units in the last place, as
+// cos); others are computed in f64 and rounded once. Those of f64 keep what
+// rounding loses (double_math.cpp). Polynomials come from math_coefficients.h.
+// Errors are below 2 units in the last place, of f64 below one, as
 // docs/numerics.md says for each (scripts/sweep_math measures them). Functions
-// without an expansion (f64's rare ones, lgamma) stay named: the target calls
-// libm.
+// without an expansion (lgamma of f64) stay named: the target calls libm.
 //
 // With Functions::kLibm they all stay named but sqrt: libm's error (below one
 // unit in the last place, and of f32 half of one, for it is computed in f64),

@@ -47,6 +47,7 @@ class Builder {
   explicit Builder(DType type) : type_(type) {}
 
   Fold simple(Combiner combiner);
+  Fold sum();
   Fold compensated_sum();
   Fold place(Combiner combiner);
   Fold welford_of_f32();
@@ -83,6 +84,15 @@ Fold Builder::simple(Combiner combiner) {
   fold_.joined = {fold_.join.binary(op, halves[0], halves[1])};
   fold_.results = {fold_.finish.cast(type_, open(fold_.finish, 1)[0])};
   return fold_;
+}
+
+Fold Builder::sum() {
+  if (is_float(type_)) {
+    Body& b = fold_.pair;
+    ScalarId first = leaf(b, type_, 0), second = leaf(b, type_, 1);
+    fold_.paired = b.binary(ScalarOp::kAdd, first, second);
+  }
+  return type_ == DType::kF64 ? compensated_sum() : simple(Combiner::kSum);
 }
 
 // s + x and what its rounding lost (exact: two_sum of Knuth). Where something
@@ -308,8 +318,7 @@ Fold make_fold(Combiner combiner, DType type) {
     case Combiner::kSoftmaxSum:
       return builder.softmax_sum();
     case Combiner::kSum:
-      if (type == DType::kF64) return builder.compensated_sum();
-      return builder.simple(combiner);
+      return builder.sum();
     default:
       return builder.simple(combiner);
   }

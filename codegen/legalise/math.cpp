@@ -1,123 +1,18 @@
-// The expansions, one function each.
-#include <cmath>
-#include <limits>
-#include <span>
+// The expansions of functions of f32, one function each.
+#include "codegen/legalise/math.h"
 
-#include "codegen/legalise/expand.h"
+#include <cmath>
+#include <utility>
+
 #include "codegen/legalise/math_coefficients.h"
 #include "codegen/scalar/evaluate.h"
 #include "codegen/scalar/lookup.h"
-#include "codegen/scalar/simplify.h"
 
 namespace framejit::codegen {
 
 namespace {
 
 namespace coef = coefficients;
-
-constexpr double kInf = std::numeric_limits<double>::infinity();
-constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
-constexpr double kFloatMax = std::numeric_limits<float>::max();
-constexpr DType kSingle = DType::kF32, kWide = DType::kF64;
-
-// Arithmetic on values of one body and one float type.
-class Math {
- public:
-  Math(Body& body, DType type) : b_(body), type_(type) {}
-
-  ScalarId constant(double value) { return b_.constant(type_, value); }
-  ScalarId op(ScalarOp op, ScalarId a, ScalarId c = kNoScalar,
-              ScalarId d = kNoScalar) {
-    const ScalarOpRow& row = scalar_op_row(op);
-    DType type = row.result == ResultType::kBool      ? DType::kBool
-                 : row.types == OperandTypes::kSelect ? b_.type(c)
-                                                      : b_.type(a);
-    return emit_simplified(b_, op, type, {a, c, d});
-  }
-  ScalarId add(ScalarId a, ScalarId c) { return op(ScalarOp::kAdd, a, c); }
-  ScalarId sub(ScalarId a, ScalarId c) { return op(ScalarOp::kSub, a, c); }
-  ScalarId mul(ScalarId a, ScalarId c) { return op(ScalarOp::kMul, a, c); }
-  ScalarId div(ScalarId a, ScalarId c) { return op(ScalarOp::kDiv, a, c); }
-  ScalarId fma(ScalarId a, ScalarId c, ScalarId d) {
-    return op(ScalarOp::kFma, a, c, d);
-  }
-  ScalarId fnma(ScalarId a, ScalarId c, ScalarId d) {
-    return op(ScalarOp::kFnma, a, c, d);
-  }
-  ScalarId neg(ScalarId a) { return op(ScalarOp::kNeg, a); }
-  ScalarId abs(ScalarId a) { return op(ScalarOp::kAbs, a); }
-  ScalarId rint(ScalarId a) { return op(ScalarOp::kRint, a); }
-  ScalarId sqrt(ScalarId a) { return op(ScalarOp::kSqrt, a); }
-  ScalarId less(ScalarId a, ScalarId c) { return op(ScalarOp::kLt, a, c); }
-  ScalarId less_equal(ScalarId a, ScalarId c) {
-    return op(ScalarOp::kLe, a, c);
-  }
-  ScalarId equal(ScalarId a, ScalarId c) { return op(ScalarOp::kEq, a, c); }
-  ScalarId differ(ScalarId a, ScalarId c) { return op(ScalarOp::kNe, a, c); }
-  ScalarId both(ScalarId a, ScalarId c) { return op(ScalarOp::kAnd, a, c); }
-  ScalarId either(ScalarId a, ScalarId c) { return op(ScalarOp::kOr, a, c); }
-  ScalarId select(ScalarId when, ScalarId a, ScalarId c) {
-    return op(ScalarOp::kSelect, when, a, c);
-  }
-  ScalarId rarely(ScalarId when, ScalarId a, ScalarId c) {
-    return op(ScalarOp::kSelectRare, when, a, c);
-  }
-  ScalarId clamp(ScalarId x, double low, double high) {
-    ScalarId least = op(ScalarOp::kMax, x, constant(low));
-    return op(ScalarOp::kMin, least, constant(high));
-  }
-  ScalarId scale(ScalarId a, ScalarId power) {
-    return op(ScalarOp::kScaleByPower, a, power);
-  }
-  ScalarId wide(ScalarId a) { return b_.cast(kWide, a); }
-  ScalarId single(ScalarId a) { return b_.cast(kSingle, a); }
-  ScalarId cast(DType type, ScalarId a) { return b_.cast(type, a); }
-
-  DType bits_type() const { return type_ == kWide ? DType::kI64 : DType::kI32; }
-  ScalarId bits(ScalarId a) {
-    return emit_simplified(b_, ScalarOp::kBitcast, bits_type(), {a, -1, -1});
-  }
-  ScalarId from_bits(ScalarId a) {
-    return emit_simplified(b_, ScalarOp::kBitcast, type_, {a, -1, -1});
-  }
-  ScalarId integer(int64_t value) { return b_.integer(bits_type(), value); }
-  ScalarId sign_of(ScalarId x) {
-    int64_t sign = type_ == kWide ? std::numeric_limits<int64_t>::min()
-                                  : std::numeric_limits<int32_t>::min();
-    return both(bits(x), integer(sign));
-  }
-  // x, not below 0, with the sign of another.
-  ScalarId with_sign(ScalarId x, ScalarId sign) {
-    return from_bits(either(bits(x), sign_of(sign)));
-  }
-  ScalarId is_negative(ScalarId x) { return less(bits(x), integer(0)); }
-
-  template <class T>
-  ScalarId polynomial(ScalarId x, std::span<const T> c) {
-    ScalarId result = constant(c.back());
-    for (size_t i = c.size() - 1; i-- > 0;) {
-      result = fma(result, x, constant(c[i]));
-    }
-    return result;
-  }
-  template <class T, size_t N>
-  ScalarId polynomial(ScalarId x, const T (&c)[N]) {
-    return polynomial(x, std::span<const T>(c));
-  }
-  // x + x * s * p(s) with s = x * x.
-  template <class T, size_t N>
-  ScalarId odd_polynomial(ScalarId x, const T (&c)[N]) {
-    ScalarId s = mul(x, x);
-    return fma(mul(polynomial(s, c), s), x, x);
-  }
-
-  Body& body() { return b_; }
-  DType type() const { return type_; }
-
- private:
-  Body& b_;
-  DType type_;
-};
 
 // ---- exponentials
 
@@ -166,22 +61,21 @@ ScalarId exp2_single(Math& m, ScalarId x) {
 struct Reduced {
   ScalarId rest, power;
 };
-Reduced exp_parts(Math& m, ScalarId x, bool full) {
+Reduced exp_parts(Math& m, ScalarId x) {
   x = m.clamp(x, -746, 710);
   ScalarId n = m.rint(m.mul(x, m.constant(coef::kLog2E[0])));
   ScalarId r = m.fnma(n, m.constant(coef::kLn2Wide[0]), x);
   r = m.fnma(n, m.constant(coef::kLn2Wide[1]), r);
-  ScalarId p = full ? m.polynomial(r, coef::kExpDouble)
-                    : m.polynomial(r, coef::kExpWide);
+  ScalarId p = m.polynomial(r, coef::kExpWide);
   return {m.fma(m.mul(p, r), r, r), n};
 }
-ScalarId exp_wide(Math& m, ScalarId x, bool full = false) {
-  Reduced parts = exp_parts(m, x, full);
+ScalarId exp_wide(Math& m, ScalarId x) {
+  Reduced parts = exp_parts(m, x);
   return m.scale(m.add(parts.rest, m.constant(1)), parts.power);
 }
 // 2^n (e^r - 1) + (2^n - 1): nothing cancels that matters.
-ScalarId expm1_wide(Math& m, ScalarId x, bool full = false) {
-  Reduced parts = exp_parts(m, x, full);
+ScalarId expm1_wide(Math& m, ScalarId x) {
+  Reduced parts = exp_parts(m, x);
   // 2^1024 is infinite: the last power is multiplied in.
   ScalarId one = m.constant(1);
   ScalarId power = m.op(ScalarOp::kMin, parts.power, m.constant(1023));
@@ -193,11 +87,10 @@ ScalarId expm1_wide(Math& m, ScalarId x, bool full = false) {
   return m.select(m.equal(x, m.constant(0)), x, result);
 }
 
+}  // namespace
+
 // ---- logarithms
 
-struct Mantissa {
-  ScalarId m, e;  // x = m * 2^e, 2/3 <= m < 4/3
-};
 Mantissa split(Math& m, ScalarId x) {
   ScalarId e = m.op(ScalarOp::kExponent, x);
   ScalarId size = m.scale(x, m.neg(e));
@@ -206,8 +99,6 @@ Mantissa split(Math& m, ScalarId x) {
           m.select(large, m.add(e, m.constant(1)), e)};
 }
 
-// What logarithms give where there is none: -inf at 0, NaN below, x at
-// infinity.
 ScalarId log_edges(Math& m, ScalarId x, ScalarId result) {
   const double most =
       m.type() == kWide ? std::numeric_limits<double>::max() : kFloatMax;
@@ -218,44 +109,97 @@ ScalarId log_edges(Math& m, ScalarId x, ScalarId result) {
   return m.select(m.less_equal(x, zero), low, result);
 }
 
+namespace {
+
+// log(2^e (1 + f)) + more
+ScalarId log_of_power_single(Math& m, ScalarId f, ScalarId e,
+                             ScalarId more = kNoScalar) {
+  ScalarId s = m.mul(f, f);
+  ScalarId p = m.fma(m.polynomial(f, coef::kLog), f, m.constant(-0.5));
+  ScalarId r = m.fma(e, m.constant(coef::kLn2[1]), m.mul(p, s));
+  if (more != kNoScalar) r = m.add(r, more);
+  return m.fma(e, m.constant(coef::kLn2[0]), m.add(f, r));
+}
 ScalarId log_single(Math& m, ScalarId x) {
   Mantissa parts = split(m, x);
   ScalarId f = m.sub(parts.m, m.constant(1));
-  ScalarId s = m.mul(f, f);
-  ScalarId p = m.fma(m.polynomial(f, coef::kLog), f, m.constant(-0.5));
-  ScalarId r = m.fma(parts.e, m.constant(coef::kLn2[1]), m.mul(p, s));
-  r = m.fma(parts.e, m.constant(coef::kLn2[0]), m.add(f, r));
-  return log_edges(m, x, r);
+  return log_edges(m, x, log_of_power_single(m, f, parts.e));
+}
+
+// A number as two of f32, for arithmetic in f32.
+std::pair<double, double> in_singles(double number) {
+  const double high = static_cast<float>(number);
+  return {high, number - high};
+}
+// log(x) / log(base); `inverse` is 1 / log(base), `power` log(2) / log(base).
+ScalarId log_to_base_single(Math& m, ScalarId x, double inverse, double power) {
+  const auto [inverse_high, inverse_low] = in_singles(inverse);
+  const auto [power_high, power_low] = in_singles(power);
+  Mantissa parts = split(m, x);
+  ScalarId f = m.sub(parts.m, m.constant(1));
+  // log(1 + f) = f - f^2 / 2 + f^3 p(f), of which the first two in parts.
+  ScalarId part = m.mul(f, m.constant(0.5)), half = m.mul(part, f);
+  ScalarId high = m.sub(f, half);
+  ScalarId rest = m.add(m.sub(m.sub(f, high), half), m.fnma(part, f, half));
+  rest = m.fma(m.polynomial(f, coef::kLog), m.mul(m.mul(f, f), f), rest);
+  Parts first = product_of(m, high, m.constant(inverse_high));
+  ScalarId low = m.fma(rest, m.constant(inverse_high), first.low);
+  low = m.fma(high, m.constant(inverse_low), low);
+  Parts whole = product_of(m, parts.e, m.constant(power_high));
+  low = m.add(low, m.fma(parts.e, m.constant(power_low), whole.low));
+  Parts sum = ordered_sum(m, whole.high, first.high);
+  return log_edges(m, x, m.add(sum.high, m.add(sum.low, low)));
 }
 
 // log(2^e (1 + f)): with s = f / (2 + f), log(1 + f) = f - f^2/2 + s (f^2/2 +
 // s^2 p(s^2)).
-ScalarId log_of_parts(Math& m, ScalarId f, ScalarId e, bool full) {
+ScalarId log_of_parts(Math& m, ScalarId f, ScalarId e) {
   ScalarId s = m.div(f, m.add(f, m.constant(2)));
   ScalarId t = m.mul(s, s);
-  ScalarId p = full ? m.polynomial(t, coef::kLogDouble)
-                    : m.polynomial(t, coef::kLogWide);
+  ScalarId p = m.polynomial(t, coef::kLogWide);
   ScalarId half = m.mul(m.mul(f, f), m.constant(0.5));
   ScalarId inner = m.fma(t, p, half);
   ScalarId low = m.fma(s, inner, m.mul(e, m.constant(coef::kLn2Wide[1])));
   ScalarId rest = m.sub(m.sub(half, low), f);
   return m.fma(e, m.constant(coef::kLn2Wide[0]), m.neg(rest));
 }
-ScalarId log_wide(Math& m, ScalarId x, bool full = false) {
+ScalarId log_wide(Math& m, ScalarId x) {
   Mantissa parts = split(m, x);
   ScalarId f = m.sub(parts.m, m.constant(1));
-  return log_edges(m, x, log_of_parts(m, f, parts.e, full));
+  return log_edges(m, x, log_of_parts(m, f, parts.e));
 }
-// log(1 + x) in f64; where 1 + x needs no scaling, x itself is the fraction.
-ScalarId log1p_wide(Math& m, ScalarId x) {
-  ScalarId sum = m.add(x, m.constant(1));
-  Mantissa parts = split(m, sum);
-  ScalarId f = m.select(m.equal(parts.e, m.constant(0)), x,
-                        m.sub(parts.m, m.constant(1)));
-  ScalarId result = log_of_parts(m, f, parts.e, false);
-  result = log_edges(m, sum, result);
-  return m.select(m.equal(x, m.constant(0)), x, result);
+
+}  // namespace
+
+ScalarId log1p_of(Math& w, ScalarId x, ScalarId more) {
+  Parts sum = sum_of(w, w.constant(1), x);
+  Mantissa parts = split(w, sum.high);
+  // Where 1 + x needs no scaling, x itself is the fraction.
+  ScalarId near = w.equal(parts.e, w.constant(0));
+  ScalarId f = w.select(near, x, w.sub(parts.m, w.constant(1)));
+  ScalarId lost = w.select(near, w.constant(0), sum.low);
+  if (more != kNoScalar) lost = w.add(lost, more);
+  lost = w.scale(lost, w.neg(parts.e));
+  // Divided by 1 + f, as near as needed.
+  ScalarId share = w.mul(lost, w.fma(f, f, w.sub(w.constant(1), f)));
+  ScalarId result = w.type() == kSingle
+                        ? log_of_power_single(w, f, parts.e, share)
+                        : log_of_power(w, f, parts.e, share);
+  result = log_edges(w, sum.high, result);
+  return w.select(w.equal(x, w.constant(0)), x, result);
 }
+
+ScalarId atanh_of(Math& w, ScalarId x) {
+  ScalarId a = w.abs(x), one = w.constant(1), zero = w.constant(0);
+  Parts bottom = ordered_sum(w, one, w.neg(a));
+  ScalarId top = w.mul(a, w.constant(2));
+  Parts ratio = quotient_of(w, {top, zero}, bottom, reciprocal(w, bottom.high));
+  ScalarId r = log1p_of(w, ratio.high, ratio.low);
+  r = w.mul(r, w.constant(0.5));
+  return w.with_sign(w.select(w.less(one, a), w.constant(kNan), r), x);
+}
+
+namespace {
 
 // ---- hyperbolic functions
 
@@ -268,13 +212,6 @@ ScalarId tanh_single(Math& m, ScalarId x) {
   ScalarId small = m.odd_polynomial(size, coef::kTanh);
   ScalarId large = m.less_equal(m.constant(0.625), size);
   return m.with_sign(m.select(large, big, small), x);
-}
-
-// e / (e + 2), e = exp(2|x|) - 1.
-ScalarId tanh_double(Math& m, ScalarId x) {
-  ScalarId size = m.op(ScalarOp::kMin, m.abs(x), m.constant(22));
-  ScalarId e = expm1_wide(m, m.mul(size, m.constant(2)), true);
-  return m.with_sign(m.div(e, m.add(e, m.constant(2))), x);
 }
 
 ScalarId sinh_wide(Math& m, ScalarId x) {
@@ -295,21 +232,14 @@ ScalarId asinh_wide(Math& m, ScalarId x) {
   ScalarId rest = m.add(a, m.div(square, m.add(root, one)));
   // An infinity divided by itself.
   rest = m.select(m.less(m.constant(kFloatMax), a), a, rest);
-  return m.with_sign(log1p_wide(m, rest), x);
+  return m.with_sign(log1p_of(m, rest), x);
 }
 ScalarId acosh_wide(Math& m, ScalarId x) {
   ScalarId t = m.sub(x, m.constant(1));
   ScalarId root = m.sqrt(m.mul(t, m.add(t, m.constant(2))));
-  ScalarId r = log1p_wide(m, m.add(t, root));
+  ScalarId r = log1p_of(m, m.add(t, root));
   return m.select(m.less(t, m.constant(0)), m.constant(kNan), r);
 }
-ScalarId atanh_wide(Math& m, ScalarId x) {
-  ScalarId a = m.abs(x), one = m.constant(1);
-  ScalarId ratio = m.div(m.mul(a, m.constant(2)), m.sub(one, a));
-  ScalarId r = m.mul(log1p_wide(m, ratio), m.constant(0.5));
-  return m.with_sign(m.select(m.less(one, a), m.constant(kNan), r), x);
-}
-
 // ---- error functions
 
 ScalarId erf_single(Math& m, ScalarId x) {
@@ -409,25 +339,26 @@ ScalarId sin_single(Math& m, ScalarId x, bool cosine) {
 struct SinCos {
   ScalarId sin, cos, quadrant;  // f64; the quadrant as a whole number
 };
-SinCos sin_cos(Math& w, ScalarId x, bool full) {
+SinCos sin_cos(Math& w, ScalarId x) {
   ScalarId n = w.rint(w.mul(x, w.constant(coef::kTwoOverPi[0])));
   ScalarId r = w.fnma(n, w.constant(coef::kHalfPi[0]), x);
   r = w.fnma(n, w.constant(coef::kHalfPi[1]), r);
-  if (full) r = w.fnma(n, w.constant(coef::kHalfPi[2]), r);
   ScalarId s = w.mul(r, r);
-  ScalarId p = full ? w.polynomial(s, coef::kCosDouble)
-                    : w.polynomial(s, coef::kCosWide);
+  ScalarId p = w.polynomial(s, coef::kCosWide);
   ScalarId cos =
       w.fma(w.mul(s, s), p, w.fma(s, w.constant(-0.5), w.constant(1)));
-  ScalarId sin = full ? w.odd_polynomial(r, coef::kSinDouble)
-                      : w.odd_polynomial(r, coef::kSinWide);
+  ScalarId sin = w.odd_polynomial(r, coef::kSinWide);
   return {sin, cos, n};
 }
-// Whether a whole number of f64 is odd.
+
+}  // namespace
+
 ScalarId is_odd(Math& w, ScalarId n) {
   ScalarId half = w.mul(n, w.constant(0.5));
   return w.differ(w.rint(half), half);
 }
+
+namespace {
 
 ScalarId tan_single(Math& m, ScalarId x) {
   Math w(m.body(), kWide);
@@ -438,30 +369,12 @@ ScalarId tan_single(Math& m, ScalarId x) {
   Turns turns = turns_of(m, size, 0);
   ScalarId within = w.mul(turns.fraction, w.constant(M_PI));
   ScalarId angle = w.rarely(large, within, w.wide(size));
-  SinCos parts = sin_cos(w, angle, false);
+  SinCos parts = sin_cos(w, angle);
   ScalarId odd = is_odd(w, parts.quadrant);
   ScalarId top = w.select(odd, parts.cos, parts.sin);
   ScalarId bottom = w.select(odd, w.neg(parts.sin), parts.cos);
   ScalarId r = m.single(w.div(top, bottom));
   return m.from_bits(m.op(ScalarOp::kXor, m.bits(r), m.sign_of(x)));
-}
-
-// f64: three parts of pi / 2 reduce arguments up to 2^20; libm does the rest.
-ScalarId sin_double(Math& w, ScalarId x, bool cosine) {
-  SinCos parts = sin_cos(w, x, true);
-  ScalarId odd = is_odd(w, parts.quadrant);
-  ScalarId r = cosine ? w.select(odd, parts.sin, parts.cos)
-                      : w.select(odd, parts.cos, parts.sin);
-  // The sign changes in quadrants 2 and 3, of a cosine in 1 and 2.
-  ScalarId quadrant =
-      cosine ? w.add(parts.quadrant, w.constant(1)) : parts.quadrant;
-  ScalarId halves = w.op(ScalarOp::kFloor, w.mul(quadrant, w.constant(0.5)));
-  r = w.select(is_odd(w, halves), w.neg(r), r);
-  // The sign of zero; of others the polynomial keeps it.
-  if (!cosine) r = w.select(w.equal(x, w.constant(0)), x, r);
-  ScalarId large = w.less(w.constant(0x1p20), w.abs(x));
-  ScalarId named = w.op(cosine ? ScalarOp::kCos : ScalarOp::kSin, x);
-  return w.rarely(large, named, r);
 }
 
 // ---- their inverses
@@ -523,9 +436,10 @@ ScalarId atan2_wide(Math& w, ScalarId y, ScalarId x) {
 
 // ---- two operands
 
-ScalarId pow_wide(Math& w, ScalarId x, ScalarId y) {
+}  // namespace
+
+ScalarId pow_edges(Math& w, ScalarId x, ScalarId y, ScalarId r) {
   ScalarId size = w.abs(x), one = w.constant(1), zero = w.constant(0);
-  ScalarId r = exp_wide(w, w.mul(y, log_wide(w, size)));
   ScalarId whole = w.equal(w.rint(y), y);
   // Infinities are whole and even.
   ScalarId odd = w.both(is_odd(w, y), whole);
@@ -538,6 +452,12 @@ ScalarId pow_wide(Math& w, ScalarId x, ScalarId y) {
   ScalarId is_one = w.either(w.equal(y, zero), w.equal(x, one));
   is_one = w.either(is_one, w.both(w.equal(size, one), endless));
   return w.select(is_one, one, r);
+}
+
+namespace {
+
+ScalarId pow_wide(Math& w, ScalarId x, ScalarId y) {
+  return pow_edges(w, x, y, exp_wide(w, w.mul(y, log_wide(w, w.abs(x)))));
 }
 
 ScalarId hypot_wide(Math& w, ScalarId x, ScalarId y) {
@@ -564,6 +484,64 @@ ScalarId fmod_single(Math& m, ScalarId x, ScalarId y) {
   return m.rarely(large, m.op(ScalarOp::kFmod, x, y), usual);
 }
 
+// ---- log(|gamma(x)|), in f64, of which most cancels below 0
+
+ScalarId log_of_positive(Math& w, ScalarId x) {
+  Mantissa parts = split(w, x);
+  return log_of_power(w, w.sub(parts.m, w.constant(1)), parts.e);
+}
+
+// From 2.5 on, by Stirling's formula; below 8 at x + 5.
+ScalarId log_gamma_above(Math& w, ScalarId z) {
+  ScalarId zero = w.constant(0), one = w.constant(1);
+  ScalarId near = w.less(z, w.constant(8));
+  ScalarId y = w.add(z, w.select(near, w.constant(5), zero));
+  ScalarId inverse = w.div(one, y);
+  ScalarId rest =
+      w.mul(w.polynomial(w.mul(inverse, inverse), coef::kStirling), inverse);
+  ScalarId r = w.fma(w.sub(y, w.constant(0.5)), log_of_positive(w, y),
+                     w.sub(w.constant(coef::kLogOfPi[1]), y));
+  r = w.add(r, rest);
+  ScalarId product = z;
+  for (int k = 1; k < 5; ++k) {
+    product = w.mul(product, w.add(z, w.constant(k)));
+  }
+  return w.rarely(near, w.sub(r, log_of_positive(w, product)), r);
+}
+
+// From 0.5 on.
+ScalarId log_gamma_of_positive(Math& w, ScalarId z) {
+  ScalarId u = w.sub(z, w.constant(1.5));
+  ScalarId zeros = w.mul(w.sub(z, w.constant(1)), w.sub(z, w.constant(2)));
+  // 0 is positive.
+  ScalarId middle =
+      w.fma(w.polynomial(u, coef::kLogGamma), zeros, w.constant(0));
+  ScalarId above = w.less(w.constant(2.5), z);
+  return w.rarely(above, log_gamma_above(w, z), middle);
+}
+
+// gamma(x) gamma(1 - x) = pi / sin(pi x).
+ScalarId lgamma_wide(Math& w, ScalarId x) {
+  ScalarId reflects = w.less(x, w.constant(0.5)), one = w.constant(1);
+  ScalarId r = log_gamma_of_positive(w, w.select(reflects, w.sub(one, x), x));
+  // sin(pi d), d from the next whole number, or cos(pi (1/2 - d)).
+  ScalarId d = w.abs(w.sub(x, w.rint(x)));
+  ScalarId quarter = w.less(w.constant(0.25), d);
+  d = w.select(quarter, w.sub(w.constant(0.5), d), d);
+  ScalarId angle = w.mul(d, w.constant(M_PI)), s = w.mul(angle, angle);
+  ScalarId cos = w.fma(w.mul(s, s), w.polynomial(s, coef::kCosDouble),
+                       w.fma(s, w.constant(-0.5), one));
+  ScalarId sine =
+      w.select(quarter, cos, w.odd_polynomial(angle, coef::kSinDouble));
+  // Of whole numbers the result is infinite.
+  ScalarId log = w.select(w.equal(sine, w.constant(0)), w.constant(-kInf),
+                          log_of_positive(w, sine));
+  ScalarId other = w.sub(w.constant(coef::kLogOfPi[0]), log);
+  r = w.rarely(reflects, w.sub(other, r), r);
+  ScalarId infinity = w.constant(kInf);
+  return w.select(w.equal(w.abs(x), infinity), infinity, r);
+}
+
 ScalarId expand_single(Body& b, ScalarOp op,
                        const std::array<ScalarId, 3>& in) {
   Math m(b, kSingle), w(b, kWide);
@@ -582,13 +560,12 @@ ScalarId expand_single(Body& b, ScalarOp op,
     case ScalarOp::kLog:
       return log_single(m, x);
     case ScalarOp::kLog2:
+      return log_to_base_single(m, x, coef::kLogScale[0], 1);
     case ScalarOp::kLog10:
-      return wide([&](Math& w, ScalarId a) {
-        return w.mul(log_wide(w, a),
-                     w.constant(coef::kLogScale[op == ScalarOp::kLog10]));
-      });
+      return log_to_base_single(m, x, coef::kLogScale[1],
+                                coef::kLogScale[1] / coef::kLogScale[0]);
     case ScalarOp::kLog1p:
-      return wide(log1p_wide);
+      return log1p_of(m, x);
     case ScalarOp::kSin:
     case ScalarOp::kCos:
       return sin_single(m, x, op == ScalarOp::kCos);
@@ -613,36 +590,19 @@ ScalarId expand_single(Body& b, ScalarOp op,
     case ScalarOp::kAcosh:
       return wide(acosh_wide);
     case ScalarOp::kAtanh:
-      return wide(atanh_wide);
+      return atanh_of(m, x);
     case ScalarOp::kErf:
       return erf_single(m, x);
     case ScalarOp::kErfc:
       return wide(erfc_wide);
+    case ScalarOp::kLgamma:
+      return wide(lgamma_wide);
     case ScalarOp::kPow:
       return wide_pair(pow_wide);
     case ScalarOp::kHypot:
       return wide_pair(hypot_wide);
     case ScalarOp::kFmod:
       return fmod_single(m, x, in[1]);
-    default:
-      return kNoScalar;
-  }
-}
-
-ScalarId expand_double(Body& b, ScalarOp op, ScalarId x) {
-  Math w(b, kWide);
-  switch (op) {
-    case ScalarOp::kExp:
-      return exp_wide(w, x, true);
-    case ScalarOp::kExpm1:
-      return expm1_wide(w, x, true);
-    case ScalarOp::kLog:
-      return log_wide(w, x, true);
-    case ScalarOp::kTanh:
-      return tanh_double(w, x);
-    case ScalarOp::kSin:
-    case ScalarOp::kCos:
-      return sin_double(w, x, op == ScalarOp::kCos);
     default:
       return kNoScalar;
   }
@@ -657,7 +617,7 @@ ScalarId expand_operation(Body& b, ScalarOp op,
     case kSingle:
       return expand_single(b, op, in);
     case kWide:
-      return expand_double(b, op, in[0]);
+      return expand_double(b, op, in);
     case DType::kI64:
       return expand_integers(b, op, in);
     default:

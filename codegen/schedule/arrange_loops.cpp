@@ -137,11 +137,16 @@ class Arranger {
     return false;
   }
 
-  // Does each point of the stage's loops store to a place of its own?
-  static bool stores_apart(const Stage& stage, size_t first) {
-    for (const Store& store : stage.stores)
-      for (size_t loop = first; loop < store.place.strides.size(); ++loop)
-        if (store.place.strides[loop].is_const(0)) return false;
+  // May the stage's stores be vectors along this, its last loop? Each turn has
+  // a place of its own, or one that data says: lanes store in order then.
+  static bool stores_apart(const Stage& stage, size_t loop) {
+    for (const Store& store : stage.stores) {
+      if (!store.place.strides[loop].is_const(0)) continue;
+      const std::vector<char> varies = depends_on(stage, loop);
+      if (std::none_of(store.place.data.begin(), store.place.data.end(),
+                       [&](const auto& data) { return varies[data.first]; }))
+        return false;
+    }
     return true;
   }
 

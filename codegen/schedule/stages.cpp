@@ -107,6 +107,19 @@ void rewrite_leaves(Stage* stage,
   stage->body = std::move(body);
 }
 
+std::vector<char> depends_on(const Stage& stage, size_t loop) {
+  std::vector<char> out;
+  for (const ScalarNode& node : stage.body.nodes()) {
+    bool varies = node.op == ScalarOp::kIndex &&
+                  node.payload == static_cast<int64_t>(loop);
+    for_each_operand(stage, node, [&](ScalarId in) { varies |= out[in]; });
+    if (node.op == ScalarOp::kLoad)
+      varies |= !stage.loads[node.payload].strides[loop].is_const(0);
+    out.push_back(varies);
+  }
+  return out;
+}
+
 namespace {
 
 // Of each node: does it depend on loops from `first` on?

@@ -16,6 +16,9 @@ void remove_dead_nodes(Stage* stage);
 void rewrite_leaves(Stage* stage,
                     const std::function<void(ScalarNode*)>& change);
 
+// Of each node: does its value depend on the loop?
+std::vector<char> depends_on(const Stage& stage, size_t loop);
+
 // What does not depend on the inner loops of a stage is computed once a point,
 // by a stage before it.
 void hoist_invariants(Kernel* kernel);

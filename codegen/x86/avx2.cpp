@@ -84,6 +84,22 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
+  Lanes reverse(DType type, const Lanes& given) override {
+    static const int32_t kWords[] = {7, 6, 5, 4, 3, 2, 1, 0};
+    const Lanes value = in_words(type, given);
+    Lanes result;
+    if (lane_kind(type) == LaneKind::kDouble) {
+      for (int step : {4, 2, 1}) {
+        result = butterfly(type, step == 4 ? value : result, step);
+      }
+      return result;
+    }
+    x86::Vec order = vec();
+    cc_.emit(Inst::kIdVmovups, order, memory_constant(kWords, sizeof kWords));
+    result.part[0] = binary(Inst::kIdVpermd, order, value.part[0]);
+    return result;
+  }
+
   Lanes mask_and(const Lanes& a, const Lanes& b) override {
     return mask_binary(Inst::kIdVpand, a, b);
   }
@@ -251,11 +267,35 @@ class Avx2 final : public VectorIsa {
     }
   }
 
-  Lanes gather(DType type, const x86::Gp& base, const Lanes& offsets,
-               const Lanes* mask) override {
-    if (dtype_size(type) < 4) {
-      return VectorIsa::gather(type, base, offsets, mask);
+  Lanes load_halves(const x86::Mem& memory, const Lanes* mask) override {
+    if (mask) {
+      return cast(DType::kF16, DType::kF32, load(DType::kF16, memory, mask));
     }
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], memory);
+    return result;
+  }
+  void store_halves(const x86::Mem& memory, const Lanes& value,
+                    const Lanes* mask) override {
+    if (mask) {
+      store(DType::kF16, memory, cast(DType::kF32, DType::kF16, value), mask);
+    } else {
+      cc_.emit(Inst::kIdVcvtps2ph, memory, value.part[0], 0);
+    }
+  }
+  Lanes round_halves(const Lanes& value) override {
+    x86::Vec half = vec();
+    cc_.emit(Inst::kIdVcvtps2ph, half.xmm(), value.part[0], 0);
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], half.xmm());
+    return result;
+  }
+
+ protected:
+  Lanes gather_lanes(DType type, const x86::Gp& base, const Lanes& offsets,
+                     const Lanes* mask) override {
     const bool wide = dtype_size(type) == 8;
     std::array<x86::Vec, 2> part;
     for (int p = 0; p < 2; ++p) {
@@ -287,7 +327,6 @@ class Avx2 final : public VectorIsa {
     return result;
   }
 
- protected:
   aj::InstId instruction(ScalarOp op, DType lane) const override {
 #define FJ_VECTOR_OP(operation, type, avx512, avx2)             \
   if (op == ScalarOp::k##operation && lane == DType::k##type) { \

@@ -99,6 +99,26 @@ class Avx512 final : public VectorIsa {
     return result;
   }
 
+  Lanes reverse(DType type, const Lanes& value) override {
+    static const int32_t kWords[] = {15, 14, 13, 12, 11, 10, 9, 8,
+                                     7,  6,  5,  4,  3,  2,  1, 0};
+    static const int64_t kDoubles[] = {7, 6, 5, 4, 3, 2, 1, 0};
+    if (type == DType::kBool) {
+      return words_to_mask(reverse(DType::kI32, mask_to_words(value)));
+    }
+    const bool wide = lane_kind(type) == LaneKind::kDouble;
+    x86::Vec order = vec();
+    cc_.emit(Inst::kIdVmovups, order,
+             memory_constant(wide ? static_cast<const void*>(kDoubles) : kWords,
+                             sizeof kWords));
+    Lanes result;
+    for (int p = 0; p < parts(type); ++p) {
+      result.part[p] = binary(wide ? Inst::kIdVpermq : Inst::kIdVpermd, order,
+                              value.part[wide ? 1 - p : 0]);
+    }
+    return result;
+  }
+
   // Moved and put where the mask says at once.
   void exchange(int bit, const Lanes& with_bit, Lanes* a, Lanes* b) override {
     Lanes without = mask_operation(ScalarOp::kNot, with_bit, with_bit);
@@ -233,38 +253,6 @@ class Avx512 final : public VectorIsa {
     cc_.emit(id, memory, source);
   }
 
-  Lanes gather(DType type, const x86::Gp& base, const Lanes& offsets,
-               const Lanes* mask) override {
-    if (dtype_size(type) < 4) {
-      return VectorIsa::gather(type, base, offsets, mask);
-    }
-    const bool wide = dtype_size(type) == 8;
-    Lanes result;
-    std::array<x86::Vec, 2> part;
-    for (int p = 0; p < 2; ++p) {
-      // The instruction clears its mask.
-      x86::KReg wanted = cc_.newKw();
-      if (mask) {
-        cc_.korw(wanted, part_of(*mask, p), part_of(*mask, p));
-      } else {
-        cc_.kxnorw(wanted, wanted, wanted);
-      }
-      part[p] = constant_part(DType::kI64, 0);
-      x86::Mem memory = x86::ptr(base, offsets.part[p]);
-      if (wide) {
-        cc_.k(wanted).emit(Inst::kIdVgatherqpd, part[p], memory);
-      } else {
-        cc_.k(wanted).emit(Inst::kIdVgatherqps, part[p].ymm(), memory);
-      }
-    }
-    if (wide) {
-      result.part = part;
-    } else {
-      result.part[0] = join_halves(part[0].ymm(), part[1].ymm());
-    }
-    return result;
-  }
-
   void scatter(DType type, const x86::Gp& base, const Lanes& offsets,
                const Lanes& value, const Lanes* mask) override {
     if (dtype_size(type) < 4) {
@@ -311,7 +299,57 @@ class Avx512 final : public VectorIsa {
     }
   }
 
+  Lanes load_halves(const x86::Mem& memory, const Lanes* mask) override {
+    Lanes result;
+    result.part[0] = vec();
+    if (mask) cc_.k(mask->mask).z();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], memory);
+    return result;
+  }
+  void store_halves(const x86::Mem& memory, const Lanes& value,
+                    const Lanes* mask) override {
+    if (mask) cc_.k(mask->mask);
+    cc_.emit(Inst::kIdVcvtps2ph, memory, value.part[0], 0);
+  }
+  Lanes round_halves(const Lanes& value) override {
+    x86::Vec half = vec();
+    cc_.emit(Inst::kIdVcvtps2ph, half.ymm(), value.part[0], 0);
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], half.ymm());
+    return result;
+  }
+
  protected:
+  Lanes gather_lanes(DType type, const x86::Gp& base, const Lanes& offsets,
+                     const Lanes* mask) override {
+    const bool wide = dtype_size(type) == 8;
+    Lanes result;
+    std::array<x86::Vec, 2> part;
+    for (int p = 0; p < 2; ++p) {
+      // The instruction clears its mask.
+      x86::KReg wanted = cc_.newKw();
+      if (mask) {
+        cc_.korw(wanted, part_of(*mask, p), part_of(*mask, p));
+      } else {
+        cc_.kxnorw(wanted, wanted, wanted);
+      }
+      part[p] = constant_part(DType::kI64, 0);
+      x86::Mem memory = x86::ptr(base, offsets.part[p]);
+      if (wide) {
+        cc_.k(wanted).emit(Inst::kIdVgatherqpd, part[p], memory);
+      } else {
+        cc_.k(wanted).emit(Inst::kIdVgatherqps, part[p].ymm(), memory);
+      }
+    }
+    if (wide) {
+      result.part = part;
+    } else {
+      result.part[0] = join_halves(part[0].ymm(), part[1].ymm());
+    }
+    return result;
+  }
+
   aj::InstId instruction(ScalarOp op, DType lane) const override {
 #define FJ_VECTOR_OP(operation, type, avx512, avx2)             \
   if (op == ScalarOp::k##operation && lane == DType::k##type) { \

@@ -176,10 +176,27 @@ Lanes KernelEmitter::node_value(ScalarId id, int copy) {
       return value(node.in[0], copy);
     case ScalarOp::kSelectRare:
       return rare(id, copy);
+    case ScalarOp::kCast:
+      if (std::optional<Lanes> known = half_cast(id, copy)) return *known;
+      [[fallthrough]];
     default:
       return operation(plan_->stage->body, id,
                        [&](ScalarId in) { return value(in, copy); });
   }
+}
+
+std::optional<Lanes> KernelEmitter::half_cast(ScalarId id, int copy) {
+  const Body& body = plan_->stage->body;
+  const ScalarNode& node = body.node(id);
+  const ScalarId in = node.in[0];
+  if (plan_->halves[id] == HalfForm::kBits) {
+    if (plan_->halves[in] == HalfForm::kBits) return std::nullopt;
+    return isa_.cast(DType::kF32, node.type, value(in, copy));
+  }
+  // A cast to f16 whose operand is an f16 itself there is not.
+  Lanes single = isa_.cast(body.type(in), DType::kF32, value(in, copy));
+  return plan_->halves[id] == HalfForm::kWidened ? isa_.round_halves(single)
+                                                 : single;
 }
 
 Lanes KernelEmitter::index_lanes(int loop, int copy) {
@@ -250,11 +267,27 @@ Lanes KernelEmitter::rare(ScalarId id, int copy) {
   return result;
 }
 
-void KernelEmitter::accumulate(size_t reduction, int copy) {
+Lanes KernelEmitter::paired_element(size_t reduction, int copies) {
+  const Fold& fold = plan_->folds[reduction];
+  std::vector<Lanes> elements;
+  for (int c = 0; c < copies; ++c) {
+    elements.push_back(value(plan_->stage->reductions[reduction].value, c));
+  }
+  for (int step = copies / 2; step > 0; step /= 2) {
+    for (int c = 0; c < step; ++c) {
+      elements[c] = fold_values(fold.pair, {fold.paired},
+                                {elements[c], elements[c + step]})[0];
+    }
+  }
+  return elements[0];
+}
+
+void KernelEmitter::accumulate(size_t reduction, int copy,
+                               const Lanes& element) {
   const Fold& fold = plan_->folds[reduction];
   std::vector<Lanes>& states = states_[reduction][copy];
   std::vector<Lanes> leaves = states;
-  leaves.push_back(value(plan_->stage->reductions[reduction].value, copy));
+  leaves.push_back(element);
   const Combiner combiner = plan_->stage->reductions[reduction].combiner;
   if (combiner == Combiner::kArgMin || combiner == Combiner::kArgMax) {
     x86::Gp place = cc_.newInt64();
@@ -341,8 +374,14 @@ void KernelEmitter::emit_innermost(int copies, const Lanes* mask) {
       if (c > 0 && is_shared(id)) continue;
       emit_node(id, c);
     }
-    for (size_t r = 0; r < stage.reductions.size(); ++r) accumulate(r, c);
+    for (size_t r = 0; r < stage.reductions.size(); ++r) {
+      if (is_paired(r)) continue;
+      accumulate(r, c, value(stage.reductions[r].value, c));
+    }
     for (size_t s = 0; s < stage.stores.size(); ++s) emit_store(s, c);
+  }
+  for (size_t r = 0; r < stage.reductions.size(); ++r) {
+    if (is_paired(r)) accumulate(r, 0, paired_element(r, copies));
   }
   mask_ = outer_mask;
   copies_ = outer_copies;

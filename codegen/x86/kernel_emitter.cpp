@@ -173,6 +173,11 @@ void KernelEmitter::begin_run() {
         code.walk = Walk::kContiguous;
         return;
       }
+      if (stride.is_const(-1) && place.data.empty()) {
+        code.walk = Walk::kReversed;
+        code.known_step = -isa_.lanes() * size;
+        return;
+      }
       code.walk = Walk::kStrided;
       x86::Gp bytes = load(stride);
       multiply(bytes, Expr(1), size);
@@ -247,12 +252,7 @@ void KernelEmitter::emit_columns() {
   }
   auto block = [&](int count, const Lanes* mask) {
     emit_point(count, mask);
-    for (auto& stage : places_) {
-      for (PlaceCode& code : stage) {
-        if (code.walk != Walk::kStrided) continue;
-        for (int c = 0; c < count; ++c) cc_.add(code.pointer, code.step);
-      }
-    }
+    for (auto& stage : places_) advance_pointers(&stage, count);
     cc_.add(position_, count * isa_.lanes());
   };
   // A loop over whole blocks.
@@ -330,9 +330,10 @@ void KernelEmitter::emit_point(int copies, const Lanes* mask) {
 void KernelEmitter::init_states(int copies) {
   states_.clear();
   prefixes_.assign(plan_->folds.size(), {});
-  for (const Fold& fold : plan_->folds) {
+  for (size_t r = 0; r < plan_->folds.size(); ++r) {
+    const Fold& fold = plan_->folds[r];
     auto& by_copy = states_.emplace_back();
-    for (int c = 0; c < copies; ++c) {
+    for (int c = 0; c < (is_paired(r) ? 1 : copies); ++c) {
       auto& states = by_copy.emplace_back();
       for (size_t s = 0; s < fold.states.size(); ++s) {
         Lanes initial = isa_.constant(fold.states[s], fold.initial[s]);
@@ -364,7 +365,8 @@ void KernelEmitter::finish_states(int copies) {
           all[s] = isa_.select(first, fold.states[s], all[s], none);
         }
       }
-      for (int c = 1; c < copies; ++c) all = join(all, states_[r][c]);
+      const auto count = states_[r].size();
+      for (size_t c = 1; c < count; ++c) all = join(all, states_[r][c]);
       for (int step = isa_.lanes() / 2; step > 0; step /= 2) {
         std::vector<Lanes> other;
         for (size_t s = 0; s < all.size(); ++s) {
@@ -506,10 +508,14 @@ void KernelEmitter::emit_nest(size_t loop) {
   inner_.pop_back();
 }
 
-void KernelEmitter::advance_strided(int copies) {
-  for (PlaceCode& code : *code_) {
-    if (code.walk != Walk::kStrided) continue;
-    for (int c = 0; c < copies; ++c) cc_.add(code.pointer, code.step);
+void KernelEmitter::advance_pointers(std::vector<PlaceCode>* places,
+                                     int copies) {
+  for (PlaceCode& code : *places) {
+    if (code.walk == Walk::kReversed) {
+      cc_.add(code.pointer, copies * code.known_step);
+    } else if (code.walk == Walk::kStrided) {
+      for (int c = 0; c < copies; ++c) cc_.add(code.pointer, code.step);
+    }
   }
 }
 
@@ -524,7 +530,7 @@ void KernelEmitter::emit_vector_loop() {
   std::vector<x86::Gp> before;
   for (PlaceCode& code : *code_) {
     before.push_back(code.pointer);
-    if (code.walk != Walk::kStrided) continue;
+    if (!has_pointer(code)) continue;
     x86::Gp moving = cc_.newIntPtr();
     cc_.mov(moving, code.pointer);
     code.pointer = moving;
@@ -538,7 +544,7 @@ void KernelEmitter::emit_vector_loop() {
     cc_.align(aj::AlignMode::kCode, 32);
     cc_.bind(top);
     emit_innermost(copies, nullptr);
-    advance_strided(copies);
+    advance_pointers(code_, copies);
     cc_.add(counter, copies * lanes);
     cc_.cmp(counter, last);
     cc_.jle(top);
@@ -564,7 +570,7 @@ void KernelEmitter::emit_vector_loop() {
     cc_.cmovg(left, most);
     Lanes mask = isa_.first_lanes(left);
     emit_innermost(1, &mask);
-    advance_strided(1);
+    advance_pointers(code_, 1);
     cc_.add(counter, lanes);
     cc_.jmp(top);
     cc_.bind(done);

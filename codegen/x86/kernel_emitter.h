@@ -21,14 +21,20 @@ struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// How the value of a node of f16 is kept: as its bits; where nothing but
+// conversions to wider floats reads it, as an f32; and where only stores of
+// vectors do, as the f32 that they round.
+enum class HalfForm : uint8_t { kBits, kWidened, kUnrounded };
+
 // A stage with what the emitter found out about it.
 struct StagePlan {
   const Stage* stage;
   std::vector<int> level;     // of each node, see level_of()
   std::vector<char> uniform;  // all lanes have one value
   std::vector<char> hot;      // needed whatever conditions are
-  std::vector<Fold> folds;    // of its reductions
-  std::vector<char> scans;    // of its reductions: prefixes are stored
+  std::vector<HalfForm> halves;
+  std::vector<Fold> folds;  // of its reductions
+  std::vector<char> scans;  // of its reductions: prefixes are stored
   bool counts_places = false;
 };
 
@@ -40,17 +46,18 @@ class KernelEmitter {
   std::vector<Expr> take_parameters() { return std::move(parameters_); }
 
  private:
-  enum class Walk : uint8_t { kUniform, kContiguous, kStrided };
+  enum class Walk : uint8_t { kUniform, kContiguous, kReversed, kStrided };
 
   // One access of a stage.
   struct PlaceCode {
     const Place* place;
     DType type;
     Walk walk = Walk::kUniform;
-    x86::Gp start;    // at the first outer point of the run
-    x86::Gp pointer;  // where the loops are
-    x86::Gp step;     // bytes of a vector of lanes (kStrided)
-    Lanes offsets;    // bytes of each lane (kStrided)
+    x86::Gp start;           // at the first outer point of the run
+    x86::Gp pointer;         // where the loops are
+    x86::Gp step;            // bytes of a vector of lanes (kStrided)
+    int64_t known_step = 0;  // the same (kReversed)
+    Lanes offsets;           // bytes of each lane (kStrided)
     // By copy, when transposed beforehand: the vectors of the inner loop's
     // turns, one behind the other.
     std::vector<x86::Mem> block;
@@ -74,7 +81,7 @@ class KernelEmitter {
   void emit_stage(size_t number, int copies, const Lanes* mask);
   void emit_nest(size_t loop);
   void emit_vector_loop();
-  void advance_strided(int copies);
+  void advance_pointers(std::vector<PlaceCode>* places, int copies);
   void init_states(int copies);
   void finish_states(int copies);
   // states: registers that accumulators of one copy take.
@@ -95,9 +102,17 @@ class KernelEmitter {
                   const std::function<Lanes(ScalarId)>& value);
   Lanes value(ScalarId id, int copy);
   Lanes rare(ScalarId id, int copy);
+  // Where a conversion reads or gives an f16 that is kept as an f32.
+  std::optional<Lanes> half_cast(ScalarId id, int copy);
   Lanes index_lanes(int loop, int copy);
   void emit_check(ScalarId id, int copy);
-  void accumulate(size_t reduction, int copy);
+  void accumulate(size_t reduction, int copy, const Lanes& element);
+  // Are elements of several copies put together before a step?
+  bool is_paired(size_t reduction) const {
+    return !columns_ && plan_->folds[reduction].paired != kNoScalar &&
+           !plan_->scans[reduction];
+  }
+  Lanes paired_element(size_t reduction, int copies);
   // Puts the vector's elements behind what `carry` holds: prefixes, and the new
   // carry in all lanes.
   std::vector<Lanes> scan(size_t reduction, const std::vector<Lanes>& stepped);
@@ -111,15 +126,21 @@ class KernelEmitter {
   x86::Mem address(const PlaceCode& code, int copy);
   x86::Gp moved(const PlaceCode& code, int copy);
   bool has_uniform_data(const PlaceCode& code) const;
+  static bool has_pointer(const PlaceCode& code) {
+    return code.walk == Walk::kStrided || code.walk == Walk::kReversed;
+  }
   Lanes lane_offsets(const PlaceCode& code, int copy);
   const Lanes* condition(const PlaceCode& code, int copy, Lanes* storage);
   Lanes load_lanes(ScalarId id, int copy);
+  Lanes loaded(const PlaceCode& code, int copy, const Lanes* wanted);
   void transpose_blocks();
   bool is_transposed(const PlaceCode& code) const;
   void transpose(std::vector<Lanes>* rows);
   void emit_store(size_t number, int copy);
-  void store_first(const PlaceCode& code, const x86::Mem& memory,
-                   const Lanes& value);
+  // Lanes side by side, from the first or from the last one on.
+  Lanes load_vector(const PlaceCode& code, int copy, const Lanes* wanted);
+  void store_vector(const PlaceCode& code, int copy, const Lanes& value,
+                    const Lanes* wanted);
 
   const Kernel& kernel_;
   std::vector<StagePlan> plans_;

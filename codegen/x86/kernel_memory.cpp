@@ -32,6 +32,13 @@ x86::Gp KernelEmitter::moved(const PlaceCode& code, int copy) {
 
 x86::Mem KernelEmitter::address(const PlaceCode& code, int copy) {
   x86::Gp base = moved(code, copy);
+  if (code.walk == Walk::kReversed) {
+    // The last lane's element comes first.
+    const auto last =
+        static_cast<int64_t>(dtype_size(code.type)) -
+        isa_.lanes() * static_cast<int64_t>(dtype_size(code.type));
+    return x86::ptr(base, static_cast<int32_t>(copy * code.known_step + last));
+  }
   if (code.walk != Walk::kContiguous) return x86::ptr(base);
   const auto size = static_cast<int32_t>(dtype_size(code.type));
   const uint32_t shift = size == 8 ? 3 : size == 4 ? 2 : size == 2 ? 1 : 0;
@@ -156,14 +163,21 @@ Lanes KernelEmitter::load_lanes(ScalarId id, int copy) {
   }
   Lanes storage;
   const Lanes* wanted = condition(code, copy, &storage);
+  if (plan_->halves[id] == HalfForm::kBits) return loaded(code, copy, wanted);
+  if (code.walk == Walk::kContiguous && has_uniform_data(code)) {
+    return isa_.load_halves(address(code, copy), wanted);
+  }
+  return isa_.cast(code.type, DType::kF32, loaded(code, copy, wanted));
+}
+
+Lanes KernelEmitter::loaded(const PlaceCode& code, int copy,
+                            const Lanes* wanted) {
   if (!has_uniform_data(code) || code.walk == Walk::kStrided) {
     x86::Gp base = cc_.newIntPtr();
     cc_.lea(base, address(code, copy));
     return isa_.gather(code.type, base, lane_offsets(code, copy), wanted);
   }
-  if (code.walk == Walk::kContiguous) {
-    return isa_.load(code.type, address(code, copy), wanted);
-  }
+  if (code.walk != Walk::kUniform) return load_vector(code, copy, wanted);
   if (code.place->when == kNoScalar) {
     return isa_.broadcast_memory(code.type, address(code, copy));
   }
@@ -178,24 +192,27 @@ Lanes KernelEmitter::load_lanes(ScalarId id, int copy) {
   return result;
 }
 
-void KernelEmitter::store_first(const PlaceCode& code, const x86::Mem& memory,
-                                const Lanes& value) {
-  x86::Gp element = cc_.newInt64();
-  isa_.extract_first(code.type, element, value);
-  if (code.type == DType::kBool) cc_.and_(element.r32(), 1);
-  switch (dtype_size(code.type)) {
-    case 1:
-      cc_.mov(memory, element.r8());
-      break;
-    case 2:
-      cc_.mov(memory, element.r16());
-      break;
-    case 4:
-      cc_.mov(memory, element.r32());
-      break;
-    default:
-      cc_.mov(memory, element.r64());
+Lanes KernelEmitter::load_vector(const PlaceCode& code, int copy,
+                                 const Lanes* wanted) {
+  if (code.walk == Walk::kContiguous) {
+    return isa_.load(code.type, address(code, copy), wanted);
   }
+  Lanes mask;
+  if (wanted) mask = isa_.reverse(DType::kBool, *wanted);
+  return isa_.reverse(code.type, isa_.load(code.type, address(code, copy),
+                                           wanted ? &mask : nullptr));
+}
+
+void KernelEmitter::store_vector(const PlaceCode& code, int copy,
+                                 const Lanes& value, const Lanes* wanted) {
+  if (code.walk == Walk::kContiguous) {
+    isa_.store(code.type, address(code, copy), value, wanted);
+    return;
+  }
+  Lanes mask;
+  if (wanted) mask = isa_.reverse(DType::kBool, *wanted);
+  isa_.store(code.type, address(code, copy), isa_.reverse(code.type, value),
+             wanted ? &mask : nullptr);
 }
 
 void KernelEmitter::emit_store(size_t number, int copy) {
@@ -228,11 +245,16 @@ void KernelEmitter::emit_store(size_t number, int copy) {
     return;
   }
   switch (code.walk) {
-    case Walk::kContiguous: {
-      x86::Mem memory = address(code, copy);
+    case Walk::kContiguous:
+    case Walk::kReversed: {
+      if (store.value != kNoScalar &&
+          plan_->halves[store.value] == HalfForm::kUnrounded) {
+        isa_.store_halves(address(code, copy), stored, wanted);
+        break;
+      }
       Lanes old;
-      if (combine) old = isa_.load(code.type, memory, wanted);
-      isa_.store(code.type, memory, combined(old), wanted);
+      if (combine) old = load_vector(code, copy, wanted);
+      store_vector(code, copy, combined(old), wanted);
       break;
     }
     case Walk::kStrided: {
@@ -249,7 +271,7 @@ void KernelEmitter::emit_store(size_t number, int copy) {
       x86::Mem memory = address(code, copy);
       Lanes old;
       if (combine) old = isa_.broadcast_memory(code.type, memory);
-      store_first(code, memory, combined(old));
+      isa_.store_first(code.type, memory, combined(old));
       cc_.bind(skip);
       break;
     }

@@ -52,12 +52,9 @@ bool call_function(const LaneRequest& r, void* out, const void* a) {
   case ScalarOp::op:                                                  \
     each(r.lanes, out, a, [](double x) { return std::function(x); }); \
     return true;
-    FJ_CALL(kExp, exp)
-    FJ_CALL(kLog, log)
     FJ_CALL(kSin, sin)
     FJ_CALL(kCos, cos)
-    FJ_CALL(kTanh, tanh)
-    FJ_CALL(kErf, erf)
+    FJ_CALL(kTan, tan)
 #undef FJ_CALL
     default:
       return false;
@@ -78,33 +75,6 @@ void call_operation(uint64_t request, void* out, const void* a, const void* b,
       values[i] = read(r.operand, in[i], lane);
     }
     write(r.type, out, lane, evaluate(r.op, r.type, r.operand, values));
-  }
-}
-
-void call_gather(uint64_t request, void* out, const char* base,
-                 const int64_t* offsets, const uint32_t* mask) {
-  const LaneRequest r = unpack(request);
-  for (int lane = 0; lane < r.lanes; ++lane) {
-    Element value = 0;
-    if (mask[lane]) value = load_element(r.type, base + offsets[lane]);
-    write(r.type, out, lane, value);
-  }
-}
-
-void call_scatter(uint64_t request, const void* values, char* base,
-                  const int64_t* offsets, const uint32_t* mask) {
-  const LaneRequest r = unpack(request);
-  for (int lane = 0; lane < r.lanes; ++lane) {
-    if (!mask[lane]) continue;
-    char* address = base + offsets[lane];
-    Element value = read(r.type, values, lane);
-    if (r.op == ScalarOp::kSelect) {
-      store_element(r.type, value, address);
-      continue;
-    }
-    Element old = load_element(r.type, address);
-    store_element(r.type, evaluate(r.op, r.type, r.type, {old, value, 0}),
-                  address);
   }
 }
 

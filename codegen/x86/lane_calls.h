@@ -28,12 +28,4 @@ inline uint64_t pack(const LaneRequest& request) {
 // out = op(a, b, c)
 void call_operation(uint64_t request, void* out, const void* a, const void* b,
                     const void* c);
-// out[i] = base[offsets[i]] where mask[i], else 0 (offsets in bytes)
-void call_gather(uint64_t request, void* out, const char* base,
-                 const int64_t* offsets, const uint32_t* mask);
-// base[offsets[i]] = values[i] where mask[i], in order of lanes. Unless op is
-// Select: op of what is there and the value.
-void call_scatter(uint64_t request, const void* values, char* base,
-                  const int64_t* offsets, const uint32_t* mask);
-
 }  // namespace framejit::codegen

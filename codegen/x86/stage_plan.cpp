@@ -41,6 +41,7 @@ class Planner {
       check(store);
     }
     for (auto [id, row] : stage_.rows) need(id);
+    choose_halves();
     return std::move(plan_);
   }
 
@@ -93,6 +94,47 @@ class Planner {
     }
     plan_.level.push_back(level);
     plan_.uniform.push_back(uniform);
+  }
+
+  // What reads each node says how one of f16 is kept.
+  void choose_halves() {
+    const auto& nodes = stage_.body.nodes();
+    constexpr char kWidens = 1, kStores = 2, kOther = 4;
+    std::vector<char> uses(nodes.size(), 0);
+    auto add = [&](ScalarId id, char use) {
+      if (id != kNoScalar) uses[id] |= use;
+    };
+    for (const ScalarNode& node : nodes) {
+      const bool widens = node.op == ScalarOp::kCast &&
+                          dtype_class(node.type) == DTypeClass::kFloat;
+      for (ScalarId in : node.in) add(in, widens ? kWidens : kOther);
+    }
+    auto add_place = [&](const Place& place) {
+      for (const auto& [id, stride] : place.data) add(id, kOther);
+      add(place.when, kOther);
+    };
+    for (const Place& place : stage_.loads) add_place(place);
+    for (const Reduction& reduction : stage_.reductions) {
+      add(reduction.value, kOther);
+    }
+    for (const Store& store : stage_.stores) {
+      const bool is_vector = vector_ >= 0 && store.place.data.empty() &&
+                             store.place.strides[vector_].is_const(1);
+      add(store.value, is_vector && !store.combiner ? kStores : kOther);
+      add_place(store.place);
+    }
+    for (auto [id, row] : stage_.rows) add(id, kOther);
+    plan_.halves.assign(nodes.size(), HalfForm::kBits);
+    for (size_t i = 0; i < nodes.size(); ++i) {
+      const ScalarNode& node = nodes[i];
+      if (node.type != DType::kF16) continue;
+      if (uses[i] == kWidens &&
+          (node.op == ScalarOp::kLoad || node.op == ScalarOp::kCast)) {
+        plan_.halves[i] = HalfForm::kWidened;
+      } else if (uses[i] == kStores && node.op == ScalarOp::kCast) {
+        plan_.halves[i] = HalfForm::kUnrounded;
+      }
+    }
   }
 
   void need(ScalarId id) {

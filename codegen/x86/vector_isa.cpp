@@ -493,27 +493,36 @@ Lanes VectorIsa::call(ScalarOp op, DType type, DType operand_type,
 
 Lanes VectorIsa::gather(DType type, const x86::Gp& base, const Lanes& offsets,
                         const Lanes* mask) {
-  x86::Mem out = cc_.newStack(static_cast<uint32_t>(bytes() * 2), 64);
-  Lanes all;
-  if (!mask) {
-    all = constant(DType::kBool, 1);
-    mask = &all;
+  return dtype_size(type) < 4 ? gather_narrow(type, base, offsets, mask)
+                              : gather_lanes(type, base, offsets, mask);
+}
+
+// The 32 aligned bits that an element of 8 or 16 lies in, moved down: they are
+// in one page with it.
+Lanes VectorIsa::gather_narrow(DType type, const x86::Gp& base,
+                               const Lanes& offsets, const Lanes* mask) {
+  Lanes words, bits;
+  x86::Vec start = broadcast(DType::kI64, base).part[0];
+  x86::Vec within = constant_part(DType::kI64, 3);
+  for (int p = 0; p < 2; ++p) {
+    x86::Vec address = binary(Inst::kIdVpaddq, offsets.part[p], start);
+    x86::Vec rest = bit_operation(ScalarOp::kAnd, address, within);
+    words.part[p] = binary(Inst::kIdVpsubq, address, rest);
+    bits.part[p] = shifted(Inst::kIdVpsllq, rest, 3);
   }
-  x86::Gp to = address_of(out);
-  x86::Gp places = address_of(spill(DType::kI64, offsets));
-  x86::Gp wanted = address_of(spill(DType::kBool, *mask));
-  aj::InvokeNode* node;
-  cc_.invoke(
-      &node, aj::imm(reinterpret_cast<void*>(&call_gather)),
-      aj::FuncSignatureT<void, uint64_t, void*, const char*, const int64_t*,
-                         const uint32_t*>(aj::CallConvId::kHost));
-  node->setArg(0, aj::imm(pack({ScalarOp::kSelect, type, type,
-                                static_cast<uint8_t>(lanes_)})));
-  node->setArg(1, to);
-  node->setArg(2, base);
-  node->setArg(3, places);
-  node->setArg(4, wanted);
-  return unspill(type, out);
+  x86::Gp zero = cc_.newIntPtr();
+  cc_.xor_(zero.r32(), zero.r32());
+  Lanes result = gather_lanes(DType::kI32, zero, words, mask);
+  result.part[0] =
+      binary(Inst::kIdVpsrlvd, result.part[0], narrow_integers(bits).part[0]);
+  if (type == DType::kI8 || type == DType::kI16) {
+    normalise(type, &result);
+    return result;
+  }
+  result.part[0] =
+      bit_operation(ScalarOp::kAnd, result.part[0],
+                    word_operand(dtype_size(type) == 1 ? 0xff : 0xffff));
+  return type == DType::kBool ? words_to_mask(result) : result;
 }
 
 void VectorIsa::scatter(DType type, const x86::Gp& base, const Lanes& offsets,
@@ -521,28 +530,92 @@ void VectorIsa::scatter(DType type, const x86::Gp& base, const Lanes& offsets,
   update(type, ScalarOp::kSelect, base, offsets, value, mask);
 }
 
+void VectorIsa::store_first(DType type, const x86::Mem& memory,
+                            const Lanes& value) {
+  x86::Gp element = cc_.newInt64();
+  extract_first(type, element, value);
+  store_register(type, memory, element);
+}
+
+void VectorIsa::store_register(DType type, const x86::Mem& memory,
+                               const x86::Gp& element) {
+  if (type == DType::kBool) cc_.and_(element.r32(), 1);
+  switch (dtype_size(type)) {
+    case 1:
+      cc_.mov(memory, element.r8());
+      break;
+    case 2:
+      cc_.mov(memory, element.r16());
+      break;
+    case 4:
+      cc_.mov(memory, element.r32());
+      break;
+    default:
+      cc_.mov(memory, element.r64());
+  }
+}
+
+// A loop over the lanes: several may name one element.
 void VectorIsa::update(DType type, ScalarOp combine, const x86::Gp& base,
                        const Lanes& offsets, const Lanes& value,
                        const Lanes* mask) {
-  Lanes all;
-  if (!mask) {
-    all = constant(DType::kBool, 1);
-    mask = &all;
-  }
+  const bool wide = lane_kind(type) == LaneKind::kDouble;
   x86::Gp values = address_of(spill(type, value));
   x86::Gp places = address_of(spill(DType::kI64, offsets));
-  x86::Gp wanted = address_of(spill(DType::kBool, *mask));
-  aj::InvokeNode* node;
-  cc_.invoke(
-      &node, aj::imm(reinterpret_cast<void*>(&call_scatter)),
-      aj::FuncSignatureT<void, uint64_t, const void*, char*, const int64_t*,
-                         const uint32_t*>(aj::CallConvId::kHost));
-  node->setArg(
-      0, aj::imm(pack({combine, type, type, static_cast<uint8_t>(lanes_)})));
-  node->setArg(1, values);
-  node->setArg(2, base);
-  node->setArg(3, places);
-  node->setArg(4, wanted);
+  x86::Gp wanted, lane = cc_.newInt64(), place = cc_.newIntPtr();
+  if (mask) wanted = address_of(spill(DType::kBool, *mask));
+  aj::Label top = cc_.newLabel(), skip = cc_.newLabel();
+  cc_.xor_(lane.r32(), lane.r32());
+  cc_.bind(top);
+  if (mask) {
+    cc_.cmp(x86::dword_ptr(wanted, lane, 2), 0);
+    cc_.je(skip);
+  }
+  cc_.mov(place, x86::qword_ptr(places, lane, 3));
+  cc_.add(place, base);
+  update_element(type, combine, x86::ptr(place),
+                 x86::ptr(values, lane, wide ? 3 : 2));
+  cc_.bind(skip);
+  cc_.inc(lane);
+  cc_.cmp(lane, lanes_);
+  cc_.jl(top);
+}
+
+// `value` is a lane in memory.
+void VectorIsa::update_element(DType type, ScalarOp combine,
+                               const x86::Mem& place, const x86::Mem& value) {
+  const bool wide = lane_kind(type) == LaneKind::kDouble;
+  if (combine == ScalarOp::kSelect) {
+    x86::Gp element = cc_.newInt64();
+    if (wide) {
+      cc_.mov(element, value);
+    } else {
+      cc_.mov(element.r32(), value);
+    }
+    store_register(type, place, element);
+    return;
+  }
+  const aj::InstId id = dtype_size(type) < 4
+                            ? Inst::kIdNone
+                            : instruction(combine, lane_type(type));
+  if (id != Inst::kIdNone) {
+    const aj::InstId move = wide ? Inst::kIdVmovsd : Inst::kIdVmovss;
+    x86::Vec old = cc_.newXmm(), added = cc_.newXmm();
+    cc_.emit(move, old, place);
+    cc_.emit(move, added, value);
+    cc_.emit(id, old, old, added);
+    cc_.emit(move, place, old);
+    return;
+  }
+  Lanes lanes;
+  lanes.part[0] = vec();
+  cc_.emit(wide ? Inst::kIdVpbroadcastq : Inst::kIdVpbroadcastd, lanes.part[0],
+           value);
+  lanes.part[1] = lanes.part[0];
+  if (type == DType::kBool) lanes = words_to_mask(lanes);
+  LaneOperand a{broadcast_memory(type, place), type, std::nullopt};
+  LaneOperand b{lanes, type, std::nullopt};
+  store_first(type, place, operation(combine, type, {a, b, {}}));
 }
 
 Lanes VectorIsa::lookup(int64_t number, const Lanes& index) {

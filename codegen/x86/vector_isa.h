@@ -80,6 +80,8 @@ class VectorIsa {
                             const Lanes& value) = 0;
   // Lanes whose number is exchanged with that xor `step` (1, 2, 4, 8).
   virtual Lanes butterfly(DType type, const Lanes& value, int step) = 0;
+  // The last lane first.
+  virtual Lanes reverse(DType type, const Lanes& value) = 0;
 
   // Words of `a` with the bit in their number change places with those of `b`
   // without it, `bit` lanes further down.
@@ -110,12 +112,19 @@ class VectorIsa {
   virtual Lanes load(DType type, x86::Mem memory, const Lanes* mask) = 0;
   virtual void store(DType type, x86::Mem memory, const Lanes& value,
                      const Lanes* mask) = 0;
+  // Of f16, as f32; an f32 rounded to f16, in memory or as it is.
+  virtual Lanes load_halves(const x86::Mem& memory, const Lanes* mask) = 0;
+  virtual void store_halves(const x86::Mem& memory, const Lanes& value,
+                            const Lanes* mask) = 0;
+  virtual Lanes round_halves(const Lanes& value) = 0;
   // At base + offset (i64, bytes) of each lane.
-  virtual Lanes gather(DType type, const x86::Gp& base, const Lanes& offsets,
-                       const Lanes* mask);
+  Lanes gather(DType type, const x86::Gp& base, const Lanes& offsets,
+               const Lanes* mask);
   virtual void scatter(DType type, const x86::Gp& base, const Lanes& offsets,
                        const Lanes& value, const Lanes* mask);
-  // What is there combined with the value, lanes in order.
+  // The first lane alone.
+  void store_first(DType type, const x86::Mem& memory, const Lanes& value);
+  // What is there combined with the value (Select: replaced), lanes in order.
   void update(DType type, ScalarOp combine, const x86::Gp& base,
               const Lanes& offsets, const Lanes& value, const Lanes* mask);
   // Table `number` (codegen/scalar/lookup.h) at i64 indices.
@@ -131,6 +140,15 @@ class VectorIsa {
   }
   virtual x86::Vec bit_operation(ScalarOp op, const x86::Vec& a,
                                  const aj::Operand& b) = 0;
+  // Of elements of 32 or 64 bits, as gather().
+  virtual Lanes gather_lanes(DType type, const x86::Gp& base,
+                             const Lanes& offsets, const Lanes* mask) = 0;
+  Lanes gather_narrow(DType type, const x86::Gp& base, const Lanes& offsets,
+                      const Lanes* mask);
+  void store_register(DType type, const x86::Mem& memory,
+                      const x86::Gp& element);
+  void update_element(DType type, ScalarOp combine, const x86::Mem& place,
+                      const x86::Mem& value);
   // The second operand of an instruction, maybe in memory.
   virtual aj::Operand operand(const LaneOperand& value, int part) {
     return value.lanes.part[part];

@@ -20,7 +20,7 @@ inline const std::vector<ScalarOp>& swept_functions() {
       ScalarOp::kSin,  ScalarOp::kCos,   ScalarOp::kTan,   ScalarOp::kAsin,
       ScalarOp::kAcos, ScalarOp::kAtan,  ScalarOp::kSinh,  ScalarOp::kCosh,
       ScalarOp::kTanh, ScalarOp::kAsinh, ScalarOp::kAcosh, ScalarOp::kAtanh,
-      ScalarOp::kErf,  ScalarOp::kErfc};
+      ScalarOp::kErf,  ScalarOp::kErfc,  ScalarOp::kLgamma};
   return functions;
 }
 

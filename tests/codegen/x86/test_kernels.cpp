@@ -1,4 +1,8 @@
 // Whole kernels: walks over memory, reductions, gathers, scatters, checks.
+#include <cmath>
+#include <limits>
+#include <random>
+
 #include "tests/codegen/x86/harness.h"
 
 namespace framejit::codegen {
@@ -259,6 +263,48 @@ TEST(X86Kernels, Reduce) {
     }
   }
   EXPECT_GT(kernels, 1000);
+}
+
+// The error of a sum is that of a few roundings, however many elements it has.
+template <class T>
+void expect_exact_sum(DType type) {
+  Kernel kernel = kernel_of(
+      with(R"(kernel sum(%0: T, %1: out T) outer () inner rows (r0: T) {
+  stage (i0 < s0) {
+    v0: T = load %0[i0]
+    r0 = sum v0
+  }
+  stage () {
+    v0: T = row r0
+    store %1[0] = v0
+  }
+}
+)",
+           {{": T", std::string(": ") + dtype_name(type)},
+            {"out T", std::string("out ") + dtype_name(type)}}));
+  std::mt19937_64 random(7);
+  for (int64_t count : {63, 4096, 1 << 20}) {
+    std::vector<T> x;
+    long double sum = 0, sizes = 0;
+    for (int64_t i = 0; i < count; ++i) {
+      x.push_back(static_cast<T>(random() >> 11) * T(0x1p-53));
+      sum += x.back();
+      sizes += std::fabs(x.back());
+    }
+    for (X86Isa isa : isas()) {
+      Compiled compiled = compile(kernel, isa);
+      ASSERT_TRUE(compiled.code) << compiled.refused;
+      T got = 0;
+      void* arguments[] = {x.data(), &got};
+      run(*compiled.code, kernel, &count, arguments);
+      const long double unit = std::numeric_limits<T>::epsilon() / 2;
+      EXPECT_LE(std::fabs(got - sum), 3 * unit * sizes) << count;
+    }
+  }
+}
+TEST(X86Kernels, SumsOfManyElements) {
+  expect_exact_sum<float>(DType::kF32);
+  expect_exact_sum<double>(DType::kF64);
 }
 
 TEST(X86Kernels, ReduceSpecialNumbers) {

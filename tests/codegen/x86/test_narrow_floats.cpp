@@ -1,4 +1,5 @@
-// Rounding to bf16, of all bits that elements can have.
+// Rounding to bf16, of all bits that elements can have, and the forms that
+// values of f16 are kept in.
 #include "tests/codegen/x86/harness.h"
 
 namespace framejit::codegen {
@@ -85,6 +86,52 @@ TEST(X86NarrowFloats, RoundAsTheInterpreter) {
           "\n    store %3[i0] = " + stored + "\n  }\n}\n");
       Comparison comparison(kernel, {20011}, std::vector<Data>(4, {0, 20011}));
       ASSERT_TRUE(comparison.run()) << each.name;
+    }
+  }
+}
+
+// Loads, conversions and stores of f16, read by conversions alone, by stores
+// alone, and by others besides; side by side, backwards, apart, one for all.
+TEST(X86NarrowFloats, HalvesInAllForms) {
+  for (const char* from : {"i0", "i0*(-1)", "i0*2", "0"}) {
+    for (const char* to : {"i0", "i0*2"}) {
+      for (const char* stored : {"v9", "v6", "v1"}) {
+        for (bool columns : {false, true}) {
+          const std::string way =
+              columns ? "outer (i0 < s0) columns" : "outer () inner";
+          Kernel kernel = kernel_of(
+              "kernel k(%0: f16, %1: f32, %2: b8, %3: out f16, %4: out f32) " +
+              way + " {\n  stage " + (columns ? "()" : "(i0 < s0)") +
+              " {\n    v0: b8 = load %2[i0]\n    v1: f16 = load %0[" + from +
+              R"(]
+    v2: f32 = load %1[i0]
+    v3: f32 = cast v1
+    v4: f32 = add v3, v2
+    v5: f16 = cast v4
+    v6: f16 = cast v2
+    v7: f32 = cast v5
+    v8: f32 = mul v7, v2
+    v9: f16 = cast v8
+    store %3[)" +
+              to + "] when v0 = " + stored + R"(
+    store %4[i0] = v7
+  }
+}
+)");
+          for (int64_t size : {1, 7, 16, 33, 1000}) {
+            const std::string walk = from;
+            Data in{0, walk == "i0*2" ? 2 * size : size, Data::kTame};
+            if (walk == "i0*(-1)") in = Data{size - 1, 1, Data::kTame};
+            Comparison comparison(kernel, {size},
+                                  {in,
+                                   {0, size, Data::kMixed},
+                                   {0, size, Data::kIndices, 2},
+                                   {0, 2 * size},
+                                   {0, size}});
+            ASSERT_TRUE(comparison.run()) << from << " " << to << stored;
+          }
+        }
+      }
     }
   }
 }
