@@ -279,6 +279,7 @@ void lower_roll(NodeLowering& node) {
   TensorView view = node.tensor(0);
   auto shifts = node.integers(1);
   auto dims = node.integers(2);
+  if (dims.empty() && view.rank() == 1) dims.emplace_back(0);
   require(dims.size() == shifts.size() && !dims.empty(), "a flat roll");
   for (size_t i = 0; i < dims.size(); ++i) {
     require(dims[i].is_const() && shifts[i].is_const(), "a symbolic roll");

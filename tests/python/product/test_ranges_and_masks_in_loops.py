@@ -115,10 +115,13 @@ def test_memory_that_is_filled(isa: str, dtype: torch.dtype) -> None:
         b = x.new_empty(17, 3).zero_()
         c = torch.empty(5, dtype=dtype)
         c.copy_(x[:5])
-        return a, b, c
+        d = x.new_empty_strided((3, 5), (5, 1)).copy_(x[:5])
+        e = torch.empty_strided((5,), (1,), dtype=dtype).copy_(x[:5])
+        return a, b, c, d, e
 
     x = torch.ones(16, dtype=dtype)
-    check(program, [x], "empty_like", "new_empty", "empty.memory_format")
+    names = "empty_like", "new_empty", "empty.memory_format", "new_empty_strided"
+    check(program, [x], *names, "empty_strided")
 
 
 def test_memory_that_is_read_is_eagers(isa: str) -> None:
@@ -169,6 +172,15 @@ def test_attention_of_masked_rows(isa: str) -> None:
 
 
 # ---- the others
+
+
+@pytest.mark.parametrize("shift", (0, 1, -3, 50))
+@pytest.mark.parametrize("dtype", (*FLOATS, torch.int64, torch.bool))
+def test_flat_rolls(isa: str, dtype: torch.dtype, shift: int) -> None:
+    for size in (1, 2, 17, 1000):
+        x = torch.arange(size).to(dtype)
+        check(lambda x: torch.roll(x, shift), [x], "roll")
+        check(lambda x: torch.roll(x, shift) * 2, [x[::2]], "roll")
 
 
 @pytest.mark.parametrize("dtype", (*FLOATS, torch.int32))
