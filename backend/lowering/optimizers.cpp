@@ -133,8 +133,11 @@ class ParameterStep {
     require(here.dtype == first.dtype, "tensors of different types");
     require(codegen::is_float(known_type(here.dtype)), "no floats");
     node_.ensure_sizes(here.sizes, first.sizes, "tensors of different sizes");
-    require(here.strides == first.strides && is_dense(here.sizes, here.strides),
-            "tensors that lie otherwise than the parameter");
+    bool same = is_dense(here.sizes, here.strides);
+    for (size_t dim = 0; dim < here.sizes.size(); ++dim)
+      same &= here.sizes[dim].is_const(1) ||
+              here.strides[dim] == first.strides[dim];
+    require(same, "tensors that lie otherwise than the parameter");
   }
   size_t first_result(size_t list) const {
     size_t out = 0;
