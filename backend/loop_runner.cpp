@@ -44,7 +44,8 @@ LoopOperands::LoopOperands(const LoweredGraph& graph,
     for (const Value* value : callee.operands)
       out.operands.push_back(operand(value));
     for (const auto& result : callee.node->outputs)
-      out.results.push_back(operand(result.get()));
+      if (result->kind == Value::Kind::kTensor)
+        out.results.push_back(operand(result.get()));
     callees.push_back(std::move(out));
   }
 }

@@ -190,6 +190,11 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
 }
 
 
+# Fused optimizers write to these only where the other argument is given (None: never),
+# whatever their schemas say.
+WRITTEN_WITH = {"grads": "grad_scale", "state_steps": None}
+
+
 def through_results(name: str, overload: str) -> Callable[..., None] | None:
     """What calls an operator that writes to lists (`aten::_fused_adam_`) as the one
     that returns what it would have written, and copies that to its place. None:
@@ -206,6 +211,7 @@ def through_results(name: str, overload: str) -> Callable[..., None] | None:
         for at, argument in enumerate(arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     ]
+    sometimes = WRITTEN_WITH if short.startswith("_fused_") else {}
     if functional is None or len(functional._schema.returns) != len(written):
         return None
 
@@ -213,6 +219,8 @@ def through_results(name: str, overload: str) -> Callable[..., None] | None:
         results = functional(*args, **kwargs)
         results = results if len(written) > 1 else (results,)
         for (at, name), found in zip(written, results, strict=True):
+            if name in sometimes and kwargs.get(sometimes[name] or "") is None:
+                continue
             places = args[at] if at < len(args) else kwargs[name]
             if not isinstance(found, list):
                 places.copy_(found)

@@ -103,11 +103,8 @@ class Lowering {
     std::set<const Value*> seen;
     for (size_t i = 0; i < graph_.outputs.size(); ++i) {
       if (i < request_.has_output.size() && request_.has_output[i]) continue;
-      // Behind those come values for the backward, which nobody looks at.
-      const bool is_seen =
-          request_.has_output.empty() || i < request_.has_output.size();
       graph::for_each_value(graph_.outputs[i], [&](Value* value) {
-        if (is_seen) check_views_of(value);
+        if (is_seen(i)) check_views_of(value);
         if (seen.insert(value).second) add_output(value);
       });
     }
@@ -147,7 +144,18 @@ class Lowering {
     throw Refused{"not an ATen call: " + node.target_name()};
   }
 
-  static void check(const Value& value) {
+  // A gradient that was not asked for is nothing, and nobody reads it.
+  bool is_absent(const Value& value) const {
+    bool is_read = value.kind != Value::Kind::kOther || !value.users.empty();
+    if (is_read) return false;
+    for (const Arg& output : graph_.outputs)
+      graph::for_each_value(
+          output, [&](const Value* read) { is_read |= read == &value; });
+    return !is_read;
+  }
+
+  void check(const Value& value) const {
+    if (is_absent(value)) return;
     if (value.kind != Value::Kind::kTensor)
       throw Refused{"a result that is no tensor"};
     const TensorMeta& meta = value.meta;
@@ -202,14 +210,20 @@ class Lowering {
     conditions_.all.resize(mark.conditions);
   }
 
+  // Behind the program's outputs come values for the backward, which nobody
+  // looks at.
+  bool is_seen(size_t output) const {
+    return request_.has_output.empty() || output < request_.has_output.size();
+  }
+
   // Its results share memory, although its schema does not say so: views as
   // long as nobody outside sees them.
   bool is_unsafe_view(const Node& node) const {
     if (!node.aten->operator_name().name.starts_with("aten::unsafe_split"))
       return false;
-    for (const Arg& output : graph_.outputs)
-      graph::for_each_value(output, [&](const Value* value) {
-        if (value->node == &node)
+    for (size_t i = 0; i < graph_.outputs.size(); ++i)
+      graph::for_each_value(graph_.outputs[i], [&](const Value* value) {
+        if (value->node == &node && is_seen(i))
           throw Refused{"a result that shares memory without saying so"};
       });
     return true;
@@ -241,9 +255,11 @@ class Lowering {
       require(!value->meta.is_conj && !value->meta.is_neg,
               "a lazy conjugate or negative");
     // Its arguments are looked at all the same: by ATen.
-    require(node.outputs.empty() || !std::all_of(node.outputs.begin(),
-                                                 node.outputs.end(), is_empty),
-            "no result with elements");
+    require(
+        node.outputs.empty() ||
+            !std::all_of(node.outputs.begin(), node.outputs.end(),
+                         [&](const auto& value) { return is_empty(*value); }),
+        "no result with elements");
     require(!wants_pinned_memory(node), "pinned memory");
     NodeLowering lowering(node, views_, out_.loops, conditions_);
     const size_t known = out_.loops.buffers.size();
@@ -263,8 +279,9 @@ class Lowering {
     }
   }
 
-  static bool is_empty(const std::unique_ptr<Value>& value) {
-    const std::vector<Expr>& sizes = value->meta.sizes;
+  bool is_empty(const Value& value) const {
+    if (is_absent(value)) return true;
+    const std::vector<Expr>& sizes = value.meta.sizes;
     return std::any_of(sizes.begin(), sizes.end(),
                        [](const Expr& size) { return size.is_const(0); });
   }
@@ -319,6 +336,7 @@ class Lowering {
       });
     }
     for (const auto& value : node.outputs) {
+      if (is_absent(*value)) continue;
       const TensorMeta& meta = value->meta;
       codegen::Buffer buffer;
       buffer.type = carrier_of(meta.dtype).type;

@@ -102,6 +102,24 @@ void check_softmax_backward(NodeLowering& node) {
 void lower_softmax(NodeLowering& node) { lower_softmax_like(node, false); }
 void lower_log_softmax(NodeLowering& node) { lower_softmax_like(node, true); }
 
+// Rows of -inf alone, all that is masked, become zeros.
+void lower_safe_softmax(NodeLowering& node) {
+  TensorView x = node.tensor(0);
+  require(node.out_type() == x.type, "a softmax in another type");
+  ReducedDims dims = softmax_dim(node, 0, 1);
+  const DType type = compute_type(x.type);
+  require(codegen::is_float(type), "no floats");
+  auto row = reduce_over(
+      node, dims, Combiner::kSoftmaxSum,
+      [&](Elements& elements) { return cast(type, dims.load(elements, x)); });
+  Elements elements(node, x.sizes);
+  Term largest = dims.load_result(elements, row[0]);
+  Term value = exp(load_as(elements, type, x) - largest) /
+               dims.load_result(elements, row[1]);
+  value = select(largest == -HUGE_VAL, 0, value);
+  node.set_map(0, std::move(elements), value);
+}
+
 void lower_softmax_backward(NodeLowering& node) {
   check_softmax_backward(node);
   ReducedDims dims = softmax_dim(node, 1, 2);

@@ -103,6 +103,13 @@ Term lerp(Term start, Term end, Term weight) {
                 end - (end - start) * (1 - weight));
 }
 
+Term round_decimals(Term a, int64_t decimals) {
+  require(decimals > -400 && decimals < 400, "that many decimals");
+  const Term scale =
+      constant(a, std::pow(10, decimals < 0 ? -decimals : decimals));
+  return decimals < 0 ? rint(a / scale) * scale : rint(a * scale) / scale;
+}
+
 Term fmax(Term a, Term b) {
   if (!is_float(a)) return maximum(a, b);
   return select(is_nan(a), b, select(is_nan(b), a, maximum(a, b)));

@@ -27,6 +27,7 @@ Term lerp(Term start, Term end, Term weight);
 Term fmax(Term a, Term b);
 Term fmin(Term a, Term b);
 Term clamp(Term a, Term low, Term high);  // empty: no bound
+Term round_decimals(Term a, int64_t decimals);
 Term sign(Term a);
 Term signbit(Term a);
 Term copysign(Term size, Term sign);

@@ -194,14 +194,37 @@ void lower_mean(NodeLowering& node) {
   });
 }
 
-void lower_prod(NodeLowering& node) {
-  require(node.out_type() != DType::kBool, "a product of bools");
-  lower_plain(node, all_dims(node), Combiner::kProduct, same);
+namespace {
+
+void lower_product(NodeLowering& node, const ReducedDims& dims) {
+  const bool of_bools = node.out_type() == DType::kBool;
+  lower_plain(node, dims, of_bools ? Combiner::kAll : Combiner::kProduct, same);
 }
 
+}  // namespace
+
+void lower_prod(NodeLowering& node) { lower_product(node, all_dims(node)); }
+
 void lower_prod_dim(NodeLowering& node) {
-  require(node.out_type() != DType::kBool, "a product of bools");
-  lower_plain(node, one_dim(node, 1), Combiner::kProduct, same);
+  lower_product(node, one_dim(node, 1));
+}
+
+void lower_trace(NodeLowering& node) {
+  const TensorView view = node.tensor(0);
+  require(view.rank() == 2, "no matrix");
+  const Expr &rows = view.sizes[0], &columns = view.sizes[1];
+  const bool wide = node.conditions().holds_when_seen(expr_le(rows, columns));
+  node.ensure(wide ? expr_le(rows, columns) : expr_le(columns, rows),
+              "a diagonal of another length");
+  const DType type = compute_type(node.out_type());
+  Elements elements(node, {wide ? rows : columns});
+  Term value = cast(
+      type, elements.load(view, {elements.at_loop(0), elements.at_loop(0)}));
+  const TensorView sum =
+      node.reduce(std::move(elements), 1, Combiner::kSum, value)[0];
+  Elements result(node, {});
+  Term total = result.load(sum, {});
+  node.set_map(0, std::move(result), total);
 }
 
 namespace {

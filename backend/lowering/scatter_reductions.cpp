@@ -58,16 +58,16 @@ Term neutral(Elements& elements, DType type, Combiner combiner) {
 class Scatter {
  public:
   explicit Scatter(NodeLowering& node)
-      : node_(node),
-        view_(node.tensor(0)),
-        places_(node.tensor(2)),
-        source_(node.tensor(3)) {
+      : node_(node), view_(node.tensor(0)), places_(node.tensor(2)) {
     require(places_.type == DType::kI64, "indices of another type");
-    require(view_.rank() > 0 && view_.rank() == places_.rank() &&
-                view_.rank() == source_.rank(),
+    require(view_.rank() > 0 && view_.rank() == places_.rank(),
             "a scatter of scalars");
-    require(view_.type == source_.type && view_.type != DType::kBool,
-            "a source of another type");
+    require(view_.type != DType::kBool, "a scatter of bools");
+    if (node.is_tensor(3)) {
+      source_ = node.tensor(3);
+      require(view_.rank() == source_.rank() && view_.type == source_.type,
+              "a source of another type");
+    }
     dim_ = node.dim(1, view_.rank());
   }
 
@@ -86,6 +86,7 @@ class Scatter {
     return node_.update(std::move(elements), base, target, element, combiner);
   }
   Term source(Elements& elements, DType type) const {
+    if (!node_.is_tensor(3)) return node_.number(elements, 3, type);
     return cast(type,
                 elements.load(source_, elements.at_loops(0, source_.rank())));
   }
@@ -129,6 +130,19 @@ void lower_scatter_reduce(NodeLowering& node) {
   count = select(count == 0, 1, count);
   Term mean = is_float(sum) ? sum / count : floor_div(sum, count);
   node.set_map(0, std::move(elements), mean);
+}
+
+void lower_scatter_with(NodeLowering& node) {
+  // (self, dim, index, src or value, reduce)
+  const Scatter scatter(node);
+  const std::string name = node.text(4);
+  require(name == "add" || name == "multiply", "an unknown reduction");
+  const DType type = scatter.view().type;
+  require(type == compute_type(type), "sums that are rounded one by one");
+  const TensorView result = scatter.put(
+      scatter.view(), [&](Elements& e) { return scatter.source(e, type); },
+      name == "add" ? Combiner::kSum : Combiner::kProduct);
+  node.set(0, result);
 }
 
 }  // namespace framejit::backend

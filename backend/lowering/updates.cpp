@@ -279,6 +279,7 @@ void lower_roll(NodeLowering& node) {
   TensorView view = node.tensor(0);
   auto shifts = node.integers(1);
   auto dims = node.integers(2);
+  if (dims.empty() && view.rank() == 1) dims.emplace_back(0);
   require(dims.size() == shifts.size() && !dims.empty(), "a flat roll");
   for (size_t i = 0; i < dims.size(); ++i) {
     require(dims[i].is_const() && shifts[i].is_const(), "a symbolic roll");
@@ -563,17 +564,6 @@ void fill_with(NodeLowering& node, size_t value) {
 void lower_full(NodeLowering& node) { fill_with(node, 1); }
 void lower_new_full(NodeLowering& node) { fill_with(node, 2); }
 void lower_scalar_tensor(NodeLowering& node) { fill_with(node, 0); }
-
-void lower_arange(NodeLowering& node) {
-  const std::string name = node.node().aten->operator_name().overload_name;
-  require(!codegen::is_float(node.out_type()), "a range of floats");
-  Expr start = name.empty() ? Expr(0) : node.integer(0);
-  Expr step = name == "start_step" ? node.integer(2) : Expr(1);
-  Elements elements(node, node.out().sizes);
-  Term value = elements.value_of(elements.at_loop(0, step, start));
-  value = cast(node.out_type(), value);
-  node.set_map(0, std::move(elements), value);
-}
 
 void lower_eye(NodeLowering& node) {
   Elements elements(node, node.out().sizes);

@@ -121,21 +121,33 @@ void count_writes_to_list(const Node& node,
   }
 }
 
+// Called as it is, so that the arguments are the operator's.
+bool calls_in_place_operator(const Node& node) {
+  if (node.operators.size() != 1) return false;
+  const OpFacts& facts = facts_of(node.operators[0]);
+  std::string_view name = facts.op.schema().name();
+  name.remove_prefix(name.find("::") + 2);
+  return facts.form == OpFacts::Form::kInPlace &&
+         node.target_name().ends_with("." + std::string(name));
+}
+
+// A fused step of an optimizer, which writes to less than its schema says:
+// functionalization would have all gradients written to.
+bool is_fused_step(const Node& node) {
+  return calls_in_place_operator(node) && facts_of(node.operators[0])
+                                              .op.schema()
+                                              .name()
+                                              .starts_with("aten::_fused_");
+}
+
 // Which list of those that an operator writes to is empty, by name: torch takes
 // a list without tensors for one that is not in functional form, and then
 // refuses to write to the others (fused optimizers, whose state has lists for
 // options that are off).
 std::string empty_written_list(const Node& node) {
-  if (node.operators.size() != 1) return "";
+  if (!calls_in_place_operator(node)) return "";
   const OpFacts& facts = facts_of(node.operators[0]);
   const c10::FunctionSchema& schema = facts.op.schema();
-  std::string_view name = schema.name();
-  name.remove_prefix(name.find("::") + 2);
-  // Called as it is, so that the arguments are the operator's.
-  if (facts.form != OpFacts::Form::kInPlace ||
-      !node.target_name().ends_with("." + std::string(name))) {
-    return "";
-  }
   for (int i : facts.written_arguments) {
     const Arg* arg =
         static_cast<size_t>(i) < node.args.size() ? &node.args[i] : nullptr;
@@ -393,11 +405,12 @@ Status JointReplay::run_call(const Node& node) {
   note_freed(node, args);
   FJ_CHECK_OK(check_attribute_access(node));
   Ref in_parts;
-  if (std::string list = empty_written_list(node); !list.empty()) {
+  std::string list = empty_written_list(node);
+  if (!list.empty() || is_fused_step(node)) {
     // Without autograd, which has no formula for the other form either.
     if (!at::GradMode::is_enabled() && are_apart(args))
       in_parts = through_results(node);
-    if (!in_parts) {
+    if (!in_parts && !list.empty()) {
       return Break{BreakReason::kBackendFailed,
                    facts_of(node.operators[0]).op.schema().name() +
                        " writes to lists, of which " + list +

@@ -158,6 +158,46 @@ def test_no_more_is_moved_than_by_eager(form: Callable[..., None]) -> None:
     assert bytes_moved(compiled) <= FORMS[form], text_of(compiled)
 
 
+BETAS = {"beta1": 0.9, "beta2": 0.99, "eps": 1e-8}
+MOMENTUM = {"dampening": 0.0, "nesterov": False, "is_first_step": False}
+SCALES = {"grad_scale": torch.tensor(2.0), "found_inf": torch.tensor(0.0)}
+# Lists, of which the second are gradients; what is written of them.
+STEPS = {
+    "adam": ("_fused_adam_", 4, 3, {**BETAS, "amsgrad": False}),
+    "adamw": ("_fused_adamw_", 4, 3, {**BETAS, "amsgrad": False}),
+    "amsgrad": ("_fused_adam_", 5, 4, {**BETAS, "amsgrad": True}),
+    "scaled": ("_fused_adam_", 4, 4, {**BETAS, "amsgrad": False, **SCALES}),
+    "sgd": ("_fused_sgd_", 2, 1, {**MOMENTUM, "momentum": 0.0}),
+    "momentum": ("_fused_sgd_", 3, 2, {**MOMENTUM, "momentum": 0.9}),
+    "adagrad": ("_fused_adagrad_", 3, 2, {"lr_decay": 0.1, "eps": 1e-8}),
+}
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("case", STEPS)
+def test_fused_steps_move_what_they_must(case: str, dtype: torch.dtype) -> None:
+    name, lists, written, options = STEPS[case]
+    if dtype == torch.bfloat16 and "adam" not in name:
+        pytest.skip("a call of eager's kernel")
+
+    @torch.no_grad()
+    def step(*tensors):
+        given = [[t] for t in tensors[:lists]]
+        if case in ("adam", "adamw", "scaled", "sgd"):
+            given.append([])
+        if case not in ("sgd", "momentum"):
+            given.append([tensors[-1]])
+        numbers = {"lr": 0.1, "weight_decay": 0.1, "maximize": False}
+        getattr(torch, name)(*given, **numbers, **options)
+
+    compiled = framejit.compile(step)
+    tensors = [torch.rand(N, M).to(dtype) for _ in range(lists)]
+    compiled(*tensors, torch.tensor(1.0))
+    assert placed(compiled) == written, text_of(compiled)
+    whole = N * M * dtype.itemsize
+    assert bytes_moved(compiled) <= (lists + written) * whole + 64, text_of(compiled)
+
+
 def put(x, i, y):
     x[i] = y
 
