@@ -11,6 +11,7 @@
 #include <algorithm>
 #include <atomic>
 
+#include "backend/block_cache.h"
 #include "backend/profiled.h"
 #include "backend/scratch.h"
 #include "codegen/legalise/expand.h"
