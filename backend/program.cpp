@@ -117,6 +117,8 @@ class Program::Builder {
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)
         wanted.keeps_operands.push_back(graph::is_custom(*callee.node));
+      for (const Instruction& instruction : program_.instructions_)
+        wanted.has_out_call.push_back(instruction.out_call != nullptr);
       program_.loops_ = ScheduledLoops::make(
           *lowered, register_of, std::move(wanted), refused, &reason);
     }
@@ -216,6 +218,9 @@ class Program::Builder {
       instruction.promises.push_back(promise(*output));
       instruction.used.push_back(!output->users.empty());
     }
+    if (node.outputs.size() == 1 && instruction.promises[0].is_made())
+      instruction.out_call =
+          find_out_call(*node.aten, instruction.args, node.outputs[0]->meta);
     program_.instructions_.push_back(std::move(instruction));
     return ok_status();
   }
@@ -363,6 +368,18 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
                               " of the trace");
 }
 
+void Program::call_into(const Instruction& instruction, c10::IValue* registers,
+                        const int64_t* symbols, at::Tensor* out) const {
+  const void* memory = out->storage().data();
+  instruction.out_call(*out,
+                       CallArguments(instruction.args, registers, symbols));
+  // An operator that thinks otherwise of the result changes the tensor.
+  const Promise& promise = instruction.promises[0];
+  if (out->storage().data() != memory ||
+      promise.kept_by(*out, symbols) != Promise::Kept::kYes)
+    instruction.suspects.fail(promise.difference(*out, symbols));
+}
+
 void Program::check_result(const Instruction& instruction, size_t index,
                            c10::IValue* result, const int64_t* symbols) const {
   const Promise& promise = instruction.promises[index];
@@ -424,8 +441,13 @@ void Program::execute(const int64_t* symbols, Registers* registers_,
   if (loops_) {
     if (!constants_.empty() && loops_->writes_inputs())
       check_constants(registers.data());
-    auto call_callee = [&](int callee) {
-      call(instructions_[callee], registers.data(), symbols);
+    auto call_callee = [&](int callee, at::Tensor* out) {
+      const Instruction& instruction = instructions_[callee];
+      if (out) {
+        call_into(instruction, registers.data(), symbols, out);
+      } else {
+        call(instruction, registers.data(), symbols);
+      }
     };
     loops_->run(symbols, registers.data(), call_callee, wrote);
     return;
