@@ -59,11 +59,13 @@ class BlockCache {
     return block;
   }
 
-  void release(void* block) noexcept {
+  // False: it is none of ours.
+  bool release(void* block) noexcept {
     std::vector<void*> freed;
     try {
       const std::lock_guard lock(mutex_);
       const auto found = size_of_.find(block);
+      if (found == size_of_.end()) return false;
       const int64_t size = found->second;
       size_of_.erase(found);
       used_ -= size;
@@ -76,6 +78,7 @@ class BlockCache {
     }
     if (block) c10::free_cpu(block);
     free(freed);
+    return true;
   }
 
   void clear() {
@@ -150,20 +153,65 @@ void release(void* block) {
   BlockCache::get().release(block);
 }
 
+at::DataPtr new_block(size_t bytes) {
+  void* block = BlockCache::get().allocate(static_cast<int64_t>(bytes));
+  c10::profiledCPUMemoryReporter().New(block, bytes);
+  return {block, block, &release, at::Device(at::DeviceType::CPU)};
+}
+
+thread_local bool calls_are_cached = false;
+
+// Torch's plain allocator, but for what is large while calls are cached.
+class CallAllocator final : public at::Allocator {
+ public:
+  at::DataPtr allocate(size_t bytes) override {
+    return calls_are_cached && bytes >= static_cast<size_t>(kSmallestBlock)
+               ? new_block(bytes)
+               : plain()->allocate(bytes);
+  }
+  at::DeleterFnPtr raw_deleter() const override {
+    return [](void* block) {
+      if (BlockCache::get().release(block)) {
+        c10::profiledCPUMemoryReporter().Delete(block);
+      } else {
+        plain()->raw_deleter()(block);
+      }
+    };
+  }
+  void copy_data(void* to, const void* from, size_t bytes) const override {
+    plain()->copy_data(to, from, bytes);
+  }
+
+  // Whether large memory is ours to give: nobody else has taken torch's place.
+  static bool is_installed() {
+    static auto* allocator = [] {
+      auto* made = new CallAllocator;
+      if (c10::GetCPUAllocator() == plain()) c10::SetCPUAllocator(made);
+      return made;
+    }();
+    return c10::GetCPUAllocator() == allocator;
+  }
+
+ private:
+  static at::Allocator* plain() { return c10::GetDefaultCPUAllocator(); }
+};
+
 }  // namespace
 
+CachedCalls::CachedCalls() : before_(calls_are_cached) {
+  calls_are_cached = CallAllocator::is_installed();
+}
+
+CachedCalls::~CachedCalls() { calls_are_cached = before_; }
+
 at::Storage new_storage(int64_t bytes) {
-  at::Allocator* plain = c10::GetCPUAllocator();
-  // An allocator of the program's own is asked for everything.
-  if (bytes < kSmallestBlock || plain != c10::GetDefaultCPUAllocator())
-    return at::Storage(at::Storage::use_byte_size_t(), bytes, plain,
+  at::Allocator* allocator = c10::GetCPUAllocator();
+  if (bytes < kSmallestBlock || !CallAllocator::is_installed())
+    return at::Storage(at::Storage::use_byte_size_t(), bytes, allocator,
                        /*resizable=*/true);
-  void* block = BlockCache::get().allocate(bytes);
-  c10::profiledCPUMemoryReporter().New(block, static_cast<size_t>(bytes));
-  return at::Storage(
-      at::Storage::use_byte_size_t(), bytes,
-      at::DataPtr(block, block, &release, at::Device(at::DeviceType::CPU)),
-      plain, /*resizable=*/true);
+  return at::Storage(at::Storage::use_byte_size_t(), bytes,
+                     new_block(static_cast<size_t>(bytes)), allocator,
+                     /*resizable=*/true);
 }
 
 BlockBytes block_bytes() { return BlockCache::get().bytes(); }

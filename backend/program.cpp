@@ -6,6 +6,7 @@
 
 #include <unordered_set>
 
+#include "backend/block_cache.h"
 #include "backend/interpreted_loops.h"
 #include "backend/profiled.h"
 #include "backend/scheduled_loops.h"
@@ -438,6 +439,7 @@ void Program::execute(const int64_t* symbols, Registers* registers_,
   // without a history.
   c10::impl::ExcludeDispatchKeyGuard below_autocast(
       c10::autocast_dispatch_keyset);
+  const CachedCalls cached;
   if (loops_) {
     if (!constants_.empty() && loops_->writes_inputs())
       check_constants(registers.data());
