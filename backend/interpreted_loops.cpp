@@ -68,7 +68,7 @@ void InterpretedLoops::run(const int64_t* symbols, c10::IValue* registers,
       if (!operand.is_input)
         registers[operand.reg] = tensor_at(operands[i], operand.meta, symbols);
     }
-    call(definition.callee);
+    call(definition.callee, nullptr);
     for (size_t i = 0; i < callee.results.size(); ++i) {
       const LoopOperand& result = callee.results[i];
       const at::Tensor tensor = registers[result.reg].toTensor();

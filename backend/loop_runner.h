@@ -3,6 +3,7 @@
 // (scheduled_loops.h). What does not lower are calls of the program's.
 #pragma once
 
+#include <ATen/core/Tensor.h>
 #include <ATen/core/ivalue.h>
 #include <c10/util/FunctionRef.h>
 
@@ -25,8 +26,9 @@ enum class LoopTarget : uint8_t {
 
 class LoopRunner {
  public:
-  // Runs callee k on its registers.
-  using Call = c10::function_ref<void(int)>;
+  // Runs callee k on its registers. With a tensor, which is the promised one
+  // but for its elements: the result is written there, and to no register.
+  using Call = c10::function_ref<void(int, at::Tensor*)>;
 
   virtual ~LoopRunner() = default;
   // Outputs that replace inputs may be those inputs, then, written to: from

@@ -6,6 +6,7 @@
 
 #include <unordered_set>
 
+#include "backend/block_cache.h"
 #include "backend/interpreted_loops.h"
 #include "backend/profiled.h"
 #include "backend/scheduled_loops.h"
@@ -118,6 +119,8 @@ class Program::Builder {
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)
         wanted.keeps_operands.push_back(graph::is_custom(*callee.node));
+      for (const Instruction& instruction : program_.instructions_)
+        wanted.has_out_call.push_back(instruction.out_call != nullptr);
       program_.loops_ = ScheduledLoops::make(
           *lowered, register_of, std::move(wanted), refused, &reason);
     }
@@ -217,6 +220,9 @@ class Program::Builder {
       instruction.promises.push_back(promise(*output));
       instruction.used.push_back(!output->users.empty());
     }
+    if (node.outputs.size() == 1 && instruction.promises[0].is_made())
+      instruction.out_call =
+          find_out_call(*node.aten, instruction.args, node.outputs[0]->meta);
     program_.instructions_.push_back(std::move(instruction));
     return ok_status();
   }
@@ -364,6 +370,18 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
                               " of the trace");
 }
 
+void Program::call_into(const Instruction& instruction, c10::IValue* registers,
+                        const int64_t* symbols, at::Tensor* out) const {
+  const void* memory = out->storage().data();
+  instruction.out_call(*out,
+                       CallArguments(instruction.args, registers, symbols));
+  // An operator that thinks otherwise of the result changes the tensor.
+  const Promise& promise = instruction.promises[0];
+  if (out->storage().data() != memory ||
+      promise.kept_by(*out, symbols) != Promise::Kept::kYes)
+    instruction.suspects.fail(promise.difference(*out, symbols));
+}
+
 void Program::check_result(const Instruction& instruction, size_t index,
                            c10::IValue* result, const int64_t* symbols) const {
   const Promise& promise = instruction.promises[index];
@@ -422,11 +440,17 @@ void Program::execute(const int64_t* symbols, Registers* registers_,
   // without a history.
   c10::impl::ExcludeDispatchKeyGuard below_autocast(
       c10::autocast_dispatch_keyset);
+  const CachedCalls cached;
   if (loops_) {
     if (!constants_.empty() && loops_->writes_inputs())
       check_constants(registers.data());
-    auto call_callee = [&](int callee) {
-      call(instructions_[callee], registers.data(), symbols);
+    auto call_callee = [&](int callee, at::Tensor* out) {
+      const Instruction& instruction = instructions_[callee];
+      if (out) {
+        call_into(instruction, registers.data(), symbols, out);
+      } else {
+        call(instruction, registers.data(), symbols);
+      }
     };
     loops_->run(symbols, registers.data(), call_callee, wrote);
     return;

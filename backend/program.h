@@ -23,6 +23,7 @@
 
 #include "backend/aten_args.h"
 #include "backend/loop_runner.h"
+#include "backend/out_calls.h"
 #include "backend/promise.h"
 #include "graph/ir/ir.h"
 
@@ -110,12 +111,15 @@ class Program {
     // May return an argument although its schema does not say so.
     bool may_return_argument = false;
     std::vector<int> dying;
+    OutCall out_call = nullptr;
   };
   class Builder;
 
   Program() = default;
   void call(const Instruction& instruction, c10::IValue* registers,
             const int64_t* symbols) const;
+  void call_into(const Instruction& instruction, c10::IValue* registers,
+                 const int64_t* symbols, at::Tensor* out) const;
   void check_result(const Instruction& instruction, size_t index,
                     c10::IValue* result, const int64_t* symbols) const;
   void check_constants(const c10::IValue* registers) const;

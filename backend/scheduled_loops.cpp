@@ -11,6 +11,8 @@
 #include <algorithm>
 #include <atomic>
 
+#include "backend/block_cache.h"
+#include "backend/out_calls.h"
 #include "backend/profiled.h"
 #include "backend/scratch.h"
 #include "codegen/legalise/expand.h"
@@ -171,9 +173,11 @@ void ScheduledLoops::work_out(const Request& request) {
     for (BufferId buffer : step.arguments) out.operands.push_back(part(buffer));
     for (const LoopOperand& operand : operands_.callees[out.callee].operands)
       out.layouts.emplace_back(operand.meta);
+    if (request.has_out_call[out.callee])
+      out.out.emplace(operands_.callees[out.callee].results[0].meta);
     for (BufferId buffer : step.results) {
       out.results.push_back(part(buffer));
-      places_[out.results.back().allocation].is_called = true;
+      places_[out.results.back().allocation].brings_memory = !out.out;
     }
     at_.push_back(-1 - static_cast<int>(calls_.size()));
     calls_.push_back(std::move(out));
@@ -253,25 +257,20 @@ class ScheduledLoops::Run {
         tensor = copy_of(tensor);
       registers_[callee.operands[i].reg] = std::move(tensor);
     }
-    call(step.callee);
+    const bool writes_there = step.out && !are_calls_seen();
+    if (writes_there) {
+      const Part& part = step.results[0];
+      Memory& memory = memory_[part.allocation];
+      at::Tensor out = new_tensor(memory, part, *step.out);
+      call(step.callee, &out);
+      memory.came_as = part.buffer;
+      memory.tensor = std::move(out);
+    } else {
+      call(step.callee, nullptr);
+    }
     for (const LoopOperand& place : callee.operands)
       if (!place.is_input) registers_[place.reg] = c10::IValue();
-    for (size_t i = 0; i < callee.results.size(); ++i) {
-      at::Tensor tensor =
-          std::move(registers_[callee.results[i].reg]).toTensor();
-      registers_[callee.results[i].reg] = c10::IValue();
-      if (!tensor.defined()) continue;
-      // Others hold it, too (an operand, the operator itself): not ours to
-      // write over.
-      if (tensor.use_count() != 1 || tensor.storage().use_count() != 1)
-        tensor = copy_of(tensor);
-      Memory& memory = memory_[step.results[i].allocation];
-      memory.first_byte = first_byte_of(tensor);
-      memory.first = data_of(tensor.storage()) + memory.first_byte;
-      memory.storage = at::Storage();
-      memory.came_as = step.results[i].buffer;
-      memory.tensor = std::move(tensor);
-    }
+    if (!writes_there) take_results(step);
   }
 
   void release(const std::vector<int>& allocations) {
@@ -299,6 +298,27 @@ class ScheduledLoops::Run {
     BufferId came_as = codegen::kNoBuffer;
   };
   using Sizes = c10::SmallVector<int64_t, 6>;
+
+  // What a call returned, in the memory it lies in.
+  void take_results(const CallStep& step) {
+    const LoopOperands::Callee& callee = loops_.operands_.callees[step.callee];
+    for (size_t i = 0; i < callee.results.size(); ++i) {
+      at::Tensor tensor =
+          std::move(registers_[callee.results[i].reg]).toTensor();
+      registers_[callee.results[i].reg] = c10::IValue();
+      if (!tensor.defined()) continue;
+      // Others hold it, too (an operand, the operator itself): not ours to
+      // write over.
+      if (tensor.use_count() != 1 || tensor.storage().use_count() != 1)
+        tensor = copy_of(tensor);
+      Memory& memory = memory_[step.results[i].allocation];
+      memory.first_byte = first_byte_of(tensor);
+      memory.first = data_of(tensor.storage()) + memory.first_byte;
+      memory.storage = at::Storage();
+      memory.came_as = step.results[i].buffer;
+      memory.tensor = std::move(tensor);
+    }
+  }
 
   // Kernels read memory unseen. Guards look at the arguments of a call, but
   // what a hook of saved tensors gives back is anything.
@@ -335,12 +355,12 @@ class ScheduledLoops::Run {
       }
       case MemoryKind::kOutput:
         // What a call returns is taken as it is.
-        if (place.is_called) break;
+        if (place.brings_memory) break;
         memory.storage = new_storage(place.bytes.at(symbols_));
         memory.first = data_of(memory.storage);
         break;
       case MemoryKind::kArena:
-        if (place.is_called || !arena_.storage()) break;
+        if (place.brings_memory || !arena_.storage()) break;
         memory.first_byte = place.offset.at(symbols_);
         memory.first = data_of(arena_.storage()) + memory.first_byte;
         break;
@@ -364,6 +384,12 @@ class ScheduledLoops::Run {
     if (memory.tensor.defined() &&
         (memory.came_as == part.buffer || part.is_input))
       return memory.tensor;
+    return new_tensor(memory, part, layout);
+  }
+
+  // Of what an allocation holds, a tensor over its memory.
+  at::Tensor new_tensor(const Memory& memory, const Part& part,
+                        const Layout& layout) const {
     const at::Storage& storage = memory.tensor.defined()
                                      ? memory.tensor.storage()
                                  : memory.storage ? memory.storage

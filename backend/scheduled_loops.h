@@ -3,12 +3,14 @@
 //
 // Every buffer of the schedule has an allocation: a tensor of the caller, one
 // that becomes a result, or a part of the arena, a block that the thread keeps
-// from run to run. Extern calls get tensors over that memory. What they return
-// is taken as it is: the allocation is the memory that came back, unless it is
-// an operand's. What does not depend on symbols is worked out once.
+// from run to run. Extern calls get tensors over that memory, and those that
+// can write to it. What others return is taken as it is: the allocation is the
+// memory that came back, unless it is an operand's. What does not depend on
+// symbols is worked out once.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -34,6 +36,8 @@ class ScheduledLoops final : public LoopRunner {
     std::vector<bool> freed;
     // Of callees: it may hold on to its operands.
     std::vector<bool> keeps_operands;
+    // Of callees: the result can be written where it is to lie (out_calls.h).
+    std::vector<bool> has_out_call;
   };
   // Null: a kernel has no code on this machine; as calls, those nodes are fine.
   // (None named: *reason says what is wrong.)
@@ -91,6 +95,7 @@ class ScheduledLoops final : public LoopRunner {
     std::vector<Part> operands;
     std::vector<Layout> layouts;  // of operands
     std::vector<Part> results;
+    std::optional<Layout> out;  // the result's, which is written to its place
     bool keeps_operands;
   };
   struct Place {  // an allocation
@@ -100,8 +105,8 @@ class ScheduledLoops final : public LoopRunner {
     Promise promise;                                 // what the input is
     bool is_freed = false;  // an input whose register is emptied
     bool is_written = false;
-    bool is_read = false;    // an input that some step or output needs
-    bool is_called = false;  // a call brings the memory
+    bool is_read = false;        // an input that some step or output needs
+    bool brings_memory = false;  // the call whose result it is
     Amount bytes, offset;
   };
   class Run;

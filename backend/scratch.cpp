@@ -1,9 +1,9 @@
 #include "backend/scratch.h"
 
-#include <c10/core/CPUAllocator.h>
-
 #include <algorithm>
 #include <utility>
+
+#include "backend/block_cache.h"
 
 namespace framejit::backend {
 
@@ -15,11 +15,6 @@ constexpr int64_t kMostKept = 64 << 20;
 thread_local at::Storage kept;
 
 }  // namespace
-
-at::Storage new_storage(int64_t bytes) {
-  return at::Storage(at::Storage::use_byte_size_t(), bytes,
-                     c10::GetCPUAllocator(), /*resizable=*/true);
-}
 
 Scratch::Scratch(int64_t bytes) : is_kept_(bytes <= kMostKept) {
   if (bytes <= 0) {

@@ -1,6 +1,7 @@
 // Scratch: a block of memory that a thread keeps from run to run, for what a
 // compiled graph needs between its steps. Whoever comes while it is in use (a
-// graph that another one calls) and who needs very much gets memory of its own.
+// graph that another one calls) and who needs very much gets a block of its own
+// (block_cache.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -21,8 +22,5 @@ class Scratch {
   at::Storage storage_;
   bool is_kept_ = false;  // goes back to the thread
 };
-
-// Memory of so many bytes, to be a tensor's.
-at::Storage new_storage(int64_t bytes);
 
 }  // namespace framejit::backend

@@ -3,6 +3,7 @@
 #include <pybind11/stl.h>
 #include <torch/csrc/utils/pybind.h>
 
+#include "backend/block_cache.h"
 #include "backend/isa.h"
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/objects/remade_functions.h"
@@ -217,6 +218,7 @@ PYBIND11_MODULE(_C, m) {
     bytecode::forget_left_loops();
     bytecode::forget_functions_seen();
     graph::forget_surprises();
+    backend::free_blocks();
   });
   m.def("distrust_operators", &distrust_operators,
         py::arg("names") = std::set<std::string>());
@@ -233,6 +235,10 @@ PYBIND11_MODULE(_C, m) {
                                                   : "";
   });
   m.def("code_bytes", [] { return MachineCode::mapped_bytes(); });
+  m.def("block_bytes", [] {
+    const backend::BlockBytes bytes = backend::block_bytes();
+    return py::make_tuple(bytes.used, bytes.kept);
+  });
   m.def(
       "recent_events",
       [](uint64_t after) {

@@ -71,6 +71,7 @@ class Row:
     times: dict[str, list[float]]
     compile_ms: dict[str, float] = field(default_factory=dict)
     bytes_moved: int = 0  # at least, by anyone
+    peak_mb: dict[str, float] = field(default_factory=dict)
 
     def median(self, variant: str) -> float | None:
         return statistics.median(self.times[variant]) if variant in self.times else None
@@ -97,6 +98,13 @@ def print_rows(
         line += f"{mine / copy:11.2f}x" if copy and mine else f"{'-':>12}"
         if ours in row.compile_ms:
             line += f"{row.compile_ms[ours]:12.1f}"
+        if row.peak_mb:
+            peaks = [
+                f"{name} {row.peak_mb[name]:.0f}"
+                for name in (ours, *bases)
+                if name in row.peak_mb
+            ]
+            line += "   peak MB: " + ", ".join(peaks)
         print(line, flush=True)
     for base, found in ratios.items():
         if found:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from benchmarks.kernels import Tensors, normal
 from benchmarks.measure import Row, Run, alternate, clock_of, print_rows
+from benchmarks.memory import megabytes_of
 
 
 class Attention(nn.Module):
@@ -256,19 +257,22 @@ def step_of(forward: Callable[..., Tensor], inputs: Tensors, train: bool) -> Run
     return step if train else infer
 
 
-def measure(case: Case, arguments: argparse.Namespace) -> Row:
+def compiler_of(variant: str) -> Callable[[nn.Module], Callable[..., Tensor]]:
     import framejit
 
+    compilers = {"framejit": framejit.compile, "inductor": torch.compile}
+    return compilers.get(variant, lambda model: model)
+
+
+def measure(case: Case, arguments: argparse.Namespace) -> Row:
     torch.manual_seed(0)
     model, inputs = case.model().train(case.train), case.inputs()
     variants: dict[str, Run] = {"eager": step_of(model, inputs, case.train)}
     compile_ms: dict[str, float] = {}
-    compilers = {"framejit": framejit.compile}
-    if arguments.torch_compile:
-        compilers["inductor"] = torch.compile
+    names = ["framejit"] + ["inductor"] * arguments.torch_compile
     expected = copy.deepcopy(model)(*inputs)
-    for name, compiler in compilers.items():
-        compiled = compiler(copy.deepcopy(model))
+    for name in names:
+        compiled = compiler_of(name)(copy.deepcopy(model))
         run = step_of(compiled, inputs, case.train)
         start = time.perf_counter()
         got = run()
@@ -277,7 +281,13 @@ def measure(case: Case, arguments: argparse.Namespace) -> Row:
             torch.testing.assert_close(got, expected, rtol=5e-2, atol=5e-2)
         variants[name] = run
     times = alternate(variants, arguments.rounds, arguments.turn, clock_of(arguments))
-    return Row(case.name, times, compile_ms)
+    row = Row(case.name, times, compile_ms)
+    if arguments.memory:
+        for name in variants:
+            peak = megabytes_of(case.name, name, torch.get_num_threads())
+            if peak is not None:
+                row.peak_mb[name] = peak
+    return row
 
 
 def models(arguments: argparse.Namespace) -> None:
