@@ -614,6 +614,19 @@ def detect_is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) ->
     return is_causal is True
 
 
+# ---- exported programs
+
+
+def check_exported_inputs(self: Any, args: Any, kwargs: Any) -> None:
+    """The check of the arguments that an exported program's module makes first:
+    torch's own leaves part of it out while something compiles."""
+    if not getattr(self, "validate_inputs", True):
+        return
+    if not hasattr(self, "_guards_fn"):
+        _steps.give_up("an exported program that does not check its arguments itself")
+    torch.export._unlift._check_inputs_match(args, kwargs, self._in_spec)
+
+
 # ---- thread state
 
 
@@ -702,6 +715,7 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch._functorch.eager_transforms.grad_and_value_impl": grad_and_value_impl,
     "torch._functorch.eager_transforms._vjp_with_argnums": vjp_with_argnums,
     "torch._functorch.eager_transforms._jvp_with_argnums": jvp_with_argnums,
+    "torch.export._unlift._check_input_constraints_pre_hook": check_exported_inputs,
     "torch.autograd.grad_mode.inference_mode.__enter__": inference_enter,
     "torch.autograd.grad_mode.inference_mode.__exit__": inference_exit,
     "torch.nn.functional._max_pool1d": max_pool1d,
