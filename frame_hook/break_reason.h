@@ -18,11 +18,16 @@ struct BreakReasonRow {
   const char* hint;
 };
 const BreakReasonRow& break_reason_row(BreakReason reason);
-// What would be captured behind the break is as large again: the frame is left
+// What would be captured behind the break is as large again: the code is left
 // to CPython, in later calls too.
-inline bool leaves_whole_frame(BreakReason reason) {
+inline bool leaves_code(BreakReason reason) {
   return reason == BreakReason::kInstructionBudget ||
          reason == BreakReason::kRepeatedCall;
+}
+// This call is CPython's from its beginning, with nothing captured before the
+// break: a debugger is to find the program's own frames.
+inline bool leaves_whole_frame(BreakReason reason) {
+  return leaves_code(reason) || reason == BreakReason::kBreakpoint;
 }
 
 }  // namespace framejit

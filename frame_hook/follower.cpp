@@ -7,6 +7,9 @@
 #include <utility>
 #include <vector>
 
+#include "frame_hook/compiled_function.h"
+#include "frame_hook/notices.h"
+#include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
 
 namespace framejit {
@@ -18,6 +21,7 @@ PyObject* get_attribute(PyObject* self, PyObject* name);
 
 // The slots are the last members of an instance, in this order.
 struct Slots {
+  PyObject* asked;  // before the first call: name of a method -> how often
   PyObject* call;
   PyObject* followed;  // the class of the original, when last asked
   PyObject* original;
@@ -104,16 +108,113 @@ bool is_method_of_class(PyObject* value, PyObject* original, PyObject* name) {
   return !own;
 }
 
+bool is_forward(PyObject* name) {
+  return PyUnicode_Check(name) &&
+         PyUnicode_CompareWithASCIIString(name, "forward") == 0;
+}
+
+// The CompiledFunction of the follower's calls; null: of another kind.
+CompiledFunction* call_of(PyObject* self) {
+  PyObject* call = slots_of(self).call;
+  return call && is_compiled_function(call)
+             ? reinterpret_cast<CompiledFunction*>(call)
+             : nullptr;
+}
+
+// What the original has for a forward, compiled like calls of the follower.
+Ref compiled_forward(PyObject* self, Ref value) {
+  CompiledFunction* call = call_of(self);
+  bool bound = PyMethod_Check(value.get());
+  PyObject* function = bound ? PyMethod_GET_FUNCTION(value.get()) : value.get();
+  if (!call || !PyFunction_Check(function)) return value;
+  Ref made = Ref::steal(
+      make_compiled_function(function, call->options, call->options_owner));
+  if (!made || !bound) return made;
+  return Ref::steal(PyMethod_New(made.get(), PyMethod_GET_SELF(value.get())));
+}
+
+// `m.forward = m.forward`, or put back what was read: not as compiled_forward()
+// made it, the module itself stays eager.
+Ref without_compiled_forward(PyObject* self, PyObject* name, PyObject* value) {
+  Ref given = Ref::borrow(value);
+  CompiledFunction* call = call_of(self);
+  if (!call || !value || !is_forward(name) || !PyMethod_Check(value) ||
+      PyMethod_GET_SELF(value) != slots_of(self).original ||
+      !is_compiled_function(PyMethod_GET_FUNCTION(value))) {
+    return given;
+  }
+  auto* made =
+      reinterpret_cast<CompiledFunction*>(PyMethod_GET_FUNCTION(value));
+  if (made->options != call->options) return given;
+  return Ref::steal(PyMethod_New(made->function, PyMethod_GET_SELF(value)));
+}
+
+// ---- modules that are not called
+
+std::string package_of(PyObject* module_name) {
+  std::string name = text_of(module_name);
+  return name.substr(0, name.find('.'));
+}
+
+// Is it a method of the class's own program, for the public? Not of the library
+// that says what a module is, and what calling one means.
+bool is_of_program(PyObject* function, PyObject* original, PyObject* name) {
+  static PyObject* const call = PyUnicode_InternFromString("__call__");
+  if (!PyFunction_Check(function) || text_of(name).starts_with("_"))
+    return false;
+  PyTypeObject* type = Py_TYPE(original);
+  PyObject* calls = _PyType_Lookup(type, call);
+  Ref module = Ref::steal(
+      PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
+  if (!module) PyErr_Clear();
+  if (!calls || !PyFunction_Check(calls)) return false;
+  auto home = [](PyObject* of) {
+    return package_of(reinterpret_cast<PyFunctionObject*>(of)->func_module);
+  };
+  return home(function) == package_of(module.get()) &&
+         home(function) != home(calls);
+}
+
+// A program that reads a method again and again, and has never called the
+// follower, works with the method. Said once.
+void note_asked(PyObject* self, PyObject* original, PyObject* function,
+                PyObject* name) {
+  constexpr long kOften = 16;
+  CompiledFunction* call = call_of(self);
+  if (!call || call->cache) return;  // it was called
+  ErrorGuard keep;
+  if (!is_of_program(function, original, name)) return;
+  PyObject*& asked = slots_of(self).asked;
+  if (!asked) asked = PyDict_New();
+  PyObject* known = asked ? PyDict_GetItemWithError(asked, name) : nullptr;
+  long count = known ? PyLong_AsLong(known) + 1 : 1;
+  Ref number = Ref::steal(PyLong_FromLong(count));
+  if (asked && number) PyDict_SetItem(asked, name, number.get());
+  PyErr_Clear();
+  if (count != kOften) return;
+  std::string method = text_of(name);
+  log_notice(Notice::kNeverCalled, PyFunction_GET_CODE(call->function),
+             "not compiled: " + describe_code(PyFunction_GET_CODE(function)) +
+                 ", called on a compiled module that is never called itself"
+                 "\n  hint: only calls of the module and of its forward are "
+                 "compiled; compile this method, too (m." +
+                 method + " = framejit.compile(m." + method +
+                 ")), or the modules that it calls");
+}
+
 PyObject* get_attribute(PyObject* self, PyObject* name) {
   Ref original = Ref::borrow(slots_of(self).original);
   if (!original) return base_class(self)->tp_getattro(self, name);
   if (!follow(self, original.get())) return nullptr;
   if (is_own(text_of(name))) return PyObject_GenericGetAttr(self, name);
-  PyObject* value = PyObject_GetAttr(original.get(), name);
-  if (!value || !is_method_of_class(value, original.get(), name)) return value;
-  PyObject* bound = PyMethod_New(PyMethod_GET_FUNCTION(value), self);
-  Py_DECREF(value);
-  return bound;
+  Ref value = Ref::steal(PyObject_GetAttr(original.get(), name));
+  if (value && is_forward(name))
+    return compiled_forward(self, std::move(value)).release();
+  if (!value || !is_method_of_class(value.get(), original.get(), name))
+    return value.release();
+  PyObject* function = PyMethod_GET_FUNCTION(value.get());
+  note_asked(self, original.get(), function, name);
+  return PyMethod_New(function, self);
 }
 
 int set_attribute(PyObject* self, PyObject* name, PyObject* value) {
@@ -128,8 +229,13 @@ int set_attribute(PyObject* self, PyObject* name, PyObject* value) {
             : PyObject_CallMethod(base, "__delattr__", "OO", self, name));
     return done ? 0 : -1;
   }
-  int failed = value ? PyObject_SetAttr(original.get(), name, value)
-                     : PyObject_DelAttr(original.get(), name);
+  int failed = 0;
+  if (value) {
+    Ref plain = without_compiled_forward(self, name, value);
+    failed = plain ? PyObject_SetAttr(original.get(), name, plain.get()) : -1;
+  } else {
+    failed = PyObject_DelAttr(original.get(), name);
+  }
   if (failed < 0) return -1;
   return follow(self, original.get()) ? 0 : -1;
 }

@@ -5,7 +5,9 @@
 // CompiledFunction with the original as first argument. Attributes are read,
 // written and deleted on the original, when they are, so nothing has to be kept
 // in step; methods of the original's class are bound to the follower instead,
-// so that `follower.eval()` gives the follower. Only the class that CPython
+// so that `follower.eval()` gives the follower. `follower.forward` is compiled
+// with the options of its calls, and bound to the original as in those; other
+// methods run as they are. Only the class that CPython
 // sees (type(), super(), special methods) is a copy of a fact: when the
 // original has got another one (`m.__class__ = ...`: parametrisations, lazy
 // modules, FSDP), the follower gets one derived from that at the next call or
@@ -21,8 +23,9 @@
 
 namespace framejit {
 
-inline constexpr const char* kFollowerSlots[3] = {
-    "_framejit_call", "_framejit_class", "_framejit_original"};
+inline constexpr const char* kFollowerOriginal = "_framejit_original";
+inline constexpr const char* kFollowerSlots[4] = {
+    "_framejit_asked", "_framejit_call", "_framejit_class", kFollowerOriginal};
 
 // False: an error is set.
 bool make_follower_class(PyTypeObject* type);

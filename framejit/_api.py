@@ -261,6 +261,12 @@ def _compile_with(model: Any, key: _C.CompileOptions) -> Any:
             "framejit.compile: got a class; compile an instance of it, "
             "or its forward method"
         )
+    if isinstance(model, (property, functools.cached_property)):
+        kind = type(model).__name__
+        raise TypeError(
+            f"framejit.compile: got a {kind}; compile the function beneath it "
+            f"(@{kind} above, @framejit.compile below)"
+        )
     if callable(model):
         return _C.compile_function(_call_of(model), key)
     raise TypeError(

@@ -3,13 +3,15 @@
 It is an instance of a subclass (same name) of the module's class, over the same
 ``__dict__``, and follows the module: what is read, written or called on it is
 read, written or called on the module, which stays eager itself. Methods see the
-compiled object as ``self`` (``compiled.eval()`` is ``compiled``). Copying or
+compiled object as ``self`` (``compiled.eval()`` is ``compiled``); ``compiled.forward``
+is compiled, other methods run as they are. Copying or
 pickling gives the plain module. `frame_hook/follower.h` does the work; this file
 makes the classes.
 """
 
 from __future__ import annotations
 
+import dis
 import types
 import weakref
 from typing import Any, TypeVar
@@ -136,7 +138,12 @@ def _follower_class(cls: type, key: _C.CompileOptions) -> type:
         return self._framejit_call(self._framejit_original, *args, **kwargs)
 
     namespace = {
-        "__slots__": ("_framejit_call", "_framejit_class", "_framejit_original"),
+        "__slots__": (
+            "_framejit_asked",
+            "_framejit_call",
+            "_framejit_class",
+            "_framejit_original",
+        ),
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
@@ -168,10 +175,60 @@ def original_of(module: _M) -> _M:
     return module if original is None else original
 
 
+# Packages whose trainer calls training_step of a LightningModule, and not the
+# module.
+_TRAINERS = ("lightning", "pytorch_lightning")
+
+
+def _package(item: Any) -> str:
+    return str(item.__module__).partition(".")[0]
+
+
+def _may_call_itself(cls: type, name: str, seen: set[str]) -> bool:
+    """Does the method, or one that it calls on ``self``, do anything with ``self``
+    but ask it for attributes?"""
+    method = getattr(cls, name, None)
+    if name in seen or not isinstance(method, types.FunctionType):
+        return False
+    seen.add(name)
+    if _package(method) in _TRAINERS or not method.__code__.co_argcount:
+        return False
+    own = method.__code__.co_varnames[0]
+    steps = list(dis.get_instructions(method))
+    for step, following in zip(steps, steps[1:], strict=False):
+        if step.argval != own and not (
+            isinstance(step.argval, tuple) and own in step.argval
+        ):
+            continue
+        if following.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            if _may_call_itself(cls, following.argval, seen):
+                return True
+        elif following.opname != "STORE_ATTR":
+            return True
+    return False
+
+
+def _note_trained(module: torch.nn.Module, code: types.CodeType) -> None:
+    cls = type(module)
+    trained = any(
+        base.__name__ == "LightningModule" and _package(base) in _TRAINERS
+        for base in cls.__mro__
+    )
+    if trained and not _may_call_itself(cls, "training_step", set()):
+        _C.log_notice(
+            "NeverCalled",
+            code,
+            f"not compiled: {cls.__qualname__}.training_step, which a trainer calls: "
+            "only calls of the module itself are compiled, and it makes none\n"
+            "  hint: framejit.compile_inplace() of the modules that it calls",
+        )
+
+
 def compile_module(module: _M, key: _C.CompileOptions) -> _M:
     """See the top of this file."""
     original = original_of(module)
     cls = type(original)
+    _note_trained(original, _code_for(original, False))
     follower: _M = _C.make_follower(
         _follower_class(cls, key),
         original,
@@ -184,6 +241,7 @@ def compiled_call_in_place(
     module: torch.nn.Module, key: _C.CompileOptions
 ) -> types.MethodType:
     """What ``module._compiled_call_impl`` is to be."""
+    _note_trained(module, _code_for(module, True))
     call: Any = _compiled_call(type(module), key, _code_for(module, True))
     return types.MethodType(call, module)
 

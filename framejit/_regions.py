@@ -434,6 +434,8 @@ def vmap_impl(
     **kwargs: Any,
 ) -> Any:
     """`torch.vmap(func, ...)(*args)`."""
+    if chunk_size is not None and torch._C._is_torch_function_mode_enabled():
+        _steps.give_up("chunks under a torch function mode")
     functorch._check_out_dims_is_int_or_int_pytree(out_dims, func)
     _, dims, flat, tree = functorch._process_batched_inputs(in_dims, args, func)
     batched = []
@@ -473,6 +475,9 @@ def vmap_impl(
         (*tensors, *block[1:]),
     )
     return pytree.tree_unflatten(list(found), output_tree)
+
+
+vmap_impl._framejit_shows_its_calls = True  # type: ignore[attr-defined]
 
 
 def grad_and_value_impl(
@@ -614,6 +619,31 @@ def detect_is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) ->
     return is_causal is True
 
 
+# ---- exported programs
+
+
+def check_exported_inputs(self: Any, args: Any, kwargs: Any) -> None:
+    """The check of the arguments that an exported program's module makes first:
+    torch's own leaves part of it out while something compiles."""
+    if not getattr(self, "validate_inputs", True):
+        return
+    if not hasattr(self, "_guards_fn"):
+        _steps.give_up("an exported program that does not check its arguments itself")
+    torch.export._unlift._check_inputs_match(args, kwargs, self._in_spec)
+
+
+# ---- indexing with tensors
+
+
+def mod_index_apply(cls: Any, x: Any, indices: Any) -> Any:
+    """What `TransformGetItemToIndex` makes of ``x[i]``. Torch's own, beneath
+    `vmap`, has a formula for the gradient that says what this one's does."""
+    home = "torch._dynamo._trace_wrapped_higher_order_op"  # not imported for this
+    if cls.__module__ != home or cls.__qualname__ != "ModIndex":
+        _steps.give_up("a class derived from ModIndex")
+    return torch.ops.aten.index(x, indices)
+
+
 # ---- thread state
 
 
@@ -702,6 +732,8 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch._functorch.eager_transforms.grad_and_value_impl": grad_and_value_impl,
     "torch._functorch.eager_transforms._vjp_with_argnums": vjp_with_argnums,
     "torch._functorch.eager_transforms._jvp_with_argnums": jvp_with_argnums,
+    "torch._dynamo._trace_wrapped_higher_order_op.ModIndex.apply": mod_index_apply,
+    "torch.export._unlift._check_input_constraints_pre_hook": check_exported_inputs,
     "torch.autograd.grad_mode.inference_mode.__enter__": inference_enter,
     "torch.autograd.grad_mode.inference_mode.__exit__": inference_exit,
     "torch.nn.functional._max_pool1d": max_pool1d,

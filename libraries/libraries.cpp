@@ -5,7 +5,7 @@ namespace framejit::libraries {
 void register_libraries() {
   for (const bytecode::Library* library :
        {&torch_functions(), &torch_modules(), &torch_overrides(),
-        &torch_types(), &numpy_functions()}) {
+        &torch_types(), &numpy_functions(), &debuggers()}) {
     bytecode::register_library(*library);
   }
 }

@@ -14,7 +14,8 @@ const bytecode::Library& torch_functions();  // marks, wrappers, substitutes
 const bytecode::Library& torch_modules();    // torch.nn.Module
 const bytecode::Library& torch_overrides();  // __torch_function__
 const bytecode::Library& torch_types();      // classes, Size, device
-const bytecode::Library& numpy_functions();  // on numbers
+const bytecode::Library& numpy_functions();
+const bytecode::Library& debuggers();  // breakpoints
 
 // All of them; imports none. Again: does nothing.
 void register_libraries();

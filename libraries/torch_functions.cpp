@@ -15,6 +15,9 @@ namespace {
 // modules were made since.
 constexpr WrapperRow kWrappers[] = {
     {"torch._compile", "_disable_dynamo.<locals>.inner", nullptr},
+    // Settings of that compiler for the extent of a call.
+    {"torch._dynamo.external_utils",
+     "wrap_dunder_call_ctx_manager.<locals>.inner", "func"},
     {"torch._dynamo.mutation_guard",
      "install_generation_tagging_init.<locals>.patched_init", "init"},
     {"torch._dynamo.mutation_guard",

@@ -232,6 +232,43 @@ Result<Ref> Interpreter::call_object(PyObject* callable, const Arguments& args,
 
 namespace {
 
+// A sub-block in C that belongs to a module is a step of what stands for one:
+// no function of the library, which would ask.
+bool is_step_of_substitute(CalleeClass kind, PyObject* callable) {
+  return kind == CalleeClass::kSubBlock && PyCFunction_Check(callable) &&
+         PyCFunction_GET_SELF(callable) &&
+         PyModule_Check(PyCFunction_GET_SELF(callable));
+}
+
+// Does what stands for the sub-block call what the library's own body calls? A
+// mode that the program has entered then sees the same.
+bool shows_its_calls(PyObject* function) {
+  PyObject* own =
+      PyFunction_Check(function) ? find_substitute(function) : nullptr;
+  PyObject* marks = own && PyFunction_Check(own)
+                        ? reinterpret_cast<PyFunctionObject*>(own)->func_dict
+                        : nullptr;
+  return marks && PyDict_GetItemString(marks, "_framejit_shows_its_calls");
+}
+
+// Would the library ask somebody that cannot be asked about a sub-block?
+Result<bool> asks_about_block(Interpreter& interpreter, PyObject* callable,
+                              const Arguments& args) {
+  CaptureState& state = interpreter.state;
+  if (!is_override_mode_active(state) || !shows_its_calls(callable))
+    return asks_override(state, args);
+  for (PyObject* arg : args) {
+    bool is_sequence = PyTuple_Check(arg) || PyList_Check(arg);
+    Py_ssize_t count = is_sequence ? PySequence_Fast_GET_SIZE(arg) : 0;
+    FJ_TRY(bool asks, is_overloaded(state, arg));
+    for (Py_ssize_t i = 0; !asks && i < count; ++i) {
+      FJ_TRY(asks, is_overloaded(state, PySequence_Fast_GET_ITEM(arg, i)));
+    }
+    if (asks) return true;
+  }
+  return false;
+}
+
 // Overrides of the arguments, before the tracer hears of the call.
 Result<Ref> ask_overrides(Interpreter& interpreter, CalleeClass kind,
                           PyObject* callable, const Arguments& args,
@@ -245,12 +282,14 @@ Result<Ref> ask_overrides(Interpreter& interpreter, CalleeClass kind,
       (kind == CalleeClass::kStateWrite && is_override_mode_active(state)) ||
       kind == CalleeClass::kSubBlock;
   if (!may_ask || PyType_Check(callable)) return Ref();
-  if (kind != CalleeClass::kLeaf) {
-    FJ_TRY(bool asks, asks_override(state, args));
-    if (asks && kind == CalleeClass::kSubBlock) {
+  if (is_step_of_substitute(kind, callable)) return Ref();
+  if (kind == CalleeClass::kSubBlock) {
+    FJ_TRY(bool asks, asks_about_block(interpreter, callable, args));
+    if (asks) {
       return state.make_break(BreakReason::kTensorSubclass,
                               callable_name(callable));
     }
+    if (is_override_mode_active(state)) return Ref();
   }
   return call_override(state, callable, args, kwnames);
 }

@@ -352,7 +352,7 @@ Status guard_slot(CaptureState& state, PyObject* wrapper,
 }  // namespace
 
 const Source* follower_source(const Source* source) {
-  static PyObject* const name = interned(kFollowerSlots[2]);
+  static PyObject* const name = interned(kFollowerOriginal);
   bool is_original = source && source->kind == SourceKind::kSlotMember &&
                      source->key.get() == name;
   return is_original ? source->base : nullptr;
@@ -366,7 +366,7 @@ Result<Ref> wrap_follower(CaptureState& state, PyObject* follower,
                           PyObject* original, const Source* source) {
   PyTypeObject* type = Py_TYPE(follower);
   const Source* from = state.guards.sources().make(
-      SourceKind::kSlotMember, source, interned(kFollowerSlots[2]),
+      SourceKind::kSlotMember, source, interned(kFollowerOriginal),
       follower_original_offset(type));
   state.guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
   const Source* known = state.source_of(original);

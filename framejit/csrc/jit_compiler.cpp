@@ -106,7 +106,7 @@ CompileOutcome give_up(const CompileRequest& request, const Break& brk,
   }
   outcome.hook_callees = callees_worth_compiling(brk.reason);
   // A second attempt would cost as much, and end where this one did.
-  outcome.skip_forever = leaves_whole_frame(brk.reason);
+  outcome.skip_forever = leaves_code(brk.reason);
   return outcome;
 }
 

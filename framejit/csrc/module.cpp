@@ -159,6 +159,15 @@ py::list notices() {
   return rows;
 }
 
+void log_notice_named(const std::string& name, py::handle code,
+                      std::string text) {
+  for (int i = 0; i < int(Notice::kCount); ++i) {
+    if (name == notice_row(Notice(i)).name)
+      return log_notice(Notice(i), code.ptr(), std::move(text));
+  }
+  throw py::value_error(name);
+}
+
 py::list option_table() {
   py::list rows;
   for (const OptionRow& row : option_rows()) {
@@ -261,6 +270,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("operators", [] { return own(operator_report()); });
   m.def("break_reasons", &break_reasons);
   m.def("notices", &notices);
+  m.def("log_notice", &log_notice_named);
   m.def("set_error_types",
         [](py::handle graph_break, py::handle recompile, py::handle dimension) {
           set_error_types({Ref::borrow(graph_break.ptr()),

@@ -209,7 +209,7 @@ std::string attribute_text(const Source* source, const Beneath& beneath) {
   if (std::string fact = fact_text(source); !fact.empty()) return fact;
   std::string name = string_text(source->key.get());
   // To the user it is the same module.
-  if (name == kFollowerSlots[2]) return beneath.base;
+  if (name == kFollowerOriginal) return beneath.base;
   return beneath.base + "." + name;
 }
 

@@ -30,7 +30,7 @@ class FollowerTest : public FrameHookTest {
         "  return original(*args, **kwargs)\n"
         "classes = {}\n"
         "def make_class(cls):\n"
-        "  slots = ('_framejit_call', '_framejit_class', "
+        "  slots = ('_framejit_asked', '_framejit_call', '_framejit_class', "
         "'_framejit_original')\n"
         "  if cls not in classes:\n"
         "    classes[cls] = type.__new__(type(cls), cls.__name__, (cls,),\n"

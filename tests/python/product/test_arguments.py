@@ -6,6 +6,7 @@ are made from the rows of options.def, and so are these tests.
 
 from __future__ import annotations
 
+import functools
 import inspect
 import os
 import subprocess
@@ -412,3 +413,23 @@ def test_marks_are_of_dimensions_of_tensors():
 def test_what_cannot_be_called_cannot_be_left_alone():
     with pytest.raises(TypeError, match="expected a function or a module, got int"):
         framejit.disable(3)
+
+
+@pytest.mark.parametrize("kind", [property, functools.cached_property])
+@pytest.mark.parametrize("options", [{}, {"backend": "eager"}])
+def test_properties_are_refused_with_the_way_to_do_it(kind, options):
+    def total(self):
+        return self.x.sum()
+
+    with pytest.raises(TypeError, match=rf"got a {kind.__name__}.*below"):
+        framejit.compile(kind(total), **options)
+
+    class Holder:
+        def __init__(self):
+            self.x = torch.ones(3)
+
+        value = kind(framejit.compile(total, **options))
+
+    framejit.reset()
+    assert Holder().value == 3
+    assert framejit.counters()["compiles"] == 1

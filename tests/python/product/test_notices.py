@@ -175,3 +175,75 @@ def test_each_place_speaks_for_itself(warnings_of):
         compiled(torch.ones(2))
     texts = [text for _, text in warnings_of()]
     assert len(texts) == 2 and "first" in texts[0] and "second" in texts[1]
+
+
+class Worker(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = torch.nn.Linear(2, 2)
+
+    def forward(self, x):
+        return self.net(x)
+
+    def step(self, x):
+        return self.net(x).sum()
+
+    def through_a_call(self, x):
+        return self(x).sum()
+
+
+def test_a_module_whose_other_methods_are_used(warnings_of):
+    compiled = framejit.compile(Worker())
+    for _ in range(40):
+        compiled.parameters()
+        compiled.step(torch.ones(2))
+    [(logger, text)] = warnings_of()
+    assert logger == "framejit.graph_breaks"
+    assert "Worker.step" in text and "never called" in text
+
+
+def test_a_module_that_is_called_says_nothing(warnings_of):
+    for use in ("__call__", "through_a_call", "forward"):
+        compiled = framejit.compile(Worker())
+        for _ in range(40):
+            getattr(compiled, use)(torch.ones(2))
+            if use != "forward":
+                compiled.step(torch.ones(2))
+    assert warnings_of() == []
+
+
+def step_by_its_net(self, batch):
+    return self.net(batch).sum()
+
+
+def step_by_a_method(self, batch):
+    self.last = batch
+    return self.shared(batch)
+
+
+def step_by_a_call(self, batch):
+    return self(batch).sum()
+
+
+@pytest.mark.parametrize("in_place", [False, True])
+@pytest.mark.parametrize("package", ["lightning", "pytorch_lightning"])
+@pytest.mark.parametrize(
+    "step,shared,told",
+    [
+        (step_by_its_net, None, True),
+        (step_by_a_method, step_by_its_net, True),
+        (step_by_a_method, step_by_a_call, False),
+        (step_by_a_call, None, False),
+    ],
+)
+def test_modules_that_a_trainer_drives(
+    warnings_of, package, in_place, step, shared, told
+):
+    base = type("LightningModule", (torch.nn.Module,), {})
+    base.__module__ = f"{package}.pytorch.core.module"
+    task = type("Task", (base,), {"training_step": step, "shared": shared})
+    for _ in range(2):
+        (framejit.compile_inplace if in_place else framejit.compile)(task())
+    texts = [text for _, text in warnings_of()]
+    assert len(texts) == told
+    assert all("Task.training_step" in text for text in texts)

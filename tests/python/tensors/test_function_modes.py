@@ -192,3 +192,163 @@ def test_method_of_the_class_is_guarded():
         WithData.scaled = before
         WithData.scale = 3.0
     assert_same(compiled(x), x * 3)
+
+
+# ---- vmap in a mode
+
+
+class Notes(TorchFunctionMode):
+    """Writes down what it is asked about, and changes one of the calls."""
+
+    def __init__(self):
+        self.seen = []
+
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        self.seen.append((getattr(func, "__name__", "?"), len(args), len(types)))
+        out = func(*args, **(kwargs or {}))
+        return out + 1 if func is torch.sin else out
+
+
+def vmap_in_a_mode(x):
+    with Notes() as mode:
+        y = torch.vmap(lambda row: torch.sin(row) * 2 + row.sum())(x)
+    return y, mode.seen
+
+
+def vmaps_in_a_mode(x):
+    def pair(a, b):
+        return torch.sin(a) - b, a * b
+
+    with Notes() as mode:
+        inner = torch.vmap(pair, in_dims=(None, 0), out_dims=1)
+        y, z = torch.vmap(inner, in_dims=(1, None))(x, x[0])
+    return y, z, mode.seen
+
+
+def vmap_in_two_modes(x):
+    with Notes() as outer, Notes() as inner:
+        y = torch.vmap(torch.sin)(x)
+    return y, outer.seen, inner.seen
+
+
+def mode_in_a_vmap(x):
+    def body(row):
+        with Notes():
+            return torch.sin(row)
+
+    with Passes():
+        return torch.vmap(body)(x)
+
+
+def closure_in_a_mode(x):
+    scale = x.sum()
+    with Notes() as mode:
+        y = torch.vmap(lambda row: torch.sin(row) * scale)(x)
+    return y, mode.seen
+
+
+VMAPS = [
+    vmap_in_a_mode,
+    vmaps_in_a_mode,
+    vmap_in_two_modes,
+    mode_in_a_vmap,
+    closure_in_a_mode,
+]
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+@pytest.mark.parametrize("fn", VMAPS, ids=lambda fn: fn.__name__)
+def test_vmap_in_a_mode(fn, requires_grad):
+    def args():
+        return (torch.randn(3, 4, requires_grad=requires_grad),)
+
+    fn(*args())  # torch's first vmap loads what it needs
+    check(fn, args, breaks=0, graphs=1)
+
+
+def test_vmap_in_a_mode_of_other_arguments():
+    """Chunks and classes that are asked themselves: as eager, with a break."""
+
+    def chunks(x):
+        with Notes() as mode:
+            y = torch.vmap(torch.sin, chunk_size=2)(x)
+        return y, mode.seen
+
+    def classes(x):
+        with Passes():
+            return torch.vmap(torch.cos)(x.as_subclass(Inherits))
+
+    check(chunks, lambda: (torch.randn(4, 3),))
+    check(classes, lambda: (torch.randn(4, 3),))
+
+
+# ---- masks for attention, as Hugging Face's models make them
+
+
+def causal(batch, head, query, key):
+    return key <= query
+
+
+def padding(mask):
+    return lambda batch, head, query, key: mask[batch, key]
+
+
+def all_of(*conditions):
+    def condition(batch, head, query, key):
+        result = query.new_ones((), dtype=torch.bool)
+        for each in conditions:
+            result = result & each(batch, head, query, key).to(result.device)
+        return result
+
+    return condition
+
+
+def attention_mask(kept, positions, offset):
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    make = all_of(causal, padding(kept))
+    for place in (3, 2, 1, 0):
+        dims = [None] * 4
+        dims[place] = 0
+        make = torch.vmap(make, in_dims=tuple(dims), out_dims=0)
+    batch, head = torch.arange(kept.shape[0]), torch.arange(1)
+    keys = torch.arange(kept.shape[1])
+    keys += offset
+    with TransformGetItemToIndex():
+        return make(batch, head, positions, keys)
+
+
+def kept_keys(length):
+    kept = torch.ones(2, length, dtype=torch.bool)
+    kept[0, : length // 2] = False
+    return kept
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_masks_for_growing_lengths(backend):
+    compiled = framejit.compile(attention_mask, backend=backend)
+    framejit.reset()
+    for length in (1, 7, 8, 9, 16, 17, 33):
+        for queries in (length, 1):
+            args = kept_keys(length), torch.arange(length - queries, length), 0
+            assert_same(compiled(*args), attention_mask(*args))
+    assert framejit.counters()["breaks"] == 0, framejit.events()
+    assert framejit.counters()["compiles"] <= 4, framejit.events()
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_indexing_in_the_mode_of_masks(requires_grad):
+    from torch._dynamo._trace_wrapped_higher_order_op import TransformGetItemToIndex
+
+    def scores(table, index):
+        def score(i, j):
+            return table[i, j] * 2 + table[0, j]
+
+        with TransformGetItemToIndex():
+            inner = torch.vmap(score, in_dims=(None, 0))
+            return torch.vmap(inner, in_dims=(0, None))(index, index)
+
+    def args():
+        return torch.randn(4, 4, requires_grad=requires_grad), torch.arange(3)
+
+    check(scores, args, breaks=0, graphs=1)
