@@ -34,7 +34,14 @@ class BreakInfo:
         if self.detail:
             text += f": {self.detail}"
         text += f"\n  at {self.where}"
-        return text + (f"\n  hint: {self.hint}" if self.hint else "")
+        text += f"\n  hint: {self.hint}" if self.hint else ""
+        return text + f"\n  page: {self.page}"
+
+    @property
+    def page(self) -> str:
+        """What the reason means and what to do, in the repository and, under the
+        folder of this package, where FrameJIT is installed."""
+        return f"docs/breaks/{self.id}.md"
 
 
 @dataclass(frozen=True)

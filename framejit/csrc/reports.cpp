@@ -181,7 +181,7 @@ std::string break_report(const Break& brk) {
     text += "\n  at " + format_span(brk.span) + source_line(brk.span);
   }
   if (row.hint[0] != '\0') text += std::string("\n  hint: ") + row.hint;
-  return text;
+  return text + "\n  page: docs/breaks/" + row.id + ".md";
 }
 
 bool count_break(PyObject* code, const Break& brk) {

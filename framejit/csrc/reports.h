@@ -11,7 +11,7 @@ namespace framejit {
 
 // "f (train.py:12)".
 std::string describe_function(PyObject* function);
-// Id, title, detail, the user's line, and the hint.
+// Id, title, detail, the user's line, the hint, and the page.
 std::string break_report(const Break& brk);
 // Counts a break of a function's capture. False: it was told just before, of
 // the call of the module whose forward this is.
