@@ -32,7 +32,9 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   if (graphs.backward) info.backward_graph = graphs.backward->str();
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
-  options.name = "fj::forward " + place_of(*request.graph->graph);
+  options.level = "forward";
+  options.place = place_of(*request.graph);
+  options.function = request.graph->function;
   const bool wants_loops = request.backend == "native";
   if (wants_loops) options.loops = loop_target();
   FJ_TRY(compiled.executor,

@@ -33,6 +33,7 @@ class ScheduledLoops final : public LoopRunner {
     std::vector<bool> freed;
     // Of callees: it may hold on to its operands.
     std::vector<bool> keeps_operands;
+    bool wants_listings = false;
   };
   // Null: a kernel has no code on this machine; as calls, those nodes are fine.
   // (None named: *reason says what is wrong.)
@@ -47,6 +48,8 @@ class ScheduledLoops final : public LoopRunner {
   }
   // Steps and memory, then each kernel.
   std::vector<std::string> texts() const override;
+  std::string schedule_text() const override;
+  std::vector<std::string> listings() const override;
   bool is_brief() const override;
 
  private:
@@ -108,10 +111,12 @@ class ScheduledLoops final : public LoopRunner {
   ScheduledLoops(LoopOperands operands, std::string nodes)
       : operands_(std::move(operands)), nodes_(std::move(nodes)) {}
   void work_out(const Request& request);
+  std::string name_of_kernel(size_t kernel) const;
   Part part(codegen::BufferId buffer) const;
 
   LoopOperands operands_;
-  std::string nodes_;  // describe_nodes()
+  std::string nodes_;               // describe_nodes()
+  std::vector<std::string> names_;  // of each step (kernel_names.h)
   codegen::TargetInfo target_;
   codegen::Schedule schedule_;
   std::vector<std::shared_ptr<const codegen::KernelCode>> codes_;

@@ -49,6 +49,7 @@ class EntryInfo:
     """One compiled specialisation of a code object.
 
     Attributes:
+        number: entries of the function that were made before, as logs count.
         guards: one line per guard, in the user's words.
         guard_failures: for each guard, how many calls that were compiled anew
             it was the first to turn away.
@@ -73,6 +74,7 @@ class EntryInfo:
         capture_ms, backend_ms, guards_ms: milliseconds spent.
     """
 
+    number: int
     guards: list[str]
     guard_failures: list[int]
     symbols: list[str]
