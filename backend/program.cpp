@@ -117,6 +117,7 @@ class Program::Builder {
                        : codegen::X86Isa::kAvx2;
       wanted.hints = options.hints;
       wanted.wants_listings = enabled(Channel::k_kernels);
+      wanted.name = options.profiled_name();
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)
         wanted.keeps_operands.push_back(graph::is_custom(*callee.node));

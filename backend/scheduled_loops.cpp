@@ -15,6 +15,8 @@
 #include "backend/profiled.h"
 #include "backend/scratch.h"
 #include "codegen/legalise/expand.h"
+#include "frame_hook/options.h"
+#include "frame_hook/perf_map.h"
 
 namespace framejit::backend {
 
@@ -115,6 +117,12 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
   if (!reason->empty()) return nullptr;
   made->names_ = kernel_names(graph, made->schedule_);
   made->work_out(request);
+  if (options().perf_map) {
+    for (size_t k = 0; k < made->codes_.size(); ++k)
+      add_to_perf_map(made->codes_[k]->code->begin(),
+                      made->codes_[k]->code->size(),
+                      made->name_of_kernel(k) + " of " + request.name);
+  }
   return made;
 }
 

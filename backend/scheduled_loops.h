@@ -34,6 +34,8 @@ class ScheduledLoops final : public LoopRunner {
     // Of callees: it may hold on to its operands.
     std::vector<bool> keeps_operands;
     bool wants_listings = false;
+    // The graph, for other profilers than torch's (perf_map.h).
+    std::string name;
   };
   // Null: a kernel has no code on this machine; as calls, those nodes are fine.
   // (None named: *reason says what is wrong.)

@@ -118,6 +118,7 @@ GOOD = {
     "FRAMEJIT_BACKEND": "eager",
     "FRAMEJIT_ONLY": "models.*",
     "FRAMEJIT_PROFILE": "original",
+    "FRAMEJIT_PERF_MAP": "0",
 }
 
 
