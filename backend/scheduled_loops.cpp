@@ -17,6 +17,7 @@
 #include "codegen/legalise/expand.h"
 #include "frame_hook/options.h"
 #include "frame_hook/perf_map.h"
+#include "frame_hook/progress.h"
 
 namespace framejit::backend {
 
@@ -105,6 +106,7 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
   made->schedule_ = codegen::make_schedule(graph.loops, target);
   made->target_ = std::move(target);
   for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {
+    note_progress(CompilePhase::kKernels, k, made->schedule_.kernels.size());
     codegen::Compiled compiled = codegen::compile(
         made->schedule_.kernels[k], request.isa, request.wants_listings);
     if (!compiled.code) {

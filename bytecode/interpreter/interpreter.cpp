@@ -12,6 +12,7 @@
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/program_code.h"
+#include "frame_hook/progress.h"
 
 namespace framejit::bytecode {
 
@@ -342,6 +343,7 @@ Result<Flow> Interpreter::step(Frame& frame) {
     // For guards of the tracer's, which knows no frames.
     state.guards.set_span(span);
     state.tracer.set_location(span);
+    note_progress(CompilePhase::kCapture, instructions_);
   }
   if (has_remade(state)) [[unlikely]]
     pin_remade_operands(state, frame, op);

@@ -23,6 +23,7 @@
 #include "framejit/csrc/function_memory.h"
 #include "framejit/csrc/jit_entry.h"
 #include "framejit/csrc/other_compilers.h"
+#include "framejit/csrc/progress.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
 #include "graph/tracing/float_args.h"
@@ -229,6 +230,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(
     const CompileRequest& request, ShapeHistory& history,
     std::unique_ptr<TensorTracer> tracer, std::unique_ptr<GuardSet>* raising) {
   Stopwatch stopwatch;
+  TerminalProgress progress(request.function);
   FJ_TRY(Captured captured,
          capture(request, history, std::move(tracer), raising));
   bytecode::CaptureOutcome& outcome = captured.outcome;

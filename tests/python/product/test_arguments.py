@@ -119,6 +119,7 @@ GOOD = {
     "FRAMEJIT_ONLY": "models.*",
     "FRAMEJIT_PROFILE": "original",
     "FRAMEJIT_PERF_MAP": "0",
+    "FRAMEJIT_PROGRESS": "0",
 }
 
 
