@@ -33,7 +33,9 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
   options.precise_math = request.precise_math;
-  options.name = "fj::forward " + place_of(*request.graph->graph);
+  options.level = "forward";
+  options.place = place_of(*request.graph);
+  options.function = request.graph->function;
   const bool wants_loops = request.backend == "native";
   if (wants_loops) options.loops = loop_target();
   FJ_TRY(compiled.executor,

@@ -111,7 +111,7 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->options_ = options;
   // What the trace did not predict is put right, or the call is replayed.
   code->options_.repair_strides = true;
-  code->options_.name = "fj::backward " + place_of(*torch_graph->graph);
+  code->options_.level = "backward";
   code->options_.frees_inputs = true;
   code->options_.hints = graphs.symbol_hints;
   code->uses_random_ = torch_graph->uses_random;

@@ -18,6 +18,8 @@ class InterpretedLoops final : public LoopRunner {
            bool* wrote) const override;
   // The loops, and a line for each callee.
   std::vector<std::string> texts() const override;
+  // The loops run as they are.
+  std::string schedule_text() const override { return texts().front(); }
 
  private:
   codegen::LoopGraph loops_;

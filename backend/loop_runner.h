@@ -38,6 +38,10 @@ class LoopRunner {
                    bool* wrote) const = 0;
   virtual bool writes_inputs() const { return false; }
   virtual std::vector<std::string> texts() const = 0;
+  // The schedule; "": there is none. Machine code by kernel, if it was asked
+  // for, with the kernel's name.
+  virtual std::string schedule_text() const { return ""; }
+  virtual std::vector<std::string> listings() const { return {}; }
   // Over before another thread could take the GIL.
   virtual bool is_brief() const { return false; }
 };

@@ -2,13 +2,10 @@
 
 namespace framejit::backend {
 
-std::string place_of(const graph::Graph& graph) {
-  for (const auto& node : graph.block().nodes) {
-    if (!node->span.code) continue;
-    std::string place = format_span(node->span);
-    place = place.substr(0, place.find(" in "));
-    return place.substr(place.find_last_of('/') + 1);
-  }
+std::string place_of(const graph::TorchGraph& graph) {
+  if (!graph.place.empty()) return graph.place;
+  for (const auto& node : graph.graph->block().nodes)
+    if (node->span.code) return brief_place(node->span);
   return "";
 }
 

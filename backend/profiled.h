@@ -1,5 +1,5 @@
 // Names of what runs, for torch.profiler: a graph ("fj::forward model.py:31"),
-// and each kernel in it ("fj::kernel mul_gelu"). Nothing is recorded, and
+// and each kernel in it ("fj::kernel mul_gelu_3"). Nothing is recorded, and
 // nothing costs more than a look at a flag, while no profiler does.
 #pragma once
 
@@ -8,12 +8,12 @@
 #include <string>
 #include <vector>
 
-#include "graph/ir/ir.h"
+#include "graph/ir/torch_graph.h"
 
 namespace framejit::backend {
 
-// "model.py:31", where the first operation of the graph stands; empty: nowhere.
-std::string place_of(const graph::Graph& graph);
+// "model.py:31", where the program came to the graph; empty: nowhere.
+std::string place_of(const graph::TorchGraph& graph);
 
 // The scope is the extent. Any thread, with the GIL or without.
 class Profiled {

@@ -10,6 +10,7 @@
 #include "backend/interpreted_loops.h"
 #include "backend/profiled.h"
 #include "backend/scheduled_loops.h"
+#include "codegen/loops/text.h"
 #include "frame_hook/event_log.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
@@ -31,7 +32,8 @@ class Program::Builder {
 
   Status build(const ProgramOptions& options) {
     program_.repair_strides_ = options.repair_strides;
-    program_.name_ = options.name;
+    program_.name_ = options.profiled_name();
+    owner_ = options.owner();
     check_results_ = options.check_results;
     for (const Value* input : graph_.inputs) {
       bool tensor = input->kind != Value::Kind::kInt;
@@ -53,7 +55,7 @@ class Program::Builder {
     }
     program_.num_registers_ = registers_.size();
     if (!in_loops) find_last_uses(options.frees_inputs);
-    log_nodes();
+    log_loops();
     return ok_status();
   }
 
@@ -116,6 +118,8 @@ class Program::Builder {
                        : codegen::X86Isa::kAvx2;
       if (options.precise_math) wanted.functions = codegen::Functions::kLibm;
       wanted.hints = options.hints;
+      wanted.wants_listings = enabled(Channel::k_kernels);
+      wanted.name = options.profiled_name();
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)
         wanted.keeps_operands.push_back(graph::is_custom(*callee.node));
@@ -133,21 +137,37 @@ class Program::Builder {
       return false;
     }
     program_.num_lowered_ = lowered->lowered.size();
+    if (enabled(Channel::k_loops)) loop_text_ = codegen::print(lowered->loops);
     program_.not_lowered_ = describe_calls(*lowered);
     program_.conditions_ = std::move(lowered->conditions);
     program_.is_brief_ = program_.loops_->is_brief();
     return true;
   }
 
+  void log_loops() const {
+    if (enabled(Channel::k_loops)) log_nodes();
+    if (!program_.loops_) return;
+    if (enabled(Channel::k_schedule)) {
+      const std::string text = program_.loops_->schedule_text();
+      if (!text.empty())
+        log_event(Channel::k_schedule, "schedule of " + owner_ + "\n" + text);
+    }
+    if (!enabled(Channel::k_kernels)) return;
+    for (const std::string& text : program_.loops_->listings()) {
+      const size_t line = std::min(text.size(), text.find('\n'));
+      log_event(Channel::k_kernels,
+                text.substr(0, line) + " of " + owner_ + text.substr(line));
+    }
+  }
+
   void log_nodes() const {
-    if (!enabled(Channel::k_loops)) return;
     const auto& lines = program_.not_lowered_;
     if (program_.num_lowered_ == 0 && lines.empty()) return;
     std::string text =
-        "loops of " + program_.name_ + ": " +
-        std::to_string(program_.num_lowered_) +
+        "loops of " + owner_ + ": " + std::to_string(program_.num_lowered_) +
         " nodes; calls of ATen:" + (lines.empty() ? " none" : "");
     for (const std::string& line : lines) text += "\n  " + line;
+    if (!loop_text_.empty()) text += "\n" + loop_text_;
     log_event(Channel::k_loops, std::move(text));
   }
 
@@ -289,6 +309,8 @@ class Program::Builder {
   }
 
   bool check_results_ = true;
+  std::string owner_;      // in records
+  std::string loop_text_;  // the loop IR, if it is logged
   Program& program_;
   const Graph& graph_;
   RegisterIndex registers_;

@@ -54,8 +54,15 @@ struct ProgramOptions {
   // The registers hold the only references to inputs, which can be freed at
   // their last use, too. Otherwise the caller holds them until the end.
   bool frees_inputs = false;
-  // What a profiler shows.
-  std::string name;
+  // What profilers and logs call it: "forward" of the graph at "model.py:31",
+  // which is of "Net.forward (model.py:30), entry 0".
+  std::string level, place, function;
+
+  std::string profiled_name() const { return "fj::" + level + " " + place; }
+  // How records about the program go on.
+  std::string owner() const {
+    return (function.empty() ? profiled_name() : function + ", " + level);
+  }
 };
 
 // What became of a graph, for inspect() and logs.

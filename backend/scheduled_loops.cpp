@@ -12,10 +12,14 @@
 #include <atomic>
 
 #include "backend/block_cache.h"
+#include "backend/kernel_names.h"
 #include "backend/out_calls.h"
 #include "backend/profiled.h"
 #include "backend/scratch.h"
 #include "codegen/legalise/expand.h"
+#include "frame_hook/options.h"
+#include "frame_hook/perf_map.h"
+#include "frame_hook/progress.h"
 
 namespace framejit::backend {
 
@@ -105,9 +109,10 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
   made->schedule_ = codegen::make_schedule(graph.loops, target);
   made->target_ = std::move(target);
   for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {
+    note_progress(CompilePhase::kKernels, k, made->schedule_.kernels.size());
     codegen::Compiled compiled =
         codegen::compile(made->schedule_.kernels[k], request.isa,
-                         /*listing=*/false, request.functions);
+                         request.wants_listings, request.functions);
     if (!compiled.code) {
       *reason = compiled.refused;
       note_refused(graph, made->schedule_, static_cast<int>(k), *reason,
@@ -116,8 +121,22 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
     made->codes_.push_back(std::move(compiled.code));
   }
   if (!reason->empty()) return nullptr;
+  made->names_ = kernel_names(graph, made->schedule_);
   made->work_out(request);
+  if (options().perf_map) {
+    for (size_t k = 0; k < made->codes_.size(); ++k)
+      add_to_perf_map(made->codes_[k]->code->begin(),
+                      made->codes_[k]->code->size(),
+                      made->name_of_kernel(k) + " of " + request.name);
+  }
   return made;
+}
+
+// Steps that do the same share a kernel: of the first one.
+std::string ScheduledLoops::name_of_kernel(size_t kernel) const {
+  for (size_t i = 0; i < schedule_.steps.size(); ++i)
+    if (schedule_.steps[i].kernel == static_cast<int>(kernel)) return names_[i];
+  return "fj::kernel";
 }
 
 ScheduledLoops::Part ScheduledLoops::part(BufferId id) const {
@@ -146,7 +165,8 @@ void ScheduledLoops::work_out(const Request& request) {
     }
     places_.push_back(std::move(place));
   }
-  for (const Step& step : schedule_.steps) {
+  for (size_t i = 0; i < schedule_.steps.size(); ++i) {
+    const Step& step = schedule_.steps[i];
     for (BufferId argument : step.arguments)
       places_[schedule_.allocation(argument)].is_read = true;
     for (BufferId result : step.results)
@@ -155,7 +175,7 @@ void ScheduledLoops::work_out(const Request& request) {
       const codegen::Kernel& kernel = schedule_.kernels[step.kernel];
       KernelStep out;
       out.code = codes_[step.kernel];
-      out.name = "fj::kernel " + kernel.name;
+      out.name = names_[i];
       for (BufferId buffer : step.arguments)
         out.arguments.push_back(part(buffer));
       out.parameters =
@@ -438,9 +458,20 @@ void ScheduledLoops::run(const int64_t* symbols, c10::IValue* registers,
 }
 
 std::vector<std::string> ScheduledLoops::texts() const {
-  return {codegen::print(schedule_, /*with_bodies=*/true) + "# kernels move " +
-          std::to_string(codegen::bytes_moved(schedule_, target_)) +
-          " bytes\n" + nodes_};
+  return {schedule_text()};
+}
+
+std::string ScheduledLoops::schedule_text() const {
+  return codegen::print(schedule_, /*with_bodies=*/true) + "# kernels move " +
+         std::to_string(codegen::bytes_moved(schedule_, target_)) + " bytes\n" +
+         nodes_;
+}
+
+std::vector<std::string> ScheduledLoops::listings() const {
+  std::vector<std::string> texts;
+  for (size_t k = 0; k < codes_.size(); ++k)
+    texts.push_back(name_of_kernel(k) + "\n" + codes_[k]->listing);
+  return texts;
 }
 
 bool ScheduledLoops::is_brief() const {

@@ -38,6 +38,9 @@ class ScheduledLoops final : public LoopRunner {
     std::vector<bool> keeps_operands;
     // Of callees: the result can be written where it is to lie (out_calls.h).
     std::vector<bool> has_out_call;
+    bool wants_listings = false;
+    // The graph, for other profilers than torch's (perf_map.h).
+    std::string name;
   };
   // Null: a kernel has no code on this machine; as calls, those nodes are fine.
   // (None named: *reason says what is wrong.)
@@ -52,6 +55,8 @@ class ScheduledLoops final : public LoopRunner {
   }
   // Steps and memory, then each kernel.
   std::vector<std::string> texts() const override;
+  std::string schedule_text() const override;
+  std::vector<std::string> listings() const override;
   bool is_brief() const override;
 
  private:
@@ -114,10 +119,12 @@ class ScheduledLoops final : public LoopRunner {
   ScheduledLoops(LoopOperands operands, std::string nodes)
       : operands_(std::move(operands)), nodes_(std::move(nodes)) {}
   void work_out(const Request& request);
+  std::string name_of_kernel(size_t kernel) const;
   Part part(codegen::BufferId buffer) const;
 
   LoopOperands operands_;
-  std::string nodes_;  // describe_nodes()
+  std::string nodes_;               // describe_nodes()
+  std::vector<std::string> names_;  // of each step (kernel_names.h)
   codegen::TargetInfo target_;
   codegen::Schedule schedule_;
   std::vector<std::shared_ptr<const codegen::KernelCode>> codes_;

@@ -79,7 +79,7 @@ class TorchExecutor final : public Executor {
 
 Status TorchExecutor::build() {
   const Graph& graph = *graph_->graph;
-  name_ = "fj::torch_level " + place_of(graph);
+  name_ = "fj::torch_level " + place_of(*graph_);
   FJ_CHECK(graph_->input_objects.size() == graph.inputs.size());
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     if (graph_->input_objects[i] < 0) continue;  // a symbol: an expression

@@ -23,6 +23,7 @@ namespace framejit {
   X(bytecode)          \
   X(kernels)           \
   X(loops)             \
+  X(schedule)          \
   X(fallbacks)
 
 enum class Channel : uint8_t {

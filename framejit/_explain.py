@@ -34,7 +34,14 @@ class BreakInfo:
         if self.detail:
             text += f": {self.detail}"
         text += f"\n  at {self.where}"
-        return text + (f"\n  hint: {self.hint}" if self.hint else "")
+        text += f"\n  hint: {self.hint}" if self.hint else ""
+        return text + f"\n  page: {self.page}"
+
+    @property
+    def page(self) -> str:
+        """What the reason means and what to do, in the repository and, under the
+        folder of this package, where FrameJIT is installed."""
+        return f"docs/breaks/{self.id}.md"
 
 
 @dataclass(frozen=True)
@@ -42,6 +49,7 @@ class EntryInfo:
     """One compiled specialisation of a code object.
 
     Attributes:
+        number: entries of the function that were made before, as logs count.
         guards: one line per guard, in the user's words.
         guard_failures: for each guard, how many calls that were compiled anew
             it was the first to turn away.
@@ -66,6 +74,7 @@ class EntryInfo:
         capture_ms, backend_ms, guards_ms: milliseconds spent.
     """
 
+    number: int
     guards: list[str]
     guard_failures: list[int]
     symbols: list[str]

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "frame_hook/line_table.h"
 #include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
@@ -19,6 +21,12 @@ std::string format_span(const Span& span) {
   // Instructions that the compiler made itself carry no line.
   text += ":" + std::to_string(line ? line : code->co_firstlineno);
   return text + " in " + text_of(code->co_name, "?");
+}
+
+std::string brief_place(const Span& span) {
+  std::string place = format_span(span);
+  place.resize(std::min(place.size(), place.rfind(" in ")));
+  return place.substr(place.find_last_of('/') + 1);
 }
 
 std::string format_break(const Break& brk) {

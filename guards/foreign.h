@@ -8,6 +8,7 @@
 // (bytecode/library/library.h).
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -148,6 +149,9 @@ class TensorTracer {
   virtual std::optional<Break> pending_break() = 0;
   // Where the program is, for node metadata.
   virtual void set_location(const Span& span) = 0;
+  // The whole of it, outermost first, for who asks; empty: nobody knows.
+  using Stack = std::function<std::vector<Span>()>;
+  virtual void set_stack(Stack) {}
 };
 
 }  // namespace framejit

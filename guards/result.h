@@ -22,6 +22,7 @@ struct Span {
   int instruction = 0;  // byte offset within it
 };
 std::string format_span(const Span& span);  // "file.py:12 in name"
+std::string brief_place(const Span& span);  // "file.py:12", without folders
 int span_line(const Span& span);            // 0 when unknown
 
 struct Break {

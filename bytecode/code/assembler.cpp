@@ -6,6 +6,8 @@
 
 #include "bytecode/code/opcode_table.h"
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/program_code.h"
+#include "frame_hook/python_text.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -227,6 +229,82 @@ Result<Ref> make_code(const CodeParts& parts, const AssembledCode& code) {
       parts.first_line, locations.get(), handlers.get())));
 }
 
+namespace {
+
+// Runs no code of the program's, whose objects may be constants of ours.
+std::string constant_text(PyObject* object) {
+  constexpr size_t kMost = 60;
+  if (PyCode_Check(object))
+    return "code of " +
+           text_of(reinterpret_cast<PyCodeObject*>(object)->co_qualname);
+  if (PyTuple_CheckExact(object)) {
+    std::string text = "(";
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i) {
+      if (i > 0) text += ", ";
+      if (text.size() > kMost) return text + "...)";
+      text += constant_text(PyTuple_GET_ITEM(object, i));
+    }
+    return text + (PyTuple_GET_SIZE(object) == 1 ? ",)" : ")");
+  }
+  const bool is_plain =
+      object == Py_None || object == Py_Ellipsis || PyBool_Check(object) ||
+      PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
+      PyComplex_CheckExact(object) || PyUnicode_CheckExact(object) ||
+      PyBytes_CheckExact(object);
+  if (!is_plain) return std::string("<") + Py_TYPE(object)->tp_name + ">";
+  Ref shown = Ref::steal(PyObject_Repr(object));
+  if (!shown) PyErr_Clear();  // an int of too many digits
+  std::string text = shown ? text_of(shown.get()) : "<int>";
+  return text.size() <= kMost ? text : text.substr(0, kMost) + "...";
+}
+
+std::string item_text(PyObject* tuple, int index) {
+  if (index < 0 || index >= PyTuple_GET_SIZE(tuple))
+    return std::to_string(index);
+  PyObject* item = PyTuple_GET_ITEM(tuple, index);
+  return PyUnicode_CheckExact(item) ? text_of(item) : std::to_string(index);
+}
+
+// The words of messages: for values without a name that a break holds, and for
+// the parameters of what calls a compiled module.
+std::string variable_text(PyCodeObject* code, int slot) {
+  std::string name = item_text(code->co_localsplusnames, slot);
+  if (name.starts_with(".s")) return "value " + name.substr(2);
+  if (!stands_for_other(reinterpret_cast<PyObject*>(code))) return name;
+  if (name == "args") return "positional arguments";
+  return name == "kwargs" ? "keyword arguments" : name;
+}
+
+// The variable, name or constant that an instruction is about.
+std::string operand_text(PyCodeObject* code, const Instruction& instruction) {
+  const int arg = instruction.arg;
+  PyObject* names = code->co_names;
+  switch (opcode_table()[instruction.opcode].row->lowering) {
+    case Lowering::kSlot:
+      return " " + variable_text(code, arg);
+    case Lowering::kSlotPair:
+      return " " + variable_text(code, arg >> 4) + " " +
+             variable_text(code, arg & 15);
+    case Lowering::kConst:
+      if (arg < PyTuple_GET_SIZE(code->co_consts))
+        return " " + constant_text(PyTuple_GET_ITEM(code->co_consts, arg));
+      break;
+    case Lowering::kName:
+      return " " + item_text(names, arg);
+    case Lowering::kNameAndNull:
+      return (arg & 1 ? " NULL + " : " ") + item_text(names, arg >> 1);
+    case Lowering::kNameOrMethod:
+      return " " + item_text(names, arg >> 1) + (arg & 1 ? " + self" : "");
+    case Lowering::kSuperAttr:
+      return " " + item_text(names, arg >> 2);
+    default:
+      break;
+  }
+  return arg ? " " + std::to_string(arg) : "";
+}
+
+}  // namespace
+
 std::string dump_code(PyObject* code) {
   ErrorGuard keep_error;
   Assembly assembly;
@@ -247,8 +325,8 @@ std::string dump_code(PyObject* code) {
     };
     if (instruction.target >= 0)
       out += " to " + offset_of(instruction.target);
-    else if (instruction.arg)
-      out += " " + std::to_string(instruction.arg);
+    else
+      out += operand_text(reinterpret_cast<PyCodeObject*>(code), instruction);
     if (instruction.handler.target >= 0) {
       out += "  except to " + offset_of(instruction.handler.target) +
              " depth " + std::to_string(instruction.handler.depth);

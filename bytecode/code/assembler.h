@@ -76,7 +76,8 @@ struct CodeParts {
 Result<Ref> make_code(const CodeParts& parts, const AssembledCode& code);
 
 bool is_jump(int opcode);
-// Text for FRAMEJIT_LOG=bytecode: offset, line, opcode, operand, handler.
+// Text for FRAMEJIT_LOG=bytecode: line, offset, opcode, operand (the name of a
+// variable, a constant), handler.
 std::string dump_code(PyObject* code);
 
 }  // namespace framejit::bytecode

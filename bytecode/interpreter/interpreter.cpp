@@ -12,6 +12,7 @@
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/program_code.h"
+#include "frame_hook/progress.h"
 
 namespace framejit::bytecode {
 
@@ -73,10 +74,21 @@ Interpreter::Interpreter(const CaptureRequest& request, TensorTracer& tracer,
     : state(request, tracer, guards, *this),
       stop_(stop),
       held_arguments_(state, request),
-      handle_(std::make_shared<Interpreter*>(this)) {}
+      handle_(std::make_shared<Interpreter*>(this)) {
+  tracer.set_stack([this] {
+    std::vector<Span> stack = program_stack();
+    if (stack.empty())  // nothing has run yet
+      stack.push_back({Ref::borrow(PyFunction_GET_CODE(state.request.function)),
+                       /*instruction=*/-1});
+    return stack;
+  });
+}
 
 // Generators that outlive the capture find it gone.
-Interpreter::~Interpreter() { *handle_ = nullptr; }
+Interpreter::~Interpreter() {
+  *handle_ = nullptr;
+  state.tracer.set_stack({});
+}
 
 Span Interpreter::here() const {
   return frame ? place_in_program(*frame) : Span();
@@ -267,16 +279,21 @@ Status Interpreter::prepare_frame(Frame& frame, PyObject* function) {
   return ok_status();
 }
 
+std::vector<Span> Interpreter::program_stack() const {
+  std::vector<Span> stack;
+  for (const Frame* f = frame; f; f = f->caller) {
+    const MicroOp& op = f->decoded->op(f->current);
+    if (!f->is_substitute || f->outermost)
+      stack.insert(stack.begin(), Span{f->code, op.offset});
+  }
+  return stack;
+}
+
 // A break is described by the deepest frame that reports it.
 void Interpreter::note_break(Break* brk) {
   if (break_depth_ >= depth) return;
   break_depth_ = depth;
-  break_stack_.clear();
-  for (Frame* f = frame; f; f = f->caller) {
-    const MicroOp& op = f->decoded->op(f->current);
-    if (!f->is_substitute || f->outermost)
-      break_stack_.insert(break_stack_.begin(), Span{f->code, op.offset});
-  }
+  break_stack_ = program_stack();
   if (!brk->span.code) brk->span = here();
 }
 
@@ -326,6 +343,7 @@ Result<Flow> Interpreter::step(Frame& frame) {
     // For guards of the tracer's, which knows no frames.
     state.guards.set_span(span);
     state.tracer.set_location(span);
+    note_progress(CompilePhase::kCapture, instructions_);
   }
   if (has_remade(state)) [[unlikely]]
     pin_remade_operands(state, frame, op);

@@ -153,6 +153,7 @@ class Interpreter final : public Caller {
   class FrameScope;
   Result<Flow> step(Frame& frame);
   void note_break(Break* brk);
+  std::vector<Span> program_stack() const;  // outermost first
   // ---- loops that are too long (long_loops.cpp)
   void note_turn(Frame& frame);
   void find_left_loops(Frame& frame);

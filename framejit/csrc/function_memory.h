@@ -13,6 +13,7 @@ namespace framejit {
 struct FunctionMemory {
   ShapeHistory sizes;   // seen by earlier captures
   std::string refusal;  // why the last capture gave nothing
+  size_t entries_made = 0;
 };
 
 // Made when missing.

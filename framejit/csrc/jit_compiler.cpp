@@ -23,6 +23,7 @@
 #include "framejit/csrc/function_memory.h"
 #include "framejit/csrc/jit_entry.h"
 #include "framejit/csrc/other_compilers.h"
+#include "framejit/csrc/progress.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
 #include "graph/tracing/float_args.h"
@@ -137,6 +138,10 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
   backend::BackendRequest backend_request;
   auto* torch_graph = static_cast<graph::TorchGraph*>(outcome.graph.release());
   backend_request.graph.reset(torch_graph);
+  torch_graph->place = place_of_graph(torch_graph->stack, request.code);
+  torch_graph->stack.clear();  // it would hold the code, which holds the entry
+  torch_graph->function = describe_entry(
+      request.function, function_memory(request.cache)->entries_made);
   backend_request.guards = outcome.guards.get();
   backend_request.backend = options->backend;
   backend_request.callable = options->backend_callable;
@@ -227,6 +232,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(
     const CompileRequest& request, ShapeHistory& history,
     std::unique_ptr<TensorTracer> tracer, std::unique_ptr<GuardSet>* raising) {
   Stopwatch stopwatch;
+  TerminalProgress progress(request.function);
   FJ_TRY(Captured captured,
          capture(request, history, std::move(tracer), raising));
   bytecode::CaptureOutcome& outcome = captured.outcome;
@@ -245,6 +251,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(
   entry->arm(request.args, request.function);
   times.guards_ms = stopwatch.milliseconds();
   entry->times = times;
+  entry->number = function_memory(request.cache)->entries_made++;
   return entry;
 }
 
@@ -265,13 +272,14 @@ std::vector<std::string> log_misses(const CompileRequest& request,
       entry->guard_failures.resize(failed + 1);
     }
     ++entry->guard_failures[failed];
-    lines.push_back(std::string(what) + " " + name + ", entry " +
-                    std::to_string(i) + ": " + miss.text());
+    lines.push_back(std::string(what) + " " +
+                    describe_entry(request.function, entry->number) + ": " +
+                    miss.text());
     log_event(Channel::k_recompiles, lines.back());
     if (tracing()) {
       TraceRecord("recompile")
           .add("function", name)
-          .add("entry", (long long)i)
+          .add("entry", (long long)entry->number)
           .add("reason", miss.reason)
           .add("hint", miss.hint)
           .emit();

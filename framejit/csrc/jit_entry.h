@@ -44,6 +44,7 @@ class JitEntry final : public CacheEntry {
   const ArmedGuards& armed() const { return armed_; }
   const backend::CompiledInfo& info() const { return info_; }
   CompileTimes times;
+  size_t number = 0;  // entries of the function that were made before
   // By guard: calls it was the first to turn away, of those that compiled.
   std::vector<uint32_t> guard_failures;
 

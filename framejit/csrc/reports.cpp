@@ -131,6 +131,7 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
   Ref kernels = list_of(info.program.kernels, text_object);
   Ref not_lowered = list_of(info.program.not_lowered, text_object);
   bool good =
+      set_item(dict.get(), "number", number(entry.number)) &&
       set_item(dict.get(), "guards", guards) &&
       set_item(dict.get(), "guard_failures", failures) &&
       set_item(dict.get(), "symbols", symbols) &&
@@ -173,6 +174,17 @@ std::string describe_function(PyObject* function) {
          ":" + std::to_string(code->co_firstlineno) + ")";
 }
 
+std::string describe_entry(PyObject* function, size_t number) {
+  return describe_function(function) + ", entry " + std::to_string(number);
+}
+
+std::string place_of_graph(const std::vector<Span>& stack, PyObject* code) {
+  for (const Span& span : stack)
+    if (!is_call_of_module(span)) return brief_place(span);
+  return brief_place(stack.empty() ? Span{Ref::borrow(code), -1}
+                                   : stack.back());
+}
+
 std::string break_report(const Break& brk) {
   const BreakReasonRow& row = break_reason_row(brk.reason);
   std::string text = std::string(row.id) + " " + row.title;
@@ -181,7 +193,7 @@ std::string break_report(const Break& brk) {
     text += "\n  at " + format_span(brk.span) + source_line(brk.span);
   }
   if (row.hint[0] != '\0') text += std::string("\n  hint: ") + row.hint;
-  return text;
+  return text + "\n  page: docs/breaks/" + row.id + ".md";
 }
 
 bool count_break(PyObject* code, const Break& brk) {
@@ -207,6 +219,40 @@ bool count_break(PyObject* code, const Break& brk) {
   return true;
 }
 
+namespace {
+
+void log_graphs(const std::string& of, const JitEntry& entry) {
+  const backend::CompiledInfo& info = entry.info();
+  const std::string times =
+      " (capture " + milliseconds(entry.times.capture_ms) + ", backend " +
+      milliseconds(entry.times.backend_ms) + ", guards " +
+      milliseconds(entry.times.guards_ms) + ")";
+  auto log = [&](const std::string& level, const std::string& graph) {
+    if (!graph.empty())
+      log_event(Channel::k_graphs, "graph" + of + ", " + level + "\n" + graph);
+  };
+  log("torch level" + times, info.torch_graph);
+  log("joint", info.joint_graph);
+  log("forward", info.forward_graph);
+  log("backward", info.backward_graph);
+}
+
+void log_code(const std::string& of, const bytecode::CaptureOutcome& outcome) {
+  if (!outcome.residual_code) return;
+  log_event(Channel::k_bytecode,
+            "residual code" + of + "\n" +
+                bytecode::dump_code(outcome.residual_code.get()));
+  for (size_t i = 0; i < outcome.resume_codes.size(); ++i) {
+    const std::string number =
+        outcome.resume_codes.size() > 1 ? " " + std::to_string(i) : "";
+    log_event(Channel::k_bytecode,
+              "resume code" + number + of + "\n" +
+                  bytecode::dump_code(outcome.resume_codes[i].get()));
+  }
+}
+
+}  // namespace
+
 void log_compilation(PyObject* function, const JitEntry& entry) {
   std::string name = describe_function(function);
   PyObject* code = PyFunction_GET_CODE(function);
@@ -221,28 +267,13 @@ void log_compilation(PyObject* function, const JitEntry& entry) {
         Notice::kAsCaptured, code,
         name + ": the graph runs at torch level: " + info.fallback_reason);
   }
+  const std::string of = " of " + describe_entry(function, entry.number);
   if (enabled(Channel::k_guards)) {
     log_event(Channel::k_guards,
-              "guards of " + name + guard_tree(entry.guards(), code));
+              "guards" + of + guard_tree(entry.guards(), code));
   }
-  if (enabled(Channel::k_graphs)) {
-    log_event(Channel::k_graphs,
-              "graph of " + name + " (capture " +
-                  milliseconds(entry.times.capture_ms) + ", backend " +
-                  milliseconds(entry.times.backend_ms) + ", guards " +
-                  milliseconds(entry.times.guards_ms) + ")\n" +
-                  info.torch_graph + info.forward_graph + info.backward_graph);
-  }
-  if (enabled(Channel::k_kernels)) {
-    for (const std::string& kernel : info.program.kernels) {
-      log_event(Channel::k_kernels, "kernel of " + name + "\n" + kernel);
-    }
-  }
-  if (enabled(Channel::k_bytecode) && entry.outcome().residual_code) {
-    log_event(Channel::k_bytecode,
-              "residual code of " + name + "\n" +
-                  bytecode::dump_code(entry.outcome().residual_code.get()));
-  }
+  if (enabled(Channel::k_graphs)) log_graphs(of, entry);
+  if (enabled(Channel::k_bytecode)) log_code(of, entry.outcome());
 }
 
 Ref entry_report(PyObject* code, const JitEntry& entry) {

@@ -11,7 +11,13 @@ namespace framejit {
 
 // "f (train.py:12)".
 std::string describe_function(PyObject* function);
-// Id, title, detail, the user's line, and the hint.
+// "f (train.py:12), entry 0": the first that was made is number 0.
+std::string describe_entry(PyObject* function, size_t number);
+// "train.py:14": the line of the program that the first operation is of, its
+// outermost one but for the call of a compiled module. Without operations: the
+// function's.
+std::string place_of_graph(const std::vector<Span>& stack, PyObject* code);
+// Id, title, detail, the user's line, the hint, and the page.
 std::string break_report(const Break& brk);
 // Counts a break of a function's capture. False: it was told just before, of
 // the call of the module whose forward this is.

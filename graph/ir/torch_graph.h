@@ -44,6 +44,11 @@ class TorchGraph final : public ForeignGraph {
   bool writes_state = false;
   // Ends inside an autocast region, which the residual code enters again.
   bool interrupts_autocast = false;
+  // Where the program was when its first operation was recorded, outermost
+  // first. What profilers and logs call the graph, once somebody has said it:
+  // "model.py:31", and "Net.forward (model.py:30), entry 0".
+  std::vector<Span> stack;
+  std::string place, function;
   // Why only the torch level can run it; "": any backend can.
   std::string torch_level_only;
   // Grad mode etc. when the graph starts is the guarded thread state.

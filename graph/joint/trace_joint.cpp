@@ -14,6 +14,7 @@
 
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/interjections.h"
+#include "frame_hook/progress.h"
 #include "frame_hook/python_text.h"
 #include "graph/ir/python_args.h"
 #include "graph/joint/joint_replay.h"
@@ -263,7 +264,10 @@ Result<JointGraph> JointReplay::run() {
   }
   ReplayState ambient(source_);
   add_inputs();
+  const size_t total = source_.graph->block().nodes.size();
+  size_t done = 0;
   for (const auto& node : source_.graph->block().nodes) {
+    note_progress(CompilePhase::kJointGraph, done++, total);
     FJ_CHECK_OK(run_node(*node));
     look_for_signals();
     if (interrupted()) return Break{BreakReason::kInterrupted, "", {}};

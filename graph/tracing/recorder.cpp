@@ -63,8 +63,9 @@ class Recorder::CallScope {
   PauseHook pause_;  // Python beneath a leaf is torch's own
 };
 
-Recorder::Recorder(GuardSet* guards)
+Recorder::Recorder(GuardSet* guards, const TensorTracer::Stack* stack)
     : TraceSession(guards),
+      stack_(stack),
       result_(std::make_unique<TorchGraph>()),
       inference_mode_(
           c10::AutogradState::get_tls_state().get_inference_mode()) {}
@@ -293,6 +294,7 @@ Result<std::unique_ptr<Node>> Recorder::make_node(
   node->callable = Ref::borrow(callable);
   if (method) node->method = method;
   node->span = span_;
+  if (begin_.empty() && stack_ && *stack_) begin_ = (*stack_)();
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   size_t positional = args.size() - keywords;
   for (size_t i = 0; i < args.size(); ++i) {
@@ -621,6 +623,7 @@ Result<std::unique_ptr<TorchGraph>> Recorder::finish(
   promise_outputs(outputs);
   add_symbol_inputs();
   result_->symbol_hints = guards()->hints();
+  result_->stack = std::move(begin_);
   return std::move(result_);
 }
 

@@ -24,7 +24,8 @@ namespace framejit::graph {
 
 class Recorder final : public TraceSession {
  public:
-  explicit Recorder(GuardSet* guards);
+  // stack: asked at the first operation.
+  Recorder(GuardSet* guards, const TensorTracer::Stack* stack);
   ~Recorder() override;
 
   struct Entry {
@@ -195,8 +196,10 @@ class Recorder final : public TraceSession {
   std::unordered_map<const void*, Ref> constants_;
   WriteRules write_rules_;
   Span span_;
-  int depth_ = 0;       // inside record_call
-  int operations_ = 0;  // ATen operations of the running call
+  const TensorTracer::Stack* stack_;
+  std::vector<Span> begin_;  // what it said at the first operation
+  int depth_ = 0;            // inside record_call
+  int operations_ = 0;       // ATen operations of the running call
   std::vector<c10::OperatorHandle> operators_;  // which ones, each once
   // One of them may do so on its way, and leave other strides.
   bool resizes_out_ = false;

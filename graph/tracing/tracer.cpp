@@ -106,6 +106,7 @@ class LibTorchTracer final : public TensorTracer {
 
   std::optional<Break> pending_break() override;
   void set_location(const Span& span) override;
+  void set_stack(Stack stack) override { stack_ = std::move(stack); }
 
  private:
   Result<Ref> record_bound(PyObject* callable,
@@ -133,6 +134,7 @@ class LibTorchTracer final : public TensorTracer {
   // While a capture runs torch caches no casts: they would be stand-ins.
   bool autocast_cache_ = true;
   Ref first_code_;  // of the captured frame: names of parameters
+  Stack stack_;
   std::set<std::pair<PyTypeObject*, std::string>> special_methods_;  // guarded
 };
 
@@ -154,7 +156,7 @@ Status LibTorchTracer::begin(GuardSet* guards) {
   if (!refused.empty())
     return Break{BreakReason::kThreadState, std::move(refused), {}};
   state_ = std::make_shared<ThreadState>(ThreadState::now());
-  recorder_ = std::make_unique<Recorder>(guards);
+  recorder_ = std::make_unique<Recorder>(guards, &stack_);
   scope_ = std::make_unique<TracingScope>(*recorder_);
   if (!scope_->ok()) {
     leave();
@@ -294,6 +296,10 @@ Result<Ref> LibTorchTracer::stand_in(PyObject* tensor, const Source* source,
     if (!object) return Result<Ref>::raised();
     FJ_CHECK_OK(set_tensor_class(*recorder_, object.get(),
                                  reinterpret_cast<PyObject*>(Py_TYPE(tensor))));
+    if (!first_code_ && stack_) {  // nothing but moves so far
+      const std::vector<Span> stack = stack_();
+      if (!stack.empty()) first_code_ = stack.front().code;
+    }
     recorder_->add_input(object, Ref::borrow(tensor), source,
                          source_text(source, first_code_.get()));
     return object;

@@ -3,6 +3,8 @@
 #include <algorithm>
 
 #include "frame_hook/options.h"
+#include "frame_hook/perf_map.h"
+#include "frame_hook/program_code.h"
 #include "guards/set/evaluate.h"
 
 namespace framejit {
@@ -56,6 +58,11 @@ bool ArmedGuards::arm(PyObject* const* args, PyObject* function) {
   auto predicate = emit_armed(*guards_, args, function, forms_);
   if (!predicate) return false;
   release_kept(*predicate);
+  if (options().perf_map)
+    add_to_perf_map(
+        reinterpret_cast<const void*>(predicate->function()),
+        predicate->code_size(),
+        "fj::guards " + describe_code(PyFunction_GET_CODE(function)));
   predicates_.insert(predicates_.begin(), std::move(predicate));
   if (predicates_.size() > kMaxPredicates) predicates_.pop_back();
   return true;

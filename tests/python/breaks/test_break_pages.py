@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import pathlib
 import re
+import shutil
 import signal
+import subprocess
 
 import pytest
+import torch
 
 import framejit
 from framejit import _C, _script
@@ -48,6 +51,31 @@ def test_every_page_says_what_to_do():
         _, mark, rest = text.partition("**What to do.**")
         assert mark and rest.strip(), identifier
         assert (identifier in WITHOUT_PROGRAM) == (not programs(page_of(identifier)))
+
+
+def test_messages_name_the_page():
+    def reads(x):
+        return x.sum().item() + 1
+
+    (brk,) = framejit.explain(reads)(torch.ones(2)).breaks
+    page = "page: docs/breaks/FJ102.md"
+    assert page in str(brk) and (ROOT / brk.page).exists()
+    framejit.compile(reads)(torch.ones(2))
+    told = [text for name, text in framejit.events() if name == "graph_breaks"]
+    assert told and all(text.endswith(page) for text in told if "FJ102" in text)
+    with pytest.raises(framejit.GraphBreakError, match=page):
+        framejit.compile(reads, fullgraph=True)(torch.ones(2))
+
+
+def test_pages_are_installed(tmp_path):
+    """Under the package's folder, where the name that messages give leads."""
+    script = ROOT / "build" / "release" / "framejit" / "cmake_install.cmake"
+    if not script.exists() or shutil.which("cmake") is None:
+        pytest.skip("no build by CMake here")
+    command = ["cmake", f"-DCMAKE_INSTALL_PREFIX={tmp_path}", "-P", str(script)]
+    subprocess.run(command, check=True, capture_output=True)
+    installed = tmp_path / "framejit" / "docs" / "breaks"
+    assert {page.name for page in installed.iterdir()} == {f"{i}.md" for i in IDS}
 
 
 def told_by(page: pathlib.Path, source: str) -> list[str]:

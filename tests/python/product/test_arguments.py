@@ -119,6 +119,8 @@ GOOD = {
     "FRAMEJIT_BACKEND": "eager",
     "FRAMEJIT_ONLY": "models.*",
     "FRAMEJIT_PROFILE": "original",
+    "FRAMEJIT_PERF_MAP": "0",
+    "FRAMEJIT_PROGRESS": "0",
 }
 
 

@@ -173,7 +173,7 @@ def test_a_line_for_each_entry(recompiles):
         compiled(x(3), [1] * n)
     first, *others = recompiles()
     assert "entry 0: len(items): expected 0, got 1" in first
-    assert [line.split("entry ")[1][0] for line in others] == ["0", "1"]
+    assert [line.split("entry ")[1][0] for line in others] == ["1", "0"]
 
 
 def test_state_and_globals_are_named(recompiles):
