@@ -21,7 +21,7 @@ struct ListRow {
   const char* of;
   const char* arguments;
 };
-const ListRow kRows[] = {
+const ListRow kListRows[] = {
 #define FJ_LIST(name, of, arguments) {name, of, arguments},
 #include "backend/lowering/lists.def"
 #undef FJ_LIST
@@ -133,7 +133,7 @@ void lower_foreach_addcdiv(NodeLowering& node) {
 bool lower_on_lists(const std::string& name, NodeLowering& node) {
   static const auto* rows = [] {
     auto* out = new std::unordered_map<std::string, const ListRow*>;
-    for (const ListRow& row : kRows) (*out)[row.name] = &row;
+    for (const ListRow& row : kListRows) (*out)[row.name] = &row;
     return out;
   }();
   auto found = rows->find(name);

@@ -142,11 +142,11 @@ namespace {
      return expression;                                                       \
    }},
 
-struct Row {
+struct PointwiseEntry {
   PointwiseRow row;
   Term (*expression)(PointwiseOperands&, NodeLowering&);
 };
-const Row kRows[] = {
+const PointwiseEntry kPointwiseRows[] = {
 #include "backend/lowering/pointwise.def"
 };
 #undef FJ_POINTWISE
@@ -155,8 +155,9 @@ const Row kRows[] = {
 
 bool lower_pointwise(const std::string& name, NodeLowering& node) {
   static const auto* rows = [] {
-    auto* out = new std::unordered_map<std::string, const Row*>;
-    for (const Row& row : kRows) (*out)[row.row.name] = &row;
+    auto* out = new std::unordered_map<std::string, const PointwiseEntry*>;
+    for (const PointwiseEntry& row : kPointwiseRows)
+      (*out)[row.row.name] = &row;
     return out;
   }();
   auto found = rows->find(name);
