@@ -113,6 +113,7 @@ GOOD = {
     "FRAMEJIT_LOG": "graphs, kernels",
     "FRAMEJIT_RECOMPILE_LIMIT": "3",
     "FRAMEJIT_MAX_INSTRUCTIONS": "1000",
+    "FRAMEJIT_PRECISE_MATH": "1",
     "FRAMEJIT_STRICT": "1",
     "FRAMEJIT_VERIFY": "true",
     "FRAMEJIT_DISABLE_PASS": "dead_code",
