@@ -399,10 +399,23 @@ class ScheduledLoops::Run {
     return out;
   }
 
+  // What replaces an input in its memory may lie there in another order.
+  bool lies_as(const at::Tensor& tensor, const Layout& layout) const {
+    if (tensor.dim() != static_cast<int64_t>(layout.sizes.size())) return false;
+    for (int64_t dim = 0; dim < tensor.dim(); ++dim) {
+      const int64_t size = layout.sizes[dim].at(symbols_);
+      if (tensor.size(dim) != size) return false;
+      if (size > 1 && tensor.stride(dim) != layout.strides[dim].at(symbols_))
+        return false;
+    }
+    return true;
+  }
+
   at::Tensor operand(const Part& part, const Layout& layout) const {
     const Memory& memory = memory_[part.allocation];
     if (memory.tensor.defined() &&
-        (memory.came_as == part.buffer || part.is_input))
+        (memory.came_as == part.buffer ||
+         (part.is_input && lies_as(memory.tensor, layout))))
       return memory.tensor;
     return new_tensor(memory, part, layout);
   }

@@ -8,6 +8,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/native_stack.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/program_code.h"
 
@@ -98,9 +99,24 @@ PyObject* call_bound(CompiledFunction* self, PyObject* const* slots,
   return call_bound(self, bound.slots(), args, nargsf, kwnames);
 }
 
+// A graph and the rest of a function behind a break take more of the native
+// stack than the original does, and a function that calls itself by its
+// compiled name nests there.
+[[gnu::noinline]] PyObject* call_where_low(CompiledFunction* self,
+                                           PyObject* const* args, size_t nargsf,
+                                           PyObject* kwnames) {
+  if (native_stack_low()) {
+    PyErr_SetString(PyExc_RecursionError, "maximum recursion depth exceeded");
+    return nullptr;
+  }
+  return call_original(self->function, args, nargsf, kwnames);
+}
+
 PyObject* vectorcall(PyObject* callable, PyObject* const* args, size_t nargsf,
                      PyObject* kwnames) {
   CompiledFunction* self = self_of(callable);
+  if (low_for_hook()) [[unlikely]]
+    return call_where_low(self, args, nargsf, kwnames);
   if (must_run_original()) [[unlikely]] {
     return call_original(self->function, args, nargsf, kwnames);
   }

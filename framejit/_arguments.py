@@ -272,8 +272,8 @@ def split_options(
         if row is None:
             others[key] = value
             continue
-        wanted = bool if row.type == "bool" else int
-        if type(value) is not wanted:
+        whole = type(value) is int and (row.type != "bool" or value in (0, 1))
+        if not whole and not (row.type == "bool" and isinstance(value, bool)):
             raise TypeError(
                 f"framejit.compile: {key}: expected {row.accepted}, got {value!r}"
             )

@@ -44,7 +44,13 @@ Term nonzero(Term divisor) {
   return select(check(divisor != 0), divisor, 1);
 }
 
+// Eager rounds the quotient of halves before it rounds it to a whole number.
+void refuse_halves(NodeLowering& node) {
+  require(!codegen::is_small_float(node.out_type()), "a rounded quotient");
+}
+
 Term divide(NodeLowering& node, Term a, Term b, size_t mode) {
+  refuse_halves(node);
   require(node.has(mode), "a true division of this name");
   if (node.text(mode) == "floor") return floor_divide(a, b);
   require(node.text(mode) == "trunc", "another rounding");
@@ -62,6 +68,11 @@ Term floor_divide(Term a, Term b) {
   down = select(quotient - down > 0.5, down + 1, down);
   Term result = select(quotient != 0, down, copysign(constant(a, 0), a / b));
   return select(b == 0, a / b, result);
+}
+
+Term floor_divide(NodeLowering& node, Term a, Term b) {
+  refuse_halves(node);
+  return floor_divide(a, b);
 }
 
 Term remainder(Term a, Term b) {

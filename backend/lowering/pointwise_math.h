@@ -21,6 +21,7 @@ Term add_product(Term a, Term factor, Term b, Term c);
 Term nonzero(Term divisor);  // an integer: checked
 Term divide(NodeLowering& node, Term a, Term b, size_t mode);
 Term floor_divide(Term a, Term b);
+Term floor_divide(NodeLowering& node, Term a, Term b);
 Term remainder(Term a, Term b);
 Term power(NodeLowering& node, Term a, Term exponent, size_t argument);
 Term lerp(Term start, Term end, Term weight);

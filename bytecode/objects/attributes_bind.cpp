@@ -7,6 +7,7 @@
 
 #include "bytecode/objects/attributes.h"
 #include "bytecode/objects/breaks.h"
+#include "frame_hook/compiled_function.h"
 #include "frame_hook/python_text.h"
 
 #include <structmember.h>
@@ -277,6 +278,7 @@ Result<Ref> bind_native(CaptureState& state, PyObject* descriptor,
     only_binds = true;
   }
   only_binds |= kLruCache.is_type_of(descriptor);
+  only_binds |= is_compiled_function(descriptor);  // a method, as of a function
   // namedtuple fields: the tuple was copied with stand-ins inside.
   if (object) only_binds |= PyTuple_Check(object);
   if (!only_binds && object && state.is_input(object)) {

@@ -97,3 +97,37 @@ def test_forward_of_no_python_code_is_the_modules():
     torch.testing.assert_close(
         compiled.forward(torch.ones(3, 4)), scripted(torch.ones(3, 4))
     )
+
+
+class Decorated(torch.nn.Module):
+    @framejit.compile
+    def forward(self, x):
+        return self.double(x) + 1
+
+    @framejit.compile
+    def double(self, x, by=2):
+        return x * by
+
+
+class Plain:
+    scale = 3
+
+    @framejit.compile
+    def scaled(self, x):
+        return x * self.scale
+
+
+def test_methods_compiled_in_their_class_called_by_compiled_code():
+    module, plain = Decorated(), Plain()
+
+    def f(x):
+        return module(x) + module.double(x, by=4) + plain.scaled(x)
+
+    x = torch.ones(3)
+    compiled = framejit.compile(f, fullgraph=True)
+    assert torch.equal(compiled(x), f(x))
+    plain.scale = 5
+    assert torch.equal(compiled(x), f(x))
+    assert torch.equal(framejit.compile(module, fullgraph=True)(x), module(x))
+    Plain.scaled = lambda self, x: x - 1
+    assert torch.equal(compiled(x), f(x))
