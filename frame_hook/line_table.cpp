@@ -39,7 +39,7 @@ LineTable::LineTable(PyCodeObject* code) {
   int line = code->co_firstlineno, offset = 0;
   while (at < end) {
     const int kind = (*at >> 3) & 15;
-    offset += ((*at & 7) + 1) * static_cast<int>(sizeof(_Py_CODEUNIT));
+    offset += ((*at & 7) + 1) * kCodeUnitBytes;
     ++at;
     if (kind == kNoColumns || kind == kLong) {
       line += read_signed(at);
@@ -65,9 +65,7 @@ int LineTable::line(int offset) const {
 
 int line_of_instruction(PyObject* object, int offset) {
   auto* code = reinterpret_cast<PyCodeObject*>(object);
-  if (Py_SIZE(code) * static_cast<Py_ssize_t>(sizeof(_Py_CODEUNIT)) >=
-          kLongCode &&
-      offset >= 0) {
+  if (Py_SIZE(code) * kCodeUnitBytes >= kLongCode && offset >= 0) {
     if (CodeMemory* memory = code_memory(object)) {
       if (!memory->lines) memory->lines = std::make_unique<LineTable>(code);
       return memory->lines->line(offset);

@@ -13,6 +13,9 @@
 
 namespace framejit {
 
+// Of an instruction, in every CPython so far; 3.13 hides the type.
+inline constexpr int kCodeUnitBytes = 2;
+
 class LineTable {
  public:
   LineTable() = default;

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "frame_hook/follower.h"
+#include "frame_hook/line_table.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/program_code.h"
 #include "guards/set/object_text.h"
@@ -15,13 +16,12 @@ namespace {
 // What the rest of a function is given of the stack has no name in the program
 // (bytecode/residual): "value 0 held at line 12".
 constexpr std::string_view kHeldPrefix = ".s";
-constexpr Py_ssize_t kCodeUnit = 2;  // bytes, in every CPython so far
 
 std::string held_text(PyObject* code, const std::string& slot) {
   auto* object = reinterpret_cast<PyCodeObject*>(code);
   int line = 0;
   for (Py_ssize_t at = 0; at < Py_SIZE(object) && line <= 0; ++at)
-    line = PyCode_Addr2Line(object, int(at * kCodeUnit));
+    line = PyCode_Addr2Line(object, int(at) * kCodeUnitBytes);
   if (line <= 0 || stands_for_other(code))
     line = reinterpret_cast<PyCodeObject*>(program_code(code).get())
                ->co_firstlineno;

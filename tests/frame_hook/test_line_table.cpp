@@ -35,8 +35,8 @@ TEST(LineTable, AnswersAsCPythonDoes) {
     PyObject* object = PyList_GET_ITEM(codes.get(), i);
     auto* code = reinterpret_cast<PyCodeObject*>(object);
     const LineTable table(code);
-    const int end = static_cast<int>(Py_SIZE(code) * sizeof(_Py_CODEUNIT));
-    for (int at = 0; at < end; at += sizeof(_Py_CODEUNIT)) {
+    const int end = static_cast<int>(Py_SIZE(code)) * kCodeUnitBytes;
+    for (int at = 0; at < end; at += kCodeUnitBytes) {
       const int expected = std::max(PyCode_Addr2Line(code, at), 0);
       ASSERT_EQ(table.line(at), expected) << at << " in code " << i;
       ASSERT_EQ(line_of_instruction(object, at), expected) << at;
