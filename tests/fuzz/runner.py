@@ -408,8 +408,8 @@ def run(
 
 
 def backends_of(seed: int) -> list[str]:
-    """Every program runs on native, some on the others, too."""
-    found = ["native"]
+    """Three of four programs run on native, some on the others, too."""
+    found = ["native"] if seed % 4 else ["eager"]
     if seed % 4 == 1:
         found.append("eager")
     if seed % 8 == 3:
