@@ -2,8 +2,8 @@
 //
 // The allocator gives large blocks back to the system, and each page of a new
 // one costs a fault: more than the kernel that fills it. So blocks of at least
-// kSmallest bytes that die wait here for the next output of about their size.
-// Smaller ones are the plain allocator's.
+// kSmallestBlock bytes that die wait here for the next output of about their
+// size. Smaller ones are the plain allocator's.
 //
 // What waits is at most kMostWaiting bytes, and together with what is in use
 // never more than was in use at once since free_blocks(): the longest there

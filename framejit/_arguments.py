@@ -272,8 +272,11 @@ def split_options(
         if row is None:
             others[key] = value
             continue
-        whole = type(value) is int and (row.type != "bool" or value in (0, 1))
-        if not whole and not (row.type == "bool" and isinstance(value, bool)):
+        if row.type == "bool":
+            fits = isinstance(value, int) and value in (0, 1)  # False and True
+        else:
+            fits = isinstance(value, int) and not isinstance(value, bool)
+        if not fits:
             raise TypeError(
                 f"framejit.compile: {key}: expected {row.accepted}, got {value!r}"
             )

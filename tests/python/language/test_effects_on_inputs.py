@@ -91,9 +91,10 @@ def test_effect_on_an_input(setup, change, look, before, raises, backend):
     assert outcomes(compiled, setup, look, before) == expected
 
 
-# Names in types whose use changes nothing of the object (or makes another one).
+# Names in types whose use changes nothing of the object (or makes another one, or
+# is its end).
 HARMLESS = """
-__add__ __alloc__ __and__ __await__ __class_getitem__ __contains__ __copy__
+__del__ __add__ __alloc__ __and__ __await__ __class_getitem__ __contains__ __copy__
 __deepcopy__ __dict__ __getitem__ __getnewargs__ __iter__ __len__ __length_hint__
 __missing__ __mod__ __module__ __mul__ __neg__ __or__ __pos__ __rand__ __reversed__
 __rmod__ __rmul__ __ror__ __rsub__ __rxor__ __sub__ __weakref__ __xor__
@@ -117,8 +118,6 @@ OPERATORS = {
     "__isub__": "o-=",
     "__ixor__": "o^=",
 }
-# Of an object that is about to go.
-HARMLESS.append("__del__")
 
 
 def kinds() -> dict[type, list[str]]:
