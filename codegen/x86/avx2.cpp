@@ -285,12 +285,7 @@ class Avx2 final : public VectorIsa {
     }
   }
   Lanes round_halves(const Lanes& value) override {
-    x86::Vec half = vec();
-    cc_.emit(Inst::kIdVcvtps2ph, half.xmm(), value.part[0], 0);
-    Lanes result;
-    result.part[0] = vec();
-    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], half.xmm());
-    return result;
+    return through_halves(value, Inst::kIdVcvtph2ps);
   }
 
  protected:
@@ -479,11 +474,15 @@ class Avx2 final : public VectorIsa {
   }
 
   Lanes float_to_f16(const Lanes& value) override {
+    return through_halves(value, Inst::kIdVpmovzxwd);
+  }
+  // f32 rounded to f16, then made 32 bits wide again.
+  Lanes through_halves(const Lanes& value, Inst::Id widen) {
     x86::Vec half = vec();
     cc_.emit(Inst::kIdVcvtps2ph, half.xmm(), value.part[0], 0);
     Lanes result;
     result.part[0] = vec();
-    cc_.emit(Inst::kIdVpmovzxwd, result.part[0], half.xmm());
+    cc_.emit(widen, result.part[0], half.xmm());
     return result;
   }
 

@@ -312,12 +312,7 @@ class Avx512 final : public VectorIsa {
     cc_.emit(Inst::kIdVcvtps2ph, memory, value.part[0], 0);
   }
   Lanes round_halves(const Lanes& value) override {
-    x86::Vec half = vec();
-    cc_.emit(Inst::kIdVcvtps2ph, half.ymm(), value.part[0], 0);
-    Lanes result;
-    result.part[0] = vec();
-    cc_.emit(Inst::kIdVcvtph2ps, result.part[0], half.ymm());
-    return result;
+    return through_halves(value, Inst::kIdVcvtph2ps);
   }
 
  protected:
@@ -462,11 +457,15 @@ class Avx512 final : public VectorIsa {
   }
 
   Lanes float_to_f16(const Lanes& value) override {
+    return through_halves(value, Inst::kIdVpmovzxwd);
+  }
+  // f32 rounded to f16, then made 32 bits wide again.
+  Lanes through_halves(const Lanes& value, Inst::Id widen) {
     x86::Vec half = vec();
     cc_.emit(Inst::kIdVcvtps2ph, half.ymm(), value.part[0], 0);
     Lanes result;
     result.part[0] = vec();
-    cc_.emit(Inst::kIdVpmovzxwd, result.part[0], half.ymm());
+    cc_.emit(widen, result.part[0], half.ymm());
     return result;
   }
 
