@@ -33,9 +33,9 @@ bool same_places(const SymbolicShape& a, const SymbolicShape& b, Equal equal) {
       !equal(a.storage_offset, b.storage_offset))
     return false;
   for (size_t i = 0; i < a.sizes.size(); ++i) {
-    if (!equal(a.sizes[i], b.sizes[i])) return false;
-    // The stride of one element says nothing.
-    if (!a.sizes[i].is_const(1) && !equal(a.strides[i], b.strides[i]))
+    // Also where one element makes the stride irrelevant: ATen compares all of
+    // them, and refuses to write where they differ.
+    if (!equal(a.sizes[i], b.sizes[i]) || !equal(a.strides[i], b.strides[i]))
       return false;
   }
   return true;
