@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import select
 import signal
+import sys
+import traceback
 from collections.abc import Callable
 from typing import TextIO
 
@@ -24,6 +26,9 @@ def apart(work: Callable[[TextIO], None], seconds: float) -> tuple[list[str], st
             with os.fdopen(write, "w") as pipe:
                 work(pipe)
             status = 0
+        except BaseException:
+            traceback.print_exc()  # nobody else will: `_exit` is next
+            sys.stderr.flush()
         finally:
             os._exit(status)
     os.close(write)
@@ -45,4 +50,4 @@ def apart(work: Callable[[TextIO], None], seconds: float) -> tuple[list[str], st
         return lines, "hangs"
     if os.WIFSIGNALED(status):
         return lines, f"signal {os.WTERMSIG(status)}"
-    return lines, f"ended with status {status}" if status else ""
+    return lines, f"ended with status {os.WEXITSTATUS(status)}" if status else ""
