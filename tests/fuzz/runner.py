@@ -297,6 +297,8 @@ def _interrupted(code: types.CodeType, backend: str, delay: float) -> None:
         except BaseException as raised:
             state["armed"] = False
             error = raised
+        for _ in range(2):  # at whose end signals are looked for
+            pass
     except Interrupt as late:  # it came while another error was caught
         error = late
     finally:
