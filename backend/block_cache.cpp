@@ -69,6 +69,8 @@ class BlockCache {
       const int64_t size = found->second;
       size_of_.erase(found);
       used_ -= size;
+      // Before another thread can have it and report it anew.
+      c10::profiledCPUMemoryReporter().Delete(block);
       waiting_.push_back({block, size});
       kept_ += size;
       block = nullptr;
@@ -148,15 +150,11 @@ class BlockCache {
   int64_t used_ = 0, kept_ = 0, most_used_ = 0;
 };
 
-void release(void* block) {
-  c10::profiledCPUMemoryReporter().Delete(block);
-  BlockCache::get().release(block);
-}
-
 at::DataPtr new_block(size_t bytes) {
   void* block = BlockCache::get().allocate(static_cast<int64_t>(bytes));
   c10::profiledCPUMemoryReporter().New(block, bytes);
-  return {block, block, &release, at::Device(at::DeviceType::CPU)};
+  return {block, block, [](void* of) { BlockCache::get().release(of); },
+          at::Device(at::DeviceType::CPU)};
 }
 
 thread_local bool calls_are_cached = false;
@@ -171,11 +169,7 @@ class CallAllocator final : public at::Allocator {
   }
   at::DeleterFnPtr raw_deleter() const override {
     return [](void* block) {
-      if (BlockCache::get().release(block)) {
-        c10::profiledCPUMemoryReporter().Delete(block);
-      } else {
-        plain()->raw_deleter()(block);
-      }
+      if (!BlockCache::get().release(block)) plain()->raw_deleter()(block);
     };
   }
   void copy_data(void* to, const void* from, size_t bytes) const override {

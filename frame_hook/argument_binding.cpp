@@ -5,11 +5,8 @@
 #include "frame_hook/cpython_internals.h"
 
 namespace framejit {
-namespace {
 
-// The slot of keyword `name`, -1 when the code has none. Positional-only
-// parameters are not found, so their names may go to **kw, as in CPython.
-int find_parameter(PyCodeObject* code, PyObject* name) {
+int keyword_slot(PyCodeObject* code, PyObject* name) {
   PyObject* const* names =
       reinterpret_cast<PyTupleObject*>(code->co_localsplusnames)->ob_item;
   int end = code->co_argcount + code->co_kwonlyargcount;
@@ -24,8 +21,6 @@ int find_parameter(PyCodeObject* code, PyObject* name) {
   }
   return -1;
 }
-
-}  // namespace
 
 BoundArguments::~BoundArguments() {
   for (size_t i = 0; i < size_; ++i) Py_XDECREF(slots_[i]);
@@ -82,7 +77,7 @@ bool BoundArguments::bind_keywords(PyCodeObject* code, PyObject* const* values,
   for (Py_ssize_t i = 0, n = PyTuple_GET_SIZE(kwnames); i < n; ++i) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, i);
     if (!PyUnicode_CheckExact(name)) return false;
-    int slot = find_parameter(code, name);
+    int slot = keyword_slot(code, name);
     if (slot >= 0) {
       if (slots_[slot]) return false;  // given twice
       Py_INCREF(values[i]);

@@ -21,6 +21,10 @@ inline Py_ssize_t plain_parameters(const PyCodeObject* code) {
   return plain ? code->co_argcount : -1;
 }
 
+// The slot of keyword `name`, a str; -1: the code has none. Positional-only
+// parameters are not found, so their names may go to **kw, as in CPython.
+int keyword_slot(PyCodeObject* code, PyObject* name);
+
 // Owns a reference to each bound slot, so that code which changes the
 // function's defaults meanwhile cannot take them away.
 class BoundArguments {

@@ -6,6 +6,7 @@
 #include "backend/lowering/rows.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
+#include "graph/tensors/memory_places.h"
 #include "guards/result.h"
 
 namespace framejit::backend {
@@ -309,7 +310,7 @@ class Lowering {
   // memory of its own (roll, flip, the *_copy operators).
   static TensorView own_copy(NodeLowering& lowering, const TensorView& view,
                              const TensorMeta& meta) {
-    const bool dense = is_dense(meta.sizes, meta.strides);
+    const bool dense = graph::is_dense(meta.sizes, meta.strides);
     return lowering.copy(view, view.type, dense ? &meta.strides : nullptr);
   }
 

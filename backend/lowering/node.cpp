@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "backend/lowering/lower.h"
+#include "graph/tensors/memory_places.h"
 #include "guards/result.h"
 
 namespace framejit::backend {
@@ -59,27 +60,6 @@ Expr less(const Expr& a, const Expr& b) {
 Expr at_most(const Expr& a, const Expr& b) {
   if (!a.is_float() && !b.is_float()) return expr_le(a, b);
   return Expr::make(ExprOp::kFloatLe, {as_float(a), as_float(b)});
-}
-
-bool is_dense(const std::vector<Expr>& sizes,
-              const std::vector<Expr>& strides) {
-  // In some order of dims, each stride is the product of the sizes before.
-  std::vector<bool> taken(sizes.size());
-  Expr expected = 1;
-  for (size_t round = 0; round < sizes.size(); ++round) {
-    bool found = false;
-    for (size_t dim = sizes.size(); dim-- > 0 && !found;) {
-      if (taken[dim]) continue;
-      if (sizes[dim].is_const(1)) {
-        taken[dim] = found = true;
-      } else if (strides[dim] == expected) {
-        expected = expected * sizes[dim];
-        taken[dim] = found = true;
-      }
-    }
-    if (!found) return false;
-  }
-  return true;
 }
 
 // ---- arguments
@@ -409,7 +389,7 @@ void NodeLowering::set_map(size_t i, Elements elements, Term value) {
   const DType from = value.type(), to = out_type(i);
   // What is computed is the result, but for the rounding of small floats.
   require(from == to || from == compute_type(to), "a result of another type");
-  bool dense = is_dense(meta.sizes, meta.strides);
+  bool dense = graph::is_dense(meta.sizes, meta.strides);
   set(i, map(std::move(elements), value, to, dense ? &meta.strides : nullptr));
 }
 

@@ -94,8 +94,6 @@ codegen::DType known_type(c10::ScalarType type);  // NotLowered if there is none
 // Of ints or floats: true or false. Not true of NaN.
 Expr less(const Expr& a, const Expr& b);
 Expr at_most(const Expr& a, const Expr& b);
-// May elements lie so, each at a place of its own? (A copy can.)
-bool is_dense(const std::vector<Expr>& sizes, const std::vector<Expr>& strides);
 
 using LowerFunction = void (*)(NodeLowering&);
 

@@ -5,6 +5,7 @@
 // say. The step of a parameter is one loop over the tensors that belong to it.
 #include "backend/lowering/pointwise_math.h"
 #include "backend/lowering/rows.h"
+#include "graph/tensors/memory_places.h"
 #include "guards/result.h"
 
 namespace framejit::backend {
@@ -133,7 +134,7 @@ class ParameterStep {
     require(here.dtype == first.dtype, "tensors of different types");
     require(codegen::is_float(known_type(here.dtype)), "no floats");
     node_.ensure_sizes(here.sizes, first.sizes, "tensors of different sizes");
-    bool same = is_dense(here.sizes, here.strides);
+    bool same = graph::is_dense(here.sizes, here.strides);
     for (size_t dim = 0; dim < here.sizes.size(); ++dim)
       same &= here.sizes[dim].is_const(1) ||
               here.strides[dim] == first.strides[dim];

@@ -6,6 +6,7 @@
 #include "backend/lowering/lower.h"
 #include "backend/lowering/pointwise_math.h"
 #include "backend/lowering/rows.h"
+#include "graph/tensors/memory_places.h"
 
 namespace framejit::backend {
 
@@ -448,7 +449,7 @@ void lower_scan(NodeLowering& node, Combiner combiner) {
   }
   const int dim = node.dim(1, view.rank());
   // The dim that is scanned comes last, in memory that lies as the result.
-  const bool dense = is_dense(node.out().sizes, node.out().strides);
+  const bool dense = graph::is_dense(node.out().sizes, node.out().strides);
   std::vector<Expr> loops, strides;
   std::vector<Index> indices(view.rank()), back;
   for (int i = 0; i < view.rank(); ++i)

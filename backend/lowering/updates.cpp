@@ -5,6 +5,7 @@
 #include "backend/lowering/pointwise.h"
 #include "backend/lowering/pointwise_math.h"
 #include "backend/lowering/rows.h"
+#include "graph/tensors/memory_places.h"
 
 namespace framejit::backend {
 
@@ -26,7 +27,7 @@ TensorView filled(NodeLowering& node, double value) {
   Elements elements(node, node.out().sizes);
   Term number = elements.constant(node.out_type(), value);
   return node.map(std::move(elements), number, node.out_type(),
-                  is_dense(node.out().sizes, node.out().strides)
+                  graph::is_dense(node.out().sizes, node.out().strides)
                       ? &node.out().strides
                       : nullptr);
 }

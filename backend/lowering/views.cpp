@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "backend/lowering/rows.h"
+#include "graph/tensors/memory_places.h"
 
 namespace framejit::backend {
 
@@ -190,7 +191,7 @@ void lower_as_strided(NodeLowering& node) {
   const codegen::Buffer& buffer = node.graph().buffers[memory.buffer];
   require(buffer.alias_of == codegen::kNoBuffer &&
               buffer.sizes == memory.sizes &&
-              is_dense(buffer.sizes, buffer.strides),
+              graph::is_dense(buffer.sizes, buffer.strides),
           "strides into other memory");
   Expr elements = product(buffer.sizes), last = offset;
   for (size_t dim = 0; dim < node.out().sizes.size(); ++dim)

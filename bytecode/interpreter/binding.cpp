@@ -6,15 +6,11 @@
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/remade_functions.h"
+#include "frame_hook/argument_binding.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 namespace {
-
-bool same_name(PyObject* a, PyObject* b) {
-  return a == b || (PyUnicode_Check(a) && PyUnicode_Check(b) &&
-                    PyUnicode_Compare(a, b) == 0);
-}
 
 // A code object with the parameters of `code` and the body `return None`.
 Ref empty_body(PyCodeObject* code) {
@@ -89,17 +85,11 @@ Status Interpreter::bind_keywords(Frame& frame, const Arguments& args,
                                   PyObject* kwnames, size_t positional,
                                   PyObject* extra, bool* mismatch) {
   PyCodeObject* code = frame.code_object();
-  size_t first = code->co_posonlyargcount;
-  size_t last = code->co_argcount + code->co_kwonlyargcount;
   for (Py_ssize_t k = 0; kwnames && k < PyTuple_GET_SIZE(kwnames); ++k) {
     PyObject* name = PyTuple_GET_ITEM(kwnames, k);
     PyObject* value = args[positional + k];
-    size_t slot = first;
-    while (slot < last &&
-           !same_name(PyTuple_GET_ITEM(code->co_localsplusnames, slot), name)) {
-      ++slot;
-    }
-    if (slot < last) {
+    int slot = PyUnicode_Check(name) ? keyword_slot(code, name) : -1;
+    if (slot >= 0) {
       if (frame.slots[slot]) {
         *mismatch = true;
         return ok_status();

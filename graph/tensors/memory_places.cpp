@@ -104,10 +104,21 @@ bool other_parts_of_rows(const SymbolicShape& a, const SymbolicShape& b) {
 }  // namespace
 
 bool is_dense(c10::ArrayRef<Expr> sizes, c10::ArrayRef<Expr> strides) {
+  // In some order of dims, each stride is the product of the sizes before.
+  std::vector<bool> taken(sizes.size());
   Expr expected(1);
-  for (size_t i : nesting_order(sizes, strides)) {
-    if (strides[i] != expected) return false;
-    expected = expected * sizes[i];
+  for (size_t round = 0; round < sizes.size(); ++round) {
+    bool found = false;
+    for (size_t dim = sizes.size(); dim-- > 0 && !found;) {
+      if (taken[dim]) continue;
+      if (sizes[dim].is_const(1)) {
+        taken[dim] = found = true;
+      } else if (strides[dim] == expected) {
+        expected = expected * sizes[dim];
+        taken[dim] = found = true;
+      }
+    }
+    if (!found) return false;
   }
   return true;
 }

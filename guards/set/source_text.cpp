@@ -3,6 +3,7 @@
 #include <string_view>
 #include <utility>
 
+#include "frame_hook/argument_binding.h"
 #include "frame_hook/follower.h"
 #include "frame_hook/line_table.h"
 #include "frame_hook/native_stack.h"
@@ -46,19 +47,6 @@ std::string slot_name(PyObject* code, int64_t index) {
 // The slots of code that stands for a function of the program: fun(object,
 // *args, **kwargs). What the function calls them.
 enum StandInSlot : int64_t { kObject, kPositional, kKeywords };
-
-// The parameter of `program` that takes this keyword; -1: none does.
-int keyword_slot(PyCodeObject* program, PyObject* name) {
-  Ref names = Ref::steal(PyCode_GetVarnames(program));
-  int count = program->co_argcount + program->co_kwonlyargcount;
-  for (int i = program->co_posonlyargcount; names && i < count; ++i) {
-    if (PyUnicode_Check(name) &&
-        PyUnicode_Compare(PyTuple_GET_ITEM(names.get(), i), name) == 0)
-      return i;
-  }
-  PyErr_Clear();
-  return -1;
-}
 
 // "x", or "rest[0]" behind the parameters; "": not an argument of its own.
 std::string passed_text(const Source* source, PyObject* code) {
@@ -318,7 +306,8 @@ Argument argument_of(const Source* source, PyObject* code) {
   if (root->index == kPositional && item->kind == SourceKind::kTupleItem &&
       item->index + first < object->co_argcount)
     slot = static_cast<int>(item->index) + first;
-  if (root->index == kKeywords && item->kind == SourceKind::kDictItem)
+  if (root->index == kKeywords && item->kind == SourceKind::kDictItem &&
+      PyUnicode_Check(item->key.get()))
     slot = keyword_slot(object, item->key.get());
   return {std::move(program), slot};
 }
