@@ -26,6 +26,7 @@ struct OwnedCall {
   size_t num_args;
   OwnedCall* outer;
   bool started = false;
+  bool put_on = false;  // the hook, for its sake
 };
 
 struct ThreadState {
@@ -134,6 +135,25 @@ void uninstall() {
     internals::set_eval_frame_function(interpreter, plain);
   }
   return internals::evaluate(plain, thread, frame, throwflag);
+}
+
+// Where no hook is on because a thread, this one or another, has it off
+// (HookOff, NoHooks): on for the start of one frame. No other thread runs
+// before that.
+bool put_on() {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  if (internals::eval_frame_function(interpreter) !=
+      internals::default_eval_frame())
+    return false;
+  internals::set_eval_frame_function(interpreter, eval_frame);
+  return true;
+}
+
+void take_off() {
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  if (internals::eval_frame_function(interpreter) == eval_frame)
+    internals::set_eval_frame_function(interpreter,
+                                       internals::default_eval_frame());
 }
 
 // Offers the frame to the capture. True: answered.
@@ -268,9 +288,13 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   if (OwnedCall* call = state.owned_call; call && call->function == function) {
     state.owned_call = call->outer;
     call->started = true;
+    if (call->put_on) take_off();
     uninstall();
     // The frame holds references of its own: nothing is destroyed here.
     for (size_t i = 0; i < call->num_args; ++i) Py_CLEAR(call->args[i]);
+    if (call->put_on && !is_low)
+      return internals::evaluate(internals::default_eval_frame(), thread, frame,
+                                 throwflag);
     return run(thread, frame, throwflag);
   }
   if (state.skipped_function == function) {
@@ -496,9 +520,11 @@ PyObject* call_owned(PyObject* function, PyObject** args, size_t num_args) {
   OwnedCall call{function, args, num_args, state.owned_call};
   state.owned_call = &call;
   install();
+  call.put_on = put_on();
   PyObject* result = call_unwatched(function, args, num_args, nullptr);
   if (!call.started) {
     state.owned_call = call.outer;
+    if (call.put_on) take_off();
     uninstall();
     // After the result: destructors may run code.
     ErrorGuard error;

@@ -6,6 +6,7 @@
 #include <stdexcept>
 
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/hook_off.h"
 #include "tests/frame_hook/support.h"
 
 namespace framejit::testing {
@@ -458,6 +459,47 @@ TEST_F(FrameEval, ExtentsBeneathALowStackKeepTheHookOff) {
   }
   EXPECT_EQ(hook_installs(), 0);
   ns.run("sys.setrecursionlimit(old)");
+}
+
+// What a break hands on is the frame's alone, also while some thread has the
+// hook off (HookOff): `del` there ends its life at once.
+TEST_F(FrameEval, GivesUpArgumentsWhetherTheHookIsOnOrOff) {
+  Namespace ns(
+      "log = []\n"
+      "class Final:\n"
+      "  def __del__(self): log.append('gone')\n"
+      "def inner(): log.append('called')\n"
+      "def f(x):\n"
+      "  del x\n"
+      "  log.append('deleted')\n"
+      "  inner()\n");
+  auto call = [&](const char* name) {
+    PyObject* argument = ns.eval("Final()").release();
+    Ref result = Ref::steal(call_owned(ns.get(name).get(), &argument, 1));
+    EXPECT_EQ(argument, nullptr);
+    EXPECT_EQ(hook_installs(), 1);
+    return result;
+  };
+  int options = 0;
+  HookExtent extent(&options);
+  EXPECT_TRUE(call("f"));
+  EXPECT_EQ(ns.repr("log"), "['gone', 'deleted', 'called']");
+  ns.run("log.clear()");
+  PyInterpreterState* interpreter = PyInterpreterState_Get();
+  {
+    HookOff off;
+    EXPECT_TRUE(call("f"));
+    EXPECT_EQ(ns.repr("log"), "['gone', 'deleted', 'called']");
+    EXPECT_EQ(internals::eval_frame_function(interpreter),
+              internals::default_eval_frame());
+    // No frame starts.
+    EXPECT_FALSE(call("inner"));
+    PyErr_Clear();
+    EXPECT_EQ(internals::eval_frame_function(interpreter),
+              internals::default_eval_frame());
+  }
+  EXPECT_NE(internals::eval_frame_function(interpreter),
+            internals::default_eval_frame());
 }
 
 TEST_F(FrameEval, ForkedChildHasNoHookOfOtherThreads) {
