@@ -47,6 +47,7 @@ _PRELUDE = compile((HERE / "prelude.py").read_text(), str(HERE / "prelude.py"), 
 
 GLOBALS = ("LOG", "G_INT", "G_STR", "G_TENSOR", "G_LIST", "G_DICT", "OBJ", "NET")
 GLOBALS += ("EXC", "SHARED")
+ROUNDS = 12  # of calls that another thread makes meanwhile
 
 
 class Mismatch(AssertionError):
@@ -316,17 +317,27 @@ def _interrupted(code: types.CodeType, backend: str, delay: float) -> None:
 def _meanwhile(
     code: types.CodeType, backend: str, stop: threading.Event
 ) -> Callable[[], None]:
-    """Calls it again and again, in a namespace of its own."""
-    names = load(code)
-    fn = framejit.compile(names["f"], backend=backend)
-    every = [names["make_args"](call) for call in range(CALLS)]
+    """Calls it again and again, in namespaces of its own.
+
+    A new one after some calls: numbers that a program multiplies by themselves
+    would get so long that nobody else had a turn. All made here, for random
+    numbers are drawn by one thread.
+    """
+
+    def fresh() -> list[Callable[[], Any]]:
+        names = load(code)
+        fn = framejit.compile(names["f"], backend=backend)
+        every = [names["make_args"](call) for call in range(CALLS)]
+        return [functools.partial(fn, *args) for args in every]
+
+    rounds = [fresh() for _ in range(ROUNDS)]
 
     def body() -> None:
-        for args in itertools.cycle(every):
+        for call in itertools.chain.from_iterable(rounds):
             if stop.is_set():
                 return
             with contextlib.suppress(Exception):
-                fn(*args)
+                call()
 
     return body
 
