@@ -9,11 +9,14 @@ calls.
 
 The functions of DECOMPOSITIONS do what the call does, with the same operators in
 the same order (ATen's RNN.cpp and UpSample.cpp), but never take a size for a number
-as it does.
+as it does. So do those of COMPOSITES, which take whatever the call takes; what they do
+not do exactly they leave to it.
 """
 
 from __future__ import annotations
 
+import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -148,8 +151,8 @@ def _upsampling(name: str) -> Callable[..., Any]:
                 for size, factor in zip(input.shape[2:], factors, strict=True)
             ]
         scales = factors or [None] * (input.dim() - 2)
-        operator = getattr(torch.ops.aten, name).default
-        return operator(input, output_size, *flags, *scales)
+        upsampling = getattr(torch.ops.aten, name).default
+        return upsampling(input, output_size, *flags, *scales)
 
     return upsample
 
@@ -158,6 +161,178 @@ def randperm(count: Any, **options: Any) -> Any:
     if options.keys() <= {"dtype", "layout", "device", "pin_memory"}:
         return torch.ops.aten.randperm.default(count, **options)
     return torch.randperm(count, **options)
+
+
+def _own(path: str) -> Any:
+    """The call itself, where sizes are numbers."""
+    return operator.attrgetter(path)(torch._C)
+
+
+def _broadcast(a: Any, b: Any) -> list[Any]:
+    """The sizes of both, of equal length, together."""
+    found = []
+    for m, n in zip(a, b, strict=True):
+        if m != n and m != 1 and n != 1:
+            raise RuntimeError("sizes do not fit")
+        found.append(n if m == 1 else m)
+    return found
+
+
+def take_along_dim(input: Any, indices: Any, dim: Any = None) -> Any:
+    if dim is None:
+        return input.view(-1).gather(0, indices.view(-1))
+    rank = input.dim()
+    if (
+        rank != indices.dim()
+        or indices.dtype is not torch.int64
+        or type(dim) is not int
+        or not -rank <= dim < rank
+    ):
+        return _own("_VariableFunctions.take_along_dim")(input, indices, dim)
+    dim %= rank
+    count, size = indices.shape[dim], input.shape[dim]
+    others, places = [*input.shape], [*indices.shape]
+    others[dim], places[dim] = count, size
+    at = _broadcast(others, indices.shape)
+    of = _broadcast(places, input.shape)
+    return input.expand(of).gather(dim, indices.expand(at).remainder(size))
+
+
+def kron(input: Any, other: Any) -> Any:
+    rank = max(input.dim(), other.dim())
+    first = [1] * (rank - input.dim()) + [*input.shape]
+    second = [1] * (rank - other.dim()) + [*other.shape]
+    view = torch.ops.aten._unsafe_view.default
+    rows = view(input, [n for size in first for n in (size, 1)])
+    columns = view(other, [n for size in second for n in (1, size)])
+    sizes = [m * n for m, n in zip(first, second, strict=True)]
+    return view(rows * columns, sizes)
+
+
+def unsafe_chunk(input: Any, chunks: Any, dim: Any = 0) -> Any:
+    if type(chunks) is not int or type(dim) is not int or chunks < 1:
+        return _own("_VariableFunctions.unsafe_chunk")(input, chunks, dim)
+    size = input.shape[dim]
+    if size == 0:
+        return _own("_VariableFunctions.unsafe_chunk")(input, chunks, dim)
+    return input.unsafe_split((size + chunks - 1) // chunks, dim)
+
+
+def isclose(
+    input: Any,
+    other: Any,
+    rtol: Any = 1e-5,
+    atol: Any = 1e-8,
+    equal_nan: Any = False,
+) -> Any:
+    close = _own("_VariableFunctions.isclose")
+    if equal_nan is not True or not (
+        input.dtype == other.dtype and input.dtype.is_floating_point
+    ):
+        return close(input, other, rtol, atol, equal_nan)
+    # What is NaN is close to nothing: each place is decided on one side alone.
+    found = close(input, other, rtol, atol)
+    return found.bitwise_or_(input.isnan().bitwise_and_(other.isnan()))
+
+
+def _edges(part: Callable[..., Any], step: Any, order: int) -> tuple[Any, Any]:
+    if order == 1:
+        return (part(1, 2) - part(0, 1)) / step, (part(-1) - part(-2, -1)) / step
+    first = part(0, 1) * -1.5 + part(1, 2) * 2 - part(2, 3) * 0.5
+    last = part(-3, -2) * 0.5 - part(-2, -1) * 2 + part(-1) * 1.5
+    return first / step, last / step
+
+
+def gradient(
+    input: Any, *, spacing: Any = None, dim: Any = None, edge_order: Any = 1
+) -> Any:
+    dims = range(input.dim()) if dim is None else [dim] if type(dim) is int else dim
+    rank = input.dim()
+    if (
+        type(spacing) not in (type(None), int, float)
+        or type(dims) not in (range, list, tuple)
+        or not all(type(d) is int and -rank <= d < rank for d in dims)
+        or len({d % rank for d in dims}) != len(dims)
+        or type(edge_order) is not int
+        or edge_order not in (1, 2)
+        or any(input.shape[d] <= edge_order for d in dims)
+    ):
+        given = {"dim": dim, "edge_order": edge_order}
+        if spacing is not None:
+            given["spacing"] = spacing
+        return _own("_VariableFunctions.gradient")(input, **given)
+    step = 1.0 if spacing is None else spacing
+    found = []
+    for d in dims:
+
+        def part(start: Any, end: Any = None, d: int = d) -> Any:
+            return torch.ops.aten.slice.Tensor(input, d, start, end)
+
+        inner = (part(2) - part(0, -2)) / step
+        first, last = _edges(part, step, edge_order)
+        found.append(torch.cat([first, inner / 2, last], d))
+    return tuple(found)
+
+
+def multi_dot(tensors: Any) -> Any:
+    if len(tensors) != 3 or any(t.dim() != 2 for t in tensors):
+        return _own("_linalg.linalg_multi_dot")(tensors)
+    a, b, c = tensors
+    (m, k), (n, o) = a.shape, c.shape
+    if (m * n) * (k + o) > (k * o) * (m + n):
+        found = a.mm(b.mm(c))
+    else:
+        found = a.mm(b).mm(c)
+    return found.view(m, o)
+
+
+def _extremum(values: Any, ord: Any, dim: int, keepdim: bool) -> Any:
+    return values.amax(dim, keepdim) if ord > 0 else values.amin(dim, keepdim)
+
+
+def matrix_norm(
+    input: Any,
+    ord: Any = "fro",
+    dim: Any = (-2, -1),
+    keepdim: Any = False,
+    *,
+    dtype: Any = None,
+) -> Any:
+    rank = input.dim()
+    if (
+        type(ord) not in (int, float)
+        or abs(ord) not in (1, 2, math.inf)
+        or type(dim) not in (tuple, list)
+        or len(dim) != 2
+        or not all(type(d) is int and -rank <= d < rank for d in dim)
+        or (dim[0] - dim[1]) % rank == 0
+        or type(keepdim) is not bool
+        or dtype is not None
+        or any(size == 0 for size in input.shape)
+    ):
+        own = _own("_linalg.linalg_matrix_norm")
+        return own(input, ord, dim, keepdim, dtype=dtype)
+    first, second = (d % rank for d in dim)
+    if abs(ord) == 2:
+        order = [d for d in range(rank) if d not in (first, second)]
+        order += [first, second]
+        singular = torch.linalg.svdvals(input.permute(order))
+        found = _extremum(singular, ord, -1, keepdim)
+        if not keepdim:
+            return found
+        return found.unsqueeze(-1).permute([order.index(d) for d in range(rank)])
+    added, kept = (first, second) if abs(ord) == 1 else (second, first)
+    sums = torch.linalg.vector_norm(input, 1.0, [added], keepdim)
+    return _extremum(sums, ord, kept - (kept > added and not keepdim), keepdim)
+
+
+def norm(
+    input: Any, ord: Any = None, dim: Any = None, keepdim: Any = False, **rest: Any
+) -> Any:
+    dims = (0, 1) if dim is None and input.dim() == 2 else dim
+    if type(ord) in (int, float) and type(dims) in (tuple, list) and len(dims) == 2:
+        return matrix_norm(input, ord, dims, keepdim, **rest)
+    return _own("_linalg.linalg_norm")(input, ord, dim, keepdim, **rest)
 
 
 # Of both modes of nearest, and of those that have corners.
@@ -187,6 +362,18 @@ DECOMPOSITIONS: dict[str, Callable[..., Any]] = {
     "rnn_relu_cell": rnn_relu_cell,
     "randperm": randperm,
     **{f"_C._nn.{name}": _upsampling(name) for name in UPSAMPLING},
+}
+
+COMPOSITES: dict[str, Callable[..., Any]] = {
+    "_C._VariableFunctions.gradient": gradient,
+    "_C._linalg.linalg_multi_dot": multi_dot,
+    "_C._linalg.linalg_matrix_norm": matrix_norm,
+    "_C._linalg.linalg_norm": norm,
+    **{
+        f"{owner}.{function.__name__}": function
+        for owner in ("_C._VariableFunctions", "Tensor")
+        for function in (isclose, kron, take_along_dim, unsafe_chunk)
+    },
 }
 
 

@@ -525,7 +525,25 @@ def gradients_of(outputs: list[torch.Tensor], inputs: list[torch.Tensor]) -> Any
         found = torch.autograd.grad(roots, leaves, tangents, allow_unused=True)
     except Exception as error:
         return type(error)
-    return [t if t is None else describe(t, [], False) for t in found]
+    return [t if t is None else describe_gradient(t) for t in found]
+
+
+def describe_gradient(tensor: torch.Tensor) -> tuple[Any, ...]:
+    """But for where it begins and for strides of dims of one element, which say
+    nothing of the memory: eager's may be a part of what came in, and may have what
+    an input has there (docs/architecture.md, Limits)."""
+    strides = [
+        s if n > 1 else 0 for n, s in zip(tensor.shape, tensor.stride(), strict=True)
+    ]
+    return (
+        tensor.dtype,
+        tuple(tensor.shape),
+        strides if tensor.numel() else [],
+        tensor.is_contiguous(),
+        tensor.is_conj(),
+        tensor.is_neg(),
+        tensor.requires_grad,
+    )
 
 
 def memory_of(tensor: torch.Tensor) -> int:

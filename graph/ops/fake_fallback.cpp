@@ -316,11 +316,18 @@ class Operation {
         if (!trace->has_symbolic_sizes_strides()) {
           trace->sync_with_companion();
         } else if (facts_.changes_metadata) {
-          specialise_arguments(arguments);
-          trace->sync_with_companion();
+          become_view(trace);
         }
       });
     }
+  }
+
+  // squeeze_() and the like: the argument becomes the view that squeeze() is.
+  void become_view(TraceTensorImpl* trace) {
+    ShapeCall call(facts_, arguments_of(facts_, *stack_), {trace->meta()});
+    infer_shapes(call);
+    trace->sync_with_companion();
+    if (!call.shapes[0].is_static()) trace->set_shape(call.shapes[0]);
   }
 
   // Autograd counts writes above this point, those of eager's kernel for lists

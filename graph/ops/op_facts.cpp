@@ -62,7 +62,7 @@ const std::vector<c10::OperatorHandle>& overloads_of(const std::string& name) {
 
 // Of the same overload, or else of the same arguments: floor_divide_.Tensor is
 // floor_divide. Not bernoulli_.float, which draws in another order than
-// bernoulli.p, and no changes of views.
+// bernoulli.p.
 std::optional<c10::OperatorHandle> in_place_twin(
     const c10::OperatorHandle& writing) {
   const c10::FunctionSchema& schema = writing.schema();
@@ -70,8 +70,7 @@ std::optional<c10::OperatorHandle> in_place_twin(
   if (name.size() < 8 || !name.ends_with("_") || name.ends_with("__")) {
     return std::nullopt;
   }
-  bool same_overload = writing.hasTag(at::Tag::inplace_view) ||
-                       writing.hasTag(at::Tag::nondeterministic_seeded);
+  bool same_overload = writing.hasTag(at::Tag::nondeterministic_seeded);
   std::optional<c10::OperatorHandle> twin;
   for (const c10::OperatorHandle& op :
        overloads_of(name.substr(0, name.size() - 1))) {

@@ -24,6 +24,11 @@ bool shape_eye(ShapeCall& call);
 bool shape_count(ShapeCall& call);  // argument 0 says how many
 bool shape_steps(ShapeCall& call);  // as many as the argument `steps` says
 bool shape_histc(ShapeCall& call);
+bool shape_histogram(ShapeCall& call);
+bool shape_histogram_of_edges(ShapeCall& call);
+bool shape_histogramdd(ShapeCall& call);
+bool shape_bin_edges(ShapeCall& call);
+bool shape_nonzero_static(ShapeCall& call);
 
 // ---- shape_rules_view.cpp
 bool shape_alias(ShapeCall& call);
@@ -86,6 +91,10 @@ bool shape_solve(ShapeCall& call);
 bool shape_solve_triangular(ShapeCall& call);
 bool shape_cholesky_solve(ShapeCall& call);
 bool shape_lu_solve(ShapeCall& call);
+bool shape_ldl_solve(ShapeCall& call);
+bool shape_triangular_solve(ShapeCall& call);
+bool shape_householder_product(ShapeCall& call);
+bool shape_ormqr(ShapeCall& call);
 bool shape_cdist(ShapeCall& call);
 bool shape_pdist(ShapeCall& call);
 bool shape_trilinear(ShapeCall& call);
@@ -123,12 +132,17 @@ bool shape_glu(ShapeCall& call);
 bool shape_nll_loss(ShapeCall& call);
 bool shape_nll_loss2d(ShapeCall& call);
 bool shape_margin_loss(ShapeCall& call);
+bool shape_multilabel_margin_loss(ShapeCall& call);
+bool shape_segment_reduce(ShapeCall& call);
+bool shape_segment_reduce_backward(ShapeCall& call);
 bool shape_loss(ShapeCall& call);
 bool shape_cat(ShapeCall& call);
 bool shape_stack(ShapeCall& call);
 bool shape_index_select(ShapeCall& call);
 bool shape_gather(ShapeCall& call);
 bool shape_index(ShapeCall& call);
+bool shape_masked_index(ShapeCall& call);
+bool shape_masked_scatter(ShapeCall& call);
 bool shape_sizes_second(ShapeCall& call);  // argument 1 is the result's sizes
 bool shape_sizes_third(ShapeCall& call);   // argument 2
 bool shape_repeat(ShapeCall& call);

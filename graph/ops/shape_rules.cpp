@@ -243,8 +243,9 @@ void specialise_arguments(c10::ArrayRef<c10::IValue> arguments) {
 void infer_shapes(ShapeCall& call) {
   // Where it only writes to arguments, their sizes stay (out_arguments.h sees
   // to those of out=), and for sizes that do not fit it raises as eager does.
-  bool writes =
-      call.facts.keeps_sizes || call.facts.form == OpFacts::Form::kOut;
+  // What becomes a view of itself is asked about afterwards.
+  bool writes = call.facts.keeps_sizes || call.facts.changes_metadata ||
+                call.facts.form == OpFacts::Form::kOut;
   if (writes && call.metas.empty() && !call.facts.is_custom) return;
   ShapeRuleFunction rule = call.facts.row ? call.facts.row->shape : nullptr;
   bool covered = rule && rule(call);
@@ -282,8 +283,7 @@ bool fresh_nested(ShapeCall& call, size_t result, std::vector<Expr> sizes) {
   for (Expr& size : sizes) {
     // Sizes of 0 or 1 change the order: what is one now is one always.
     if (decide(expr_lt(1, size))) continue;
-    if (specialise(size) != 1) return false;
-    size = Expr(1);
+    size = Expr(specialise(size));
   }
   std::vector<size_t> order(sizes.size());
   std::iota(order.begin(), order.end(), 0);
@@ -295,17 +295,22 @@ bool fresh_nested(ShapeCall& call, size_t result, std::vector<Expr> sizes) {
   });
   SymbolicShape& shape = call.shapes.at(result);
   shape.strides.assign(sizes.size(), Expr(1));
-  Expr stride(1);
-  for (size_t dim : order) {
-    shape.strides[dim] = stride;
-    stride = stride * sizes[dim];
-  }
   shape.sizes = std::move(sizes);
   shape.storage_offset = Expr(0);
-  if (!agrees(shape, meta)) {
-    if (auto strides = strides_of_dense_inputs(call, shape.sizes))
-      shape.strides = *std::move(strides);
+  // Behind a dim without elements TensorIterator has strides of 0, and other
+  // code takes the dim for one of 1.
+  for (bool as_one : {true, false}) {
+    Expr stride(1);
+    for (size_t dim : order) {
+      shape.strides[dim] = stride;
+      const Expr& size = shape.sizes[dim];
+      stride = stride * (as_one && size.is_const(0) ? Expr(1) : size);
+    }
+    if (agrees(shape, meta)) return true;
   }
+  auto strides = strides_of_dense_inputs(call, shape.sizes);
+  if (!strides) return false;
+  shape.strides = *std::move(strides);
   return agrees(shape, meta);
 }
 

@@ -88,4 +88,77 @@ bool shape_histc(ShapeCall& call) {
   return call.fresh_contiguous(0, {call.integer(1)});
 }
 
+namespace {
+
+// Of histogram(..., weight, ...): a weight for each place in the first `rank`
+// dims, which eager checks.
+bool weights_fit(const ShapeCall& call, size_t rank) {
+  int at = argument_index(call, "weight");
+  if (at < 0 || !call.is_tensor(at)) return at >= 0;
+  std::vector<Expr> self = call.tensor(0).sizes, weight = call.tensor(at).sizes;
+  if (rank > self.size() || weight.size() != rank) return false;
+  for (size_t i = 0; i < rank; ++i) {
+    if (!decide(expr_eq(self[i], weight[i]))) return false;
+  }
+  return true;
+}
+
+// The last dim has a coordinate for each list of bins.
+bool points_fit(const ShapeCall& call, size_t lists) {
+  std::vector<Expr> self = call.tensor(0).sizes;
+  return self.size() >= 2 &&
+         decide(expr_eq(self.back(), static_cast<int64_t>(lists))) &&
+         weights_fit(call, self.size() - 1);
+}
+
+}  // namespace
+
+// (self, bins, ...): how many bins, or their edges
+bool shape_histogram(ShapeCall& call) {
+  Expr edges = call.integer(1) + 1;
+  if (!weights_fit(call, call.tensor(0).sizes.size())) return false;
+  return call.fresh_contiguous(0, {edges - 1}) &&
+         call.fresh_contiguous(1, {edges});
+}
+
+bool shape_histogram_of_edges(ShapeCall& call) {
+  std::vector<Expr> edges = call.tensor(1).sizes;
+  if (edges.size() != 1 || !decide(expr_lt(1, edges[0])) ||
+      !weights_fit(call, call.tensor(0).sizes.size()))
+    return false;
+  return call.fresh_contiguous(0, {edges[0] - 1}) &&
+         call.fresh_contiguous(1, edges);
+}
+
+// (self, bins, ...): a dim for each list of bins
+bool shape_histogramdd(ShapeCall& call) {
+  std::vector<Expr> bins;
+  if (call.arguments[1].isTensorList()) {
+    for (const SymbolicShape& edges : call.tensors(1)) {
+      if (edges.sizes.size() != 1 || !decide(expr_lt(1, edges.sizes[0])))
+        return false;
+      bins.push_back(edges.sizes[0] - 1);
+    }
+  } else {
+    bins = call.integers(1);
+  }
+  return points_fit(call, bins.size()) && call.fresh_contiguous(0, bins);
+}
+
+bool shape_bin_edges(ShapeCall& call) {
+  std::vector<Expr> bins = call.integers(1);
+  if (!points_fit(call, bins.size()) || bins.size() != call.metas.size())
+    return false;
+  for (size_t i = 0; i < bins.size(); ++i) {
+    if (!call.fresh_contiguous(i, {bins[i] + 1})) return false;
+  }
+  return true;
+}
+
+// (self, size, ...): that many places, with an index for each dim
+bool shape_nonzero_static(ShapeCall& call) {
+  Expr rank(static_cast<int64_t>(call.tensor(0).sizes.size()));
+  return call.fresh_contiguous(0, {call.integer(1), rank});
+}
+
 }  // namespace framejit::graph

@@ -10,6 +10,14 @@
 namespace framejit::graph {
 namespace {
 
+// What has no elements is contiguous however its strides are.
+bool fresh_matrix(ShapeCall& call, size_t result,
+                  const std::vector<Expr>& sizes) {
+  return (call.metas[result].is_contiguous() &&
+          call.fresh_contiguous(result, sizes)) ||
+         fresh_nested(call, result, sizes);
+}
+
 // The sizes of an operator's tensors, written like "*mn,*nk->*mk": a letter is
 // a size, the same one wherever it stands; * are the dims before, which are
 // broadcast; s is the smaller one of m and n.
@@ -33,9 +41,7 @@ class Letters {
     for (size_t i = 0; i < call_.metas.size(); ++i) {
       if (results.empty()) return false;
       std::vector<Expr> sizes = sizes_of(next(&results));
-      if (call_.metas[i].is_contiguous() ? !call_.fresh_contiguous(i, sizes)
-                                         : !fresh_nested(call_, i, sizes))
-        return false;
+      if (!fresh_matrix(call_, i, sizes)) return false;
     }
     return results.empty();
   }
@@ -159,6 +165,37 @@ bool shape_lu_solve(ShapeCall& call) {
                   {0, 1, 2});
 }
 
+// (LD, pivots, B)
+bool shape_ldl_solve(ShapeCall& call) {
+  return matrices(call, "*nn,*n,*nk->*nk", {0, 1, 2});
+}
+
+// (B, A, which triangle, ...): the solution and a copy of A
+bool shape_triangular_solve(ShapeCall& call) {
+  return matrices(call, "*nk,*nn->*nk,*nn", {0, 1});
+}
+
+// (columns, tau): as many reflections as tau has, of as many rows or fewer
+bool shape_householder_product(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes, tau = call.tensor(1).sizes;
+  if (sizes.size() < 2 || tau.size() + 1 != sizes.size()) return false;
+  const Expr &rows = sizes[tau.size() - 1], &columns = sizes[tau.size()];
+  return decide(expr_le(columns, rows)) &&
+         decide(expr_le(tau.back(), columns)) &&
+         matrices(call, "*mn,*k->*mn", {0, 1});
+}
+
+// (columns, tau, other, left, transpose)
+bool shape_ormqr(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes, tau = call.tensor(1).sizes;
+  if (sizes.size() < 2 || tau.empty()) return false;
+  bool left = call.boolean(3, true);
+  return decide(expr_le(tau.back(), sizes.back())) &&
+         decide(expr_le(tau.back(), sizes[sizes.size() - 2])) &&
+         matrices(call, left ? "*mk,*t,*mn->*mn" : "*mk,*t,*nm->*nm",
+                  {0, 1, 2});
+}
+
 bool shape_cdist(ShapeCall& call) {
   return matrices(call, "*pm,*rm->*pr", {0, 1});
 }
@@ -209,8 +246,7 @@ bool shape_fft(ShapeCall& call) {
   } else if (call.facts.name == "aten::_fft_r2c" && call.boolean(3)) {
     last = floor_div(last, 2) + 1;
   }
-  return call.metas[0].is_contiguous() ? call.fresh_contiguous(0, sizes)
-                                       : fresh_nested(call, 0, sizes);
+  return fresh_matrix(call, 0, sizes);
 }
 
 }  // namespace framejit::graph

@@ -248,6 +248,45 @@ bool shape_margin_loss(ShapeCall& call) {
   return call.fresh_contiguous(0, sizes);
 }
 
+// (self, target, reduction): a loss for each row, and which of the classes of
+// each are in its target
+bool shape_multilabel_margin_loss(ShapeCall& call) {
+  std::vector<Expr> self = call.tensor(0).sizes, target = call.tensor(1).sizes;
+  if (self.size() != target.size() || self.size() > 2) return false;
+  for (size_t i = 0; i < self.size(); ++i) {
+    if (!decide(expr_eq(self[i], target[i]))) return false;
+  }
+  std::vector<Expr> sizes;
+  if (self.size() == 2 && call.constant(2) == 0) sizes = {self[0]};
+  return call.fresh_contiguous(0, sizes) && call.fresh_contiguous(1, target);
+}
+
+// (data, ..., axis, ...): `lengths` or `offsets` say where along the axis, in
+// each place of the dims before it, a segment ends
+bool shape_segment_reduce(ShapeCall& call) {
+  std::vector<Expr> sizes = call.tensor(0).sizes;
+  int lengths = argument_index(call, "lengths"),
+      offsets = argument_index(call, "offsets"),
+      axis = argument_index(call, "axis");
+  if (lengths < 0 || offsets < 0 || axis < 0) return false;
+  bool has_lengths = call.is_tensor(lengths);
+  if (!has_lengths && !call.is_tensor(offsets)) return false;
+  std::vector<Expr> ends = call.tensor(has_lengths ? lengths : offsets).sizes;
+  size_t dim = wrap_dim(call.constant(axis), sizes.size());
+  if (ends.size() != dim + 1 || sizes.size() <= dim) return false;
+  for (size_t i = 0; i < dim; ++i) {
+    if (!decide(expr_eq(sizes[i], ends[i]))) return false;
+  }
+  if (!has_lengths && !decide(expr_lt(1, ends[dim]))) return false;
+  sizes[dim] = has_lengths ? ends[dim] : ends[dim] - 1;
+  return call.fresh_contiguous(0, sizes);
+}
+
+// (gradient, output, data, ...)
+bool shape_segment_reduce_backward(ShapeCall& call) {
+  return call.fresh_contiguous(0, call.tensor(2).sizes);
+}
+
 // (self, target, weight, reduction, ignore_index)
 bool shape_nll_loss(ShapeCall& call) {
   std::vector<Expr> self = call.tensor(0).sizes, target = call.tensor(1).sizes;
@@ -329,6 +368,10 @@ bool shape_index_select(ShapeCall& call) {
 bool shape_gather(ShapeCall& call) {
   // index.size(d) <= self.size(d) off the gathered dim.
   std::vector<Expr> self = call.tensor(0).sizes, index = call.tensor(2).sizes;
+  // No index at all fits whatever there is.
+  for (const Expr& size : index) {
+    if (size.is_const(0)) return call.fresh_contiguous(0, index);
+  }
   if (self.size() != index.size() || self.empty()) return false;
   size_t dim = wrap_dim(call.constant(1), self.size());
   for (size_t d = 0; d < self.size(); ++d) {
@@ -337,37 +380,62 @@ bool shape_gather(ShapeCall& call) {
   return call.fresh_contiguous(0, index);
 }
 
-bool shape_index(ShapeCall& call) {
-  std::vector<Expr> self = call.tensor(0).sizes;
-  std::vector<Expr> sizes, positions;
+namespace {
+
+// Of self[indices]: the positions stand where the first index is, or first of
+// all where there are dims between the indices.
+std::optional<std::vector<Expr>> indexed_sizes(const ShapeCall& call,
+                                               size_t indices) {
+  std::vector<Expr> self = call.tensor(0).sizes, positions, before, after;
   bool any = false, adjacent = true;
-  size_t first = 0, last = 0, dim = 0;
+  size_t last = 0, dim = 0;
   for (std::optional<at::Tensor> index :
-       call.arguments[1].toOptionalTensorList()) {
+       call.arguments[indices].toOptionalTensorList()) {
+    if (dim >= self.size()) return std::nullopt;
     if (index && index->defined()) {
       // A mask has as many results as it has ones.
       if (index->scalar_type() == at::kBool ||
           index->scalar_type() == at::kByte) {
-        return false;
+        return std::nullopt;
       }
       if (any && dim != last + 1) adjacent = false;
-      if (!any) first = dim;
       last = dim;
-      std::vector<Expr> other = shape_of(*index).sizes;
-      if (!any) {
-        positions = other;
-      } else if (!broadcast(positions, other, &positions)) {
-        return false;
-      }
+      if (!broadcast(positions, shape_of(*index).sizes, &positions))
+        return std::nullopt;
       any = true;
+    } else {
+      (any ? after : before).push_back(self[dim]);
     }
     dim++;
   }
-  if (!any || !adjacent || dim > self.size()) return false;
-  sizes.assign(self.begin(), self.begin() + first);
-  sizes.insert(sizes.end(), positions.begin(), positions.end());
-  sizes.insert(sizes.end(), self.begin() + last + 1, self.end());
-  return call.fresh(0, sizes);
+  if (!any) return std::nullopt;
+  after.insert(after.end(), self.begin() + dim, self.end());
+  std::vector<Expr> sizes = adjacent ? before : positions;
+  const std::vector<Expr>& next = adjacent ? positions : before;
+  sizes.insert(sizes.end(), next.begin(), next.end());
+  sizes.insert(sizes.end(), after.begin(), after.end());
+  return sizes;
+}
+
+}  // namespace
+
+bool shape_index(ShapeCall& call) {
+  auto sizes = indexed_sizes(call, 1);
+  return sizes && call.fresh(0, *sizes);
+}
+
+// (self, mask, indices, fill): what the mask says is filled
+bool shape_masked_index(ShapeCall& call) {
+  auto sizes = indexed_sizes(call, 2);
+  if (!sizes || !broadcast(*sizes, call.tensor(1).sizes, &*sizes)) return false;
+  return call.metas[0].is_contiguous() && call.fresh(0, *sizes);
+}
+
+// (self, mask, source)
+bool shape_masked_scatter(ShapeCall& call) {
+  std::vector<Expr> sizes;
+  return broadcast(call.tensor(0).sizes, call.tensor(1).sizes, &sizes) &&
+         call.fresh_contiguous(0, sizes);
 }
 
 bool shape_sizes_second(ShapeCall& call) {

@@ -1,5 +1,6 @@
 #include "graph/tracing/out_arguments.h"
 
+#include "graph/ops/op_facts.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_node.h"
 #include "graph/tensors/tensor_check.h"
@@ -68,7 +69,8 @@ Result<Ref> call_without(Recorder& recorder, PyObject* callable,
 }  // namespace
 
 bool may_resize_out(const c10::OperatorHandle& op) {
-  return !op.hasKernelForDispatchKey(c10::DispatchKey::Meta);
+  // One in Python says nothing of eager's kernel, and comes with some imports.
+  return facts_of(op).kernel.kind != MetaKernel::Kind::kMeta;
 }
 
 Result<bool> check_out_argument(Recorder& recorder, PyObject* callable,

@@ -1,5 +1,6 @@
 #include "graph/tracing/substitutes.h"
 
+#include <algorithm>
 #include <string_view>
 #include <unordered_map>
 
@@ -84,10 +85,11 @@ const std::unordered_map<PyObject*, Substitute>& substitutes() {
     PauseHook pause;
     Ref module = Ref::steal(PyImport_ImportModule("framejit._substitutes"));
     Ref torch = Ref::steal(PyImport_ImportModule("torch"));
-    for (const char* table : {"SUBSTITUTES", "DECOMPOSITIONS"}) {
+    for (const char* table : {"SUBSTITUTES", "DECOMPOSITIONS", "COMPOSITES"}) {
       Ref rows = Ref::steal(module ? PyObject_GetAttrString(module.get(), table)
                                    : nullptr);
-      bool exact = std::string_view(table) == "DECOMPOSITIONS";
+      bool exact = std::string_view(table) != "SUBSTITUTES";
+      bool composite = std::string_view(table) == "COMPOSITES";
       Py_ssize_t position = 0;
       PyObject *name, *function;
       while (rows && torch &&
@@ -95,7 +97,7 @@ const std::unordered_map<PyObject*, Substitute>& substitutes() {
         Ref callable = find_callable(torch.get(), name);
         if (callable)
           made->emplace(callable.release(),
-                        Substitute{Py_NewRef(function), exact});
+                        Substitute{Py_NewRef(function), exact, composite});
       }
     }
     PyErr_Clear();
@@ -104,14 +106,40 @@ const std::unordered_map<PyObject*, Substitute>& substitutes() {
   return *table;
 }
 
+bool has_name(PyObject* kwnames, const char* name) {
+  Py_ssize_t count = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* given = PyTuple_GET_ITEM(kwnames, i);
+    if (PyUnicode_CompareWithASCIIString(given, name) == 0) return true;
+  }
+  return false;
+}
+
+// What only torch's own parser takes: NumPy's names for arguments, and out=.
+constexpr const char* kNamesOfTorch[] = {"out", "axis", "x", "x1", "x2", "A"};
+
+// Numbers are as they were: only sizes are symbols. Autocast has rules for the
+// call that it has not for its parts.
+bool is_symbolic_composite(const std::vector<PyObject*>& args,
+                           PyObject* kwnames) {
+  for (const char* name : kNamesOfTorch)
+    if (has_name(kwnames, name)) return false;
+  if (AmbientState::now().any_autocast()) return false;
+  return std::ranges::any_of(args, has_symbolic_sizes) &&
+         std::ranges::none_of(args, is_symbolic_object);
+}
+
 }  // namespace
 
 Substitute find_substitute(PyObject* callable,
                            const std::vector<PyObject*>& args,
                            PyObject* kwnames) {
-  if (!PyCFunction_Check(callable) || args.empty()) return {};
+  bool is_method = Py_IS_TYPE(callable, &PyMethodDescr_Type);
+  if ((!PyCFunction_Check(callable) && !is_method) || args.empty()) return {};
   auto found = substitutes().find(callable);
   if (found == substitutes().end()) return {};
+  if (found->second.composite)
+    return is_symbolic_composite(args, kwnames) ? found->second : Substitute{};
   // torch.randperm(n, ...)
   if (is_symbolic_object(args[0])) return found->second;
   if (args.size() < kFewestArguments ||

@@ -15,6 +15,7 @@ struct Substitute {
   // It computes what the call does: the joint graph is made of it. Otherwise
   // only sizes, strides and history are right.
   bool exact = false;
+  bool composite = false;  // takes all arguments of the call, by name or not
 };
 
 // What to run on the stand-ins in the place of `callable`.

@@ -416,7 +416,9 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
   FJ_TRY(Ref scaled,
          record_with_tensor_scale(*recorder_, name, with_self, kwnames));
   if (scaled) return scaled;
-  return recorder_->record_call(descriptor.get(), with_self, kwnames, name);
+  Substitute substitute = find_substitute(descriptor.get(), with_self, kwnames);
+  return recorder_->record_call(descriptor.get(), with_self, kwnames, name,
+                                nullptr, substitute.function);
 }
 
 namespace {

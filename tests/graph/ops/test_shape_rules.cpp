@@ -172,6 +172,49 @@ TEST_F(ShapeRules, Products) {
   }
 }
 
+TEST_F(ShapeRules, MatricesInParts) {
+  for (const char* expression :
+       {"torch.linalg.householder_product(x[:, :, :4], y)",
+        "torch.linalg.householder_product(y, y[0, :2])",
+        "torch.ormqr(x[:, :, :4], y, x)",
+        "torch.ormqr(x[:, :, :4], y, x.transpose(1, 2), False)",
+        "torch.ormqr(y[:, :2], y[0, :2], y)",
+        "torch.linalg.ldl_solve(x[:, :, :4], (i[:, None].expand(-1, 4) * 0 + "
+        "1).int(), "
+        "x)",
+        "torch.triangular_solve(x, x[:, :, :4])",
+        "torch.cdist(y, y, compute_mode='use_mm_for_euclid_dist')"}) {
+    check(expression);
+  }
+}
+
+TEST_F(ShapeRules, Counts) {
+  for (const char* expression :
+       {"torch.histogram(y, 5)", "torch.histogram(y, y[:, 0].sort()[0])",
+        "torch.histogram(y, 5, weight=y)",
+        "torch.segment_reduce(y, 'max', "
+        "offsets=torch.arange(y.shape[0] + 1))",
+        "torch.segment_reduce(x, 'sum', axis=1, unsafe=True, "
+        "lengths=torch.full((x.shape[0], 2), 2))",
+        "F.multilabel_margin_loss(y, i[:, None].expand_as(y))",
+        "F.multilabel_margin_loss(y, i[:, None].expand_as(y), "
+        "reduction='none')",
+        "torch.nonzero_static(y, size=3)"}) {
+    check(expression);
+  }
+}
+
+// The argument becomes what the view would have been.
+TEST_F(ShapeRules, ViewsInPlace) {
+  for (const char* expression :
+       {"y.clone().t_()", "x.clone().transpose_(0, 2)",
+        "y.clone().unsqueeze_(1)", "y[:, :1].clone().squeeze_(1)",
+        "y.clone().as_strided_((y.shape[0], 2), (4, 2))",
+        "y[:, 0] @ torch.ones(y.shape[0], 3)"}) {
+    check(expression);
+  }
+}
+
 TEST_F(ShapeRules, NetworkLayers) {
   for (const char* expression :
        {"F.layer_norm(x, (6,))", "F.batch_norm(y, None, None, training=True)",
@@ -190,13 +233,30 @@ TEST_F(ShapeRules, NetworkLayers) {
 
 TEST_F(ShapeRules, JoiningAndIndexing) {
   for (const char* expression :
-       {"torch.cat([x, x * 2])", "torch.cat([y, y], 1)",
-        "torch.stack([y, y], 1)", "y.index_select(0, i)",
-        "y.gather(1, i[:, None])", "y[i]", "x[:, i % 4]", "x.repeat(2, 1, 1)",
-        "torch.zeros(x.shape[0], 2)", "x.new_ones(x.shape)",
-        "torch.arange(x.shape[0])", "torch.full((x.shape[0] + 1,), 2.0)",
-        "torch.rand(x.shape)", "y.scatter(1, i[:, None], 0.0)",
-        "torch.hstack([y, y])", "y[torch.arange(y.shape[0]), i]"}) {
+       {"torch.cat([x, x * 2])",
+        "torch.cat([y, y], 1)",
+        "torch.stack([y, y], 1)",
+        "y.index_select(0, i)",
+        "y.gather(1, i[:, None])",
+        "y[i]",
+        "x[:, i % 4]",
+        "x.repeat(2, 1, 1)",
+        "torch.zeros(x.shape[0], 2)",
+        "x.new_ones(x.shape)",
+        "torch.arange(x.shape[0])",
+        "torch.full((x.shape[0] + 1,), 2.0)",
+        "torch.rand(x.shape)",
+        "y.scatter(1, i[:, None], 0.0)",
+        "torch.hstack([y, y])",
+        "y[torch.arange(y.shape[0]), i]",
+        "x[i, :, i % 4]",
+        "x[:, i % 4, None, i % 4]",
+        "y.gather(0, i[:0])",
+        "y[0].masked_scatter(y > 0, y)",
+        "torch.ops.aten._unsafe_masked_index(y, y > 0, [i[:, None], "
+        "i[None, :4]], 0.0)",
+        "torch.ops.aten._unsafe_masked_index_put_accumulate(y, y > 0, "
+        "[i[:, None], i[None, :4]], y)"}) {
     check(expression);
   }
 }
@@ -226,7 +286,7 @@ TEST_F(ShapeRules, ComparisonsAreGuarded) {
         Case{"torch.cat([y, torch.ones(8, 1)], 1)", 9, false},
         Case{"torch.linalg.det(x[:, :, :4])", 11, true},
         // No rule.
-        Case{"torch.linalg.householder_product(x[:, :, :4], y)", 11, false}}) {
+        Case{"torch._chunk_cat([x], 0, 2)", 12, false}}) {
     Symbols symbols({8});
     Outcome outcome = trace(item.expression, &symbols);
     EXPECT_TRUE(symbols.hold({8})) << item.expression;

@@ -28,10 +28,7 @@ OTHER_GRAPHS = {
 NUMBERS_OF_TORCH = {
     "linspace": 4,
     "linspace(n)": 4,
-    "kron": 4,
     "stft": 4,
-    "multi_dot": 4,
-    "take_along_dim": 4,
     "block_diag grad": 4,
     "cumprod grad": 4,
     "strided windows grad": 4,
