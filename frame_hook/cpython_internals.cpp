@@ -110,6 +110,21 @@ bool is_plain_call(_PyInterpreterFrame* frame) {
   return frame->frame_obj == nullptr && frame->f_locals == nullptr;
 }
 
+bool is_module_body(_PyInterpreterFrame* frame) {
+  if (frame->owner != FRAME_OWNED_BY_THREAD || frame->f_locals == nullptr ||
+      frame->f_locals != frame->f_globals || !PyDict_Check(frame->f_globals)) {
+    return false;
+  }
+  ErrorGuard error;
+  Ref spec = Ref::borrow(PyDict_GetItemString(frame->f_globals, "__spec__"));
+  if (!spec) return false;
+  // importlib sets it while the module's code runs.
+  Ref initializing =
+      Ref::steal(PyObject_GetAttrString(spec.get(), "_initializing"));
+  if (!initializing) PyErr_Clear();
+  return initializing.get() == Py_True;
+}
+
 PyObject* evaluate(EvalFrame eval, PyThreadState* thread,
                    _PyInterpreterFrame* frame, int throwflag) {
 #if FJ_PYTHON_312

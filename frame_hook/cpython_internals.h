@@ -29,6 +29,8 @@ PyCodeObject* frame_code(_PyInterpreterFrame* frame);  // borrowed
 PyObject** frame_slots(_PyInterpreterFrame* frame);
 // A plain function call: no generator body, no resumed or foreign frame.
 bool is_plain_call(_PyInterpreterFrame* frame);
+// The body of a module that is being imported.
+bool is_module_body(_PyInterpreterFrame* frame);
 // Runs the frame in CPython (or the hook that was there before ours), giving
 // back the C-recursion units that the hook costs.
 PyObject* evaluate(EvalFrame eval, PyThreadState* thread,

@@ -282,6 +282,12 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   bool is_low = low_for_hook();
   auto run = is_low ? run_low : run_frame;
   if (throwflag || !internals::is_plain_call(frame)) {
+    // What a module does once, as it is imported, is not worth compiling; a
+    // library that is imported late would fill caches and reports.
+    if (state.options && !throwflag && internals::is_module_body(frame)) {
+      PauseHook pause;
+      return run(thread, frame, throwflag);
+    }
     return run(thread, frame, throwflag);
   }
   PyObject* function = internals::frame_function(frame);

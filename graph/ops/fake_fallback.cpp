@@ -12,6 +12,7 @@
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/op_facts.h"
 #include "graph/ops/shape_rules.h"
+#include "graph/ops/symbolic_products.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_node.h"
 #include "graph/tensors/trace_tensor.h"
@@ -459,6 +460,7 @@ bool register_fake_fallback(std::string* error) {
           c10::DispatchKey::Fake,
           c10::KernelFunction::makeFromBoxedFunction<&fallback>(), "FrameJIT"));
   (void)handle;
+  register_symbolic_products();
   registered = true;
   return true;
 }

@@ -22,6 +22,19 @@
 
 namespace framejit::graph {
 
+// The dispatch keys of a thread whose operations are part of a capture. Before
+// 2.13, one above autograd is among them, for composite kernels that ask for
+// sizes as numbers (graph/ops/symbolic_products.h).
+#if FJ_TORCH_213
+inline constexpr c10::DispatchKeySet kTracingKeys(c10::DispatchKey::Fake);
+#else
+inline constexpr c10::DispatchKey kCompositesKey =
+    c10::DispatchKey::DeferredInit;
+inline constexpr c10::DispatchKeySet kTracingKeys =
+    c10::DispatchKeySet(c10::DispatchKey::Fake) |
+    c10::DispatchKeySet(kCompositesKey);
+#endif
+
 // Owners of autograd's nodes: intrusive since 2.13, shared_ptr before.
 #if FJ_TORCH_213
 template <class Node>

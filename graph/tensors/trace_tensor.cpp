@@ -7,6 +7,7 @@
 
 #include <atomic>
 
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
@@ -50,7 +51,7 @@ bool counts_writes(const at::Tensor& tensor) {
 
 void set_included(bool functionalize) {
   auto state = c10::impl::tls_local_dispatch_key_set();
-  state.included_ = state.included_.add(c10::DispatchKey::Fake);
+  state.included_ = state.included_ | kTracingKeys;
   if (functionalize) {
     state.included_ = state.included_.add(c10::DispatchKey::Functionalize);
   }
@@ -253,8 +254,8 @@ SuspendTracing::SuspendTracing()
   if (!session_) return;
   session_->suspended_++;
   auto state = saved_;
-  state.included_ = state.included_.remove(c10::DispatchKey::Fake)
-                        .remove(c10::DispatchKey::Functionalize);
+  state.included_ =
+      (state.included_ - kTracingKeys).remove(c10::DispatchKey::Functionalize);
   c10::impl::_force_tls_local_dispatch_key_set(state);
 }
 

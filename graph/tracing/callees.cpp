@@ -8,6 +8,7 @@
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/python_text.h"
 #include "graph/ir/graph_text.h"
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
 #include "graph/tensors/torch_types.h"

@@ -40,7 +40,7 @@ class Recorder::CallScope {
  public:
   explicit CallScope(Recorder& recorder)
       : recorder_(recorder),
-        include_(c10::DispatchKey::Fake),
+        include_(kTracingKeys),
         script_optimization_(script_optimization()) {
     // TorchScript must not learn the sizes of stand-ins.
     if (script_optimization_) set_script_optimization(false);

@@ -16,6 +16,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/python_text.h"
+#include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_node.h"
 #include "graph/tensors/sym_objects.h"
@@ -164,7 +165,9 @@ Status LibTorchTracer::begin(GuardSet* guards) {
   }
   // Outside the tracer's own calls this thread runs torch natively: finalizers
   // and other frames are none of the capture's business.
-  c10::impl::tls_set_dispatch_key_included(c10::DispatchKey::Fake, false);
+  for (c10::DispatchKey key : kTracingKeys) {
+    c10::impl::tls_set_dispatch_key_included(key, false);
+  }
   guards->set_thread_state(state_);
   // torch asks nobody: what a default device of "cpu" does to calls, they do
   // without it, and the interpreter asks the classes of tensors.

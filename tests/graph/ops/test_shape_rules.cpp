@@ -167,7 +167,8 @@ TEST_F(ShapeRules, Products) {
         "torch.einsum('nij,nj->ni', x.transpose(1, 2), y)",
         "torch.mv(y, torch.ones(4))", "torch.dot(y[:, 0], y[:, 1])",
         "torch.baddbmm(torch.ones(1, 4, 4), x, x.transpose(1, 2))",
-        "x.matmul(torch.ones(6))"}) {
+        "x.matmul(torch.ones(6))", "torch.ones(3, 4) @ x", "torch.ones(4) @ x",
+        "x[:, None] @ torch.ones(2, 6, 3)", "x @ x.transpose(1, 2)"}) {
     check(expression);
   }
 }

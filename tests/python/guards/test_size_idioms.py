@@ -33,6 +33,9 @@ NUMBERS_OF_TORCH = {
     "cumprod grad": 4,
     "strided windows grad": 4,
 }
+# The same on 2.11: the gradient of a trace.
+if torch.__version__.startswith("2.11."):
+    NUMBERS_OF_TORCH["trace grad"] = 4
 # A layout that the shape rule cannot tell.
 LAYOUTS = {"local_response_norm grad": 4, "pad circular": 4}
 AGAIN = OTHER_GRAPHS | NUMBERS_OF_TORCH | LAYOUTS

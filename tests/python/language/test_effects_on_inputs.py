@@ -94,11 +94,12 @@ def test_effect_on_an_input(setup, change, look, before, raises, backend):
 # Names in types whose use changes nothing of the object (or makes another one, or
 # is its end).
 HARMLESS = """
-__del__ __add__ __alloc__ __and__ __await__ __class_getitem__ __contains__ __copy__
+__del__ __add__ __alloc__ __and__ __await__ __buffer__ __class_getitem__ __contains__ __copy__
 __deepcopy__ __dict__ __getitem__ __getnewargs__ __iter__ __len__ __length_hint__
-__missing__ __mod__ __module__ __mul__ __neg__ __or__ __pos__ __rand__ __reversed__
+__missing__ __mod__ __module__ __mul__ __neg__ __or__ __pos__ __rand__
+__release_buffer__ __reversed__
 __rmod__ __rmul__ __ror__ __rsub__ __rxor__ __sub__ __weakref__ __xor__
-_checkClosed _checkReadable _checkSeekable _checkWritable
+_checkClosed _checkReadable _checkSeekable _checkWritable _from_flags
 buffer_info c_contiguous capitalize center closed contiguous copy count decode derive detach
 encoding endswith errors exceptions expandtabs f_contiguous fileno find format
 from_iterable fromhex fromkeys get getvalue hex index isalnum isalpha isascii isatty isdigit isdisjoint
