@@ -1,7 +1,10 @@
 #include "backend/backward_code.h"
 
 #include <algorithm>
+#include <chrono>
+#include <optional>
 #include <set>
+#include <thread>
 #include <unordered_set>
 
 #include "backend/profiled.h"
@@ -35,6 +38,26 @@ std::vector<int> tensor_inputs_of(const Graph& graph) {
       found.push_back(static_cast<int>(i));
   }
   return found;
+}
+
+// A replay needs more of what was saved than the program of a pattern does, and
+// would raise where that has been written to since. So a compilation on another
+// thread is waited for, but not for long: it may wait for this thread.
+bool wait_for_others(std::optional<OnlyCompilation>* only) {
+  using Clock = std::chrono::steady_clock;
+  constexpr std::chrono::seconds kLongest{5};
+  constexpr std::chrono::milliseconds kPause{1};
+  const Clock::time_point end = Clock::now() + kLongest;
+  while (true) {
+    only->emplace();
+    if ((*only)->ok()) return true;
+    only->reset();
+    if (OnlyCompilation::is_under_way_here() || Clock::now() > end)
+      return false;
+    PyThreadState* thread = PyEval_SaveThread();
+    std::this_thread::sleep_for(kPause);
+    PyEval_RestoreThread(thread);
+  }
 }
 
 // One more than the last symbol the graph mentions.
@@ -230,20 +253,24 @@ std::shared_ptr<const BackwardProgram> BackwardCode::find(
   auto usable = [&](const std::shared_ptr<const BackwardProgram>& program) {
     return program && program->holds(symbols) ? program : nullptr;
   };
-  {
+  auto made_before = [&](std::shared_ptr<const BackwardProgram>* program) {
     std::lock_guard<std::mutex> lock(mutex_);
     for (Made& made : made_) {
       if (made.pattern != pattern) continue;
       made.last_use = ++uses_;
-      return usable(made.program);
+      *program = made.program;
+      return true;
     }
-  }
+    return false;
+  };
   std::shared_ptr<const BackwardProgram> program;
+  if (made_before(&program)) return usable(program);
   {
     // Whatever holds Python objects dies before the GIL is given back.
     graph::HoldGil gil;
-    const OnlyCompilation only;
-    if (!only.ok()) return nullptr;
+    std::optional<OnlyCompilation> only;
+    if (!wait_for_others(&only)) return nullptr;
+    if (made_before(&program)) return usable(program);
     ErrorGuard error;
     Interjections interjections;
     try {

@@ -276,6 +276,7 @@ bool match_structurally(CodeCache* cache, PyObject* function,
 }
 
 bool compilation_runs = false;
+thread_local bool compilation_is_here = false;
 
 CompileRequest request_of(CodeCache* cache, PyObject* function,
                           PyObject* const* slots) {
@@ -535,12 +536,15 @@ OnlyCompilation::OnlyCompilation() : ok_(!compilation_runs) {
   static const int registered =
       pthread_atfork(nullptr, nullptr, [] { compilation_runs = false; });
   (void)registered;
-  compilation_runs = true;
+  if (!ok_) return;
+  compilation_runs = compilation_is_here = true;
 }
 
 OnlyCompilation::~OnlyCompilation() {
-  if (ok_) compilation_runs = false;
+  if (ok_) compilation_runs = compilation_is_here = false;
 }
+
+bool OnlyCompilation::is_under_way_here() { return compilation_is_here; }
 
 detail::BegunCall& CallEnd::begun() {
   if (!begun_) begun_ = new detail::BegunCall;

@@ -88,6 +88,8 @@ class OnlyCompilation {
   OnlyCompilation& operator=(const OnlyCompilation&) = delete;
   // False: another one runs.
   bool ok() const { return ok_; }
+  // One runs on this thread: nothing here may wait for it to end.
+  static bool is_under_way_here();
 
  private:
   bool ok_;

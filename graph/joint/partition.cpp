@@ -18,6 +18,7 @@
 
 #include "graph/joint/joint.h"
 #include "graph/joint/min_cut.h"
+#include "graph/joint/reader_reach.h"
 #include "graph/joint/value_numbers.h"
 #include "graph/passes/passes.h"
 
@@ -39,14 +40,28 @@ class SavedPlaces {
   using Places = std::vector<size_t>;  // sorted
   using Set = std::shared_ptr<const Places>;
 
+  SavedPlaces() = default;
   explicit SavedPlaces(const std::unordered_map<const Value*, size_t>& saved) {
     for (const auto& [value, place] : saved)
       saved_.emplace(value, std::make_shared<const Places>(Places{place}));
   }
 
   // `node` reads `value`.
-  void add(const Node& node, const Value& value) {
-    const Set& more = of(value);
+  void add(const Node& node, const Value& value) { add(node, of(value)); }
+  // `node` makes what is saved there, and may be run again.
+  void add(const Node& node, size_t place) {
+    add(node, std::make_shared<const Places>(Places{place}));
+  }
+
+  const Set& of(const Value& value) const {
+    auto saved = saved_.find(&value);
+    if (saved != saved_.end()) return saved->second;
+    auto found = of_node_.find(value.node);
+    return found == of_node_.end() ? none_ : found->second;
+  }
+
+ private:
+  void add(const Node& node, const Set& more) {
     Set& set = of_node_.try_emplace(&node, none_).first->second;
     if (more == set || includes(*set, *more)) return;
     if (includes(*more, *set)) {
@@ -58,15 +73,6 @@ class SavedPlaces {
                    std::back_inserter(*both));
     set = std::move(both);
   }
-
-  const Set& of(const Value& value) const {
-    auto saved = saved_.find(&value);
-    if (saved != saved_.end()) return saved->second;
-    auto found = of_node_.find(value.node);
-    return found == of_node_.end() ? none_ : found->second;
-  }
-
- private:
   static bool includes(const Places& all, const Places& some) {
     return std::includes(all.begin(), all.end(), some.begin(), some.end());
   }
@@ -83,9 +89,11 @@ class Partitioner {
 
   Result<AotGraphs> run() {
     AotGraphs result;
-    const ValueNumbers numbers(graph_, joint_.num_primals);
+    const ValueNumbers numbers(graph_, joint_.num_primals,
+                               joint_.num_user_outputs);
     find_forward_reads(numbers);
     result.readers = readers();
+    reach_ = ReaderReach(graph_, joint_.num_primals, joint_.num_user_outputs);
     drop_unread_statistics();
     run_passes(graph_);
     if (joint_.has_backward && has_gradients()) {
@@ -94,6 +102,7 @@ class Partitioner {
       find_forward_needs();
       find_clobbered();
       find_exposed();
+      find_apart(numbers);
       if (!cut())
         return Break{BreakReason::kBackendFailed,
                      "the backward needs the old value of an input that the "
@@ -125,7 +134,8 @@ class Partitioner {
   // The backward of another pattern, from what the first trace saved.
   Result<PatternBackward> run_pattern(const ForwardCut& cut) {
     PatternBackward result;
-    const ValueNumbers numbers(graph_, joint_.num_primals, cut.texts.get());
+    const ValueNumbers numbers(graph_, joint_.num_primals,
+                               joint_.num_user_outputs, cut.texts.get());
     if (numbers.forward_fingerprint() != cut.fingerprint)
       return Break{
           BreakReason::kBackendFailed, "another trace than the first", {}};
@@ -369,6 +379,59 @@ class Partitioner {
       if (node->is_backward) for_each_argument(*node, look_at);
   }
 
+  // What eager saves is what it looks at in the backward that reads it, and in
+  // no other: with an input or an output that one autograd node has saved,
+  // nothing is computed again for another one that runs without it. The program
+  // may have written to that tensor then, and rightly.
+  void find_apart(const ValueNumbers& numbers) {
+    std::unordered_map<int, const Value*> by_number;
+    std::unordered_map<const Value*, size_t> places;  // of visible roots
+    auto see = [&](const Value* value) {
+      if (value->kind == Value::Kind::kTensor)
+        places.emplace(root_of(value), places.size());
+    };
+    for (size_t i = 0; i < joint_.num_primals; ++i) see(graph_.inputs[i]);
+    for (size_t i = 0; i < joint_.num_user_outputs; ++i)
+      for_each_value(graph_.outputs[i], see);
+    SavedPlaces from;
+    for (auto& node : graph_.block().nodes) {
+      const bool again = !node->is_backward && is_recomputable(*node) &&
+                         !from_tangents_.contains(node.get());
+      if (again)
+        for_each_argument(*node,
+                          [&](Value* value) { from.add(*node, *value); });
+      for (auto& value : node->outputs) {
+        by_number.emplace(numbers.of(value.get()), value.get());
+        if (auto root = places.find(value.get()); root != places.end())
+          from.add(*node, root->second);
+      }
+    }
+    std::vector<std::vector<int64_t>> direct(places.size());
+    auto for_each_read = [&](auto f) {
+      for (const auto& [reader, read] : forward_reads_)
+        for (int number : read)
+          if (auto value = by_number.find(number); value != by_number.end())
+            f(reader, value->second);
+    };
+    for_each_read([&](int64_t reader, const Value* value) {
+      auto root = places.find(root_of(value));
+      if (root != places.end()) direct[root->second].push_back(reader);
+    });
+    std::vector<bool> apart(places.size());
+    for_each_read([&](int64_t reader, const Value* value) {
+      if (places.contains(root_of(value))) return;
+      for (size_t place : *from.of(*value)) {
+        apart[place] = apart[place] ||
+                       std::none_of(direct[place].begin(), direct[place].end(),
+                                    [&](int64_t by) {
+                                      return reach_.accompanies(by, reader);
+                                    });
+      }
+    });
+    for (const auto& [root, place] : places)
+      if (apart[place]) apart_.insert(root);
+  }
+
   int64_t evaluate(const Expr& expr) const {
     if (expr.is_const()) return expr.constant();
     std::vector<int> used;
@@ -409,6 +472,7 @@ class Partitioner {
     constexpr int kSource = 0, kSink = 1;
     struct Ends {
       int in, out;
+      int again;  // for what is computed again from it
     };
     std::unordered_map<const Value*, Ends> ends;
     for (auto& node : graph_.block().nodes) {
@@ -420,14 +484,23 @@ class Partitioner {
                     (!is_recomputable(*node) || makes_watched_output(*node))))
         flow.add_edge(kSource, operation, MinCut::kInfinite);
       for_each_argument(*node, [&](Value* value) {
-        if (value->kind != Value::Kind::kInt)
-          flow.add_edge(ends.at(value).out, operation, MinCut::kInfinite);
+        if (value->kind == Value::Kind::kInt) return;
+        const Ends& from = ends.at(value);
+        flow.add_edge(node->is_backward ? from.out : from.again, operation,
+                      MinCut::kInfinite);
       });
       for (auto& value : node->outputs) {
-        Ends pair{flow.add_vertex(), flow.add_vertex()};
-        ends[value.get()] = pair;
+        Ends pair{flow.add_vertex(), flow.add_vertex(), 0};
+        pair.again = pair.out;
         flow.add_edge(operation, pair.in, MinCut::kInfinite);
-        flow.add_edge(pair.in, pair.out, cost(value.get()));
+        const int64_t price = cost(value.get());
+        flow.add_edge(pair.in, pair.out, price);
+        if (apart_.contains(root_of(value.get()))) {
+          pair.again = flow.add_vertex();
+          flow.add_edge(pair.in, pair.again,
+                        std::min(price + kExposed, MinCut::kInfinite));
+        }
+        ends[value.get()] = pair;
         if (read_by_backward_.contains(value.get()))
           flow.add_edge(pair.out, kSink, MinCut::kInfinite);
       }
@@ -438,8 +511,9 @@ class Partitioner {
         auto found = ends.find(value.get());
         if (found == ends.end() || value->kind != Value::Kind::kTensor)
           continue;
-        if (flow.source_side()[found->second.in] &&
-            !flow.source_side()[found->second.out])
+        const auto& side = flow.source_side();
+        const Ends& at = found->second;
+        if (side[at.in] && (!side[at.out] || !side[at.again]))
           saved_.push_back(value.get());
       }
     }
@@ -641,6 +715,8 @@ class Partitioner {
   std::unordered_map<const Value*, const Value*> roots_;
   std::unordered_set<const Value*> exposed_;  // roots
   std::unordered_set<const Value*> watched_;
+  std::unordered_set<const Value*> apart_;  // roots
+  ReaderReach reach_;
   std::vector<Value*> saved_;
   // The saved values as the backward gets them, and which values they are.
   std::vector<ForwardCut::Saved> saved_inputs_;

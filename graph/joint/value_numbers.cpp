@@ -69,8 +69,10 @@ void mix(size_t* hash, size_t part) {
 }  // namespace
 
 ValueNumbers::ValueNumbers(const Graph& graph, size_t num_primals,
-                           const NumberedTexts* first)
-    : first_(first), texts_(std::make_shared<NumberedTexts>()) {
+                           size_t num_user_outputs, const NumberedTexts* first)
+    : first_(first),
+      escaping_(escaping_values(graph, num_user_outputs)),
+      texts_(std::make_shared<NumberedTexts>()) {
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     const int id = graph.inputs[i]->id;
     numbers_[id] = i < num_primals ? id : own_number(id);
@@ -112,7 +114,7 @@ void ValueNumbers::number(const Node& node) {
       texts_->end = std::max(texts_->end, id + 1);
       return id;
     };
-    if (opaque) {
+    if (opaque || escaping_.contains(value.get())) {
       numbers_[id] = fresh();
       continue;
     }

@@ -9,12 +9,15 @@
 // whichever of several equal operations a pass leaves in either. In the
 // forward, which is the same in both, a number is the id of the first value
 // that equals it. What the engine computes without a tangent (a mask) is found
-// by its text: the operation and the numbers of its arguments.
+// by its text: the operation and the numbers of its arguments. What the program
+// gets to see equals nothing else: it may be written to, and what another
+// operation made of the same is not.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "graph/ir/ir.h"
 
@@ -27,9 +30,10 @@ struct NumberedTexts {
 
 class ValueNumbers {
  public:
-  // Inputs behind the primals are tangents. first: the texts of the trace whose
+  // Inputs behind the primals are tangents, outputs behind the user's
+  // gradients. first: the texts of the trace whose
   // numbers are wanted.
-  ValueNumbers(const Graph& graph, size_t num_primals,
+  ValueNumbers(const Graph& graph, size_t num_primals, size_t num_user_outputs,
                const NumberedTexts* first = nullptr);
   // Of a value of the graph; it may have been erased since.
   int of(const Value* value) const { return numbers_.at(value->id); }
@@ -43,6 +47,7 @@ class ValueNumbers {
   int own_number(int id);
 
   const NumberedTexts* first_;
+  std::unordered_set<const Value*> escaping_;
   std::shared_ptr<NumberedTexts> texts_;
   std::unordered_map<int, int> numbers_;  // by id
   size_t fingerprint_ = 0;

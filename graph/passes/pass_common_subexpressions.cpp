@@ -7,6 +7,7 @@
 // Not merged: random operations and those of packages; anything in a graph that
 // writes to memory in place; and values whose memory the caller gets to see,
 // because two tensors of the user must not become one.
+#include <algorithm>
 #include <cstring>
 #include <unordered_map>
 #include <unordered_set>
@@ -72,11 +73,14 @@ size_t hash_of(const Node& node) {
   return hash;
 }
 
-// Values that share memory with an output or a mutation.
-std::unordered_set<const Value*> escaping_values(const Graph& graph) {
+}  // namespace
+
+std::unordered_set<const Value*> escaping_values(const Graph& graph,
+                                                 size_t num_outputs) {
   std::unordered_set<const Value*> escaping;
   auto add = [&](Value* value) { escaping.insert(value); };
-  for (const Arg& output : graph.outputs) for_each_value(output, add);
+  for (size_t i = 0; i < std::min(num_outputs, graph.outputs.size()); ++i)
+    for_each_value(graph.outputs[i], add);
   for (const auto& mutation : graph.mutations) escaping.insert(mutation.value);
   const auto& nodes = graph.block().nodes;
   for (auto at = nodes.rbegin(); at != nodes.rend(); ++at) {
@@ -89,12 +93,11 @@ std::unordered_set<const Value*> escaping_values(const Graph& graph) {
   return escaping;
 }
 
-}  // namespace
-
 bool merge_common_subexpressions(Graph& graph) {
   for (const auto& node : graph.block().nodes)
     if (writes_arguments(*node)) return false;
-  std::unordered_set<const Value*> escaping = escaping_values(graph);
+  std::unordered_set<const Value*> escaping =
+      escaping_values(graph, graph.outputs.size());
   std::unordered_multimap<size_t, Node*> seen;
   std::vector<Node*> merged;
   for (auto& node : graph.block().nodes) {

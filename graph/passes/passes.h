@@ -5,6 +5,7 @@
 #pragma once
 
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "graph/ir/ir.h"
@@ -20,6 +21,11 @@ struct PassRow {
 };
 const std::vector<PassRow>& pass_list();
 void run_passes(Graph& graph);
+
+// Values that share memory with one of the first outputs or with a mutation:
+// the caller gets to see it.
+std::unordered_set<const Value*> escaping_values(const Graph& graph,
+                                                 size_t num_outputs);
 
 // pass_aliases.cpp, pass_dead_code.cpp, pass_common_subexpressions.cpp
 bool remove_aliases(Graph& graph);

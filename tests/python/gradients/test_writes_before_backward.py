@@ -1,0 +1,75 @@
+"""A tensor is written to between forward and backward.
+
+Eager refuses where an autograd node *that runs* had saved it, and has the old
+value of everything else. What a compiled graph saves is its own choice: it may
+compute a value again from an input only where eager reads that input in the same
+backward. So every pair of outputs, every choice of outputs and gradients, and
+every tensor that can be written to. (Where eager refuses because a node had saved
+what the gradients that were asked for do not depend on, compiled code may give
+them.)
+"""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+import framejit
+
+OUTPUTS = {
+    "times": lambda x, y, g: x * g,
+    "over": lambda x, y, g: x / (g.abs() + 1),
+    "sine of twice": lambda x, y, g: (y * 2 + g).sin() * y,
+    "exponential": lambda x, y, g: (x - g).exp(),
+    "of an exponential": lambda x, y, g: (x.exp() + 1) * y,
+    "square": lambda x, y, g: (g + 1) * y.square(),
+    "product": lambda x, y, g: (x * 3) @ (y + g),
+    "view": lambda x, y, g: x.view(2, 2).t() * g.expand(2, 2),
+    "sigmoid": lambda x, y, g: x * torch.sigmoid(x * g),
+    "where": lambda x, y, g: torch.where(y > g, x * y, g * 2),
+}
+WRITTEN = ("x", "y", "g", "first", "second")
+
+
+def outcome(fn, taken, wanted, written):
+    x = torch.linspace(0.2, 1.5, 4, requires_grad=True)
+    y = torch.linspace(0.5, 2.0, 4, requires_grad=True)
+    g = torch.tensor(0.75)
+    first, second = fn(x, y, g)
+    total = sum(
+        out.sum() for out, take in zip((first, second), taken, strict=True) if take
+    )
+    tensors = {"x": x, "y": y, "g": g, "first": first, "second": second}
+    with torch.no_grad():
+        tensors.get(written, torch.zeros(())).add_(1)
+    inputs = [t for t, want in zip((x, y), wanted, strict=True) if want]
+    try:
+        return torch.autograd.grad(total, inputs, allow_unused=True)
+    except RuntimeError as error:
+        return str(error).partition(":")[0]
+
+
+CHOICES = [(True, True), (True, False), (False, True)]
+
+
+@pytest.mark.parametrize("second", OUTPUTS)
+@pytest.mark.parametrize("first", OUTPUTS)
+def test_every_choice(first, second):
+    def fn(x, y, g):
+        return OUTPUTS[first](x, y, g), OUTPUTS[second](x, y, g)
+
+    compiled = framejit.compile(fn)
+    for choice in itertools.product(CHOICES, CHOICES, WRITTEN):
+        expected, actual = outcome(fn, *choice), outcome(compiled, *choice)
+        if isinstance(expected, str) and not isinstance(actual, str):
+            expected = outcome(fn, *choice[:2], "")
+        if isinstance(expected, str):
+            assert actual == expected, choice
+            continue
+        assert not isinstance(actual, str), (choice, actual)
+        for a, b in zip(expected, actual, strict=True):
+            assert (a is None) == (b is None), choice
+            if a is not None:
+                torch.testing.assert_close(a, b, msg=lambda m, c=choice: f"{c}: {m}")
