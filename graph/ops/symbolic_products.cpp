@@ -7,6 +7,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <torch/library.h>
 
+#include "graph/ops/cumprod_gradient.h"
 #include "graph/tensors/trace_tensor.h"
 
 namespace framejit::graph {
@@ -14,11 +15,20 @@ namespace {
 
 using ProductSizes = at::SymDimVector;
 using MatmulFunction = at::Tensor(const at::Tensor&, const at::Tensor&);
+using CumprodGradient = at::Tensor(const at::Tensor&, const at::Tensor&,
+                                   int64_t, const at::Tensor&);
 
 const c10::TypedOperatorHandle<MatmulFunction>& matmul_of_torch() {
   static const auto op = c10::Dispatcher::singleton()
                              .findSchemaOrThrow("aten::matmul", "")
                              .typed<MatmulFunction>();
+  return op;
+}
+
+const c10::TypedOperatorHandle<CumprodGradient>& cumprod_gradient_of_torch() {
+  static const auto op = c10::Dispatcher::singleton()
+                             .findSchemaOrThrow("aten::cumprod_backward", "")
+                             .typed<CumprodGradient>();
   return op;
 }
 
@@ -125,6 +135,19 @@ at::Tensor symbolic_matmul(c10::DispatchKeySet keys, const at::Tensor& a,
   return matmul_of_torch().redispatch(keys & below, a, b);
 }
 
+at::Tensor captured_cumprod_gradient(c10::DispatchKeySet keys,
+                                     const at::Tensor& gradient,
+                                     const at::Tensor& input, int64_t dim,
+                                     const at::Tensor& output) {
+  // With a second derivative, eager multiplies each element's others anew.
+  bool ours = TraceSession::active() && !c10::GradMode::is_enabled() &&
+              as_trace(gradient) && as_trace(input) && as_trace(output);
+  if (ours) return cumprod_gradient(gradient, input, dim, output);
+  c10::DispatchKeySet below(c10::DispatchKeySet::FULL_AFTER, kCompositesKey);
+  return cumprod_gradient_of_torch().redispatch(keys & below, gradient, input,
+                                                dim, output);
+}
+
 }  // namespace
 
 void register_symbolic_products() {
@@ -140,6 +163,7 @@ void register_symbolic_products() {
   static auto* library = new torch::Library(torch::Library::IMPL, "aten",
                                             kCompositesKey, __FILE__, __LINE__);
   library->impl("matmul", &symbolic_matmul);
+  library->impl("cumprod_backward", &captured_cumprod_gradient);
   (void)fallthrough;
 }
 

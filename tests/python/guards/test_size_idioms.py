@@ -36,6 +36,9 @@ NUMBERS_OF_TORCH = {
 # The same on 2.11: the gradient of a trace.
 if torch.__version__.startswith("2.11."):
     NUMBERS_OF_TORCH["trace grad"] = 4
+# Before 2.13 it is a kernel of ours, which needs no number.
+if not torch.__version__.startswith("2.13."):
+    del NUMBERS_OF_TORCH["cumprod grad"]
 # A layout that the shape rule cannot tell.
 LAYOUTS = {"local_response_norm grad": 4, "pad circular": 4}
 AGAIN = OTHER_GRAPHS | NUMBERS_OF_TORCH | LAYOUTS

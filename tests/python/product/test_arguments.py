@@ -269,9 +269,12 @@ def test_a_decorator_that_is_wrong_raises_on_its_line():
 def test_every_argument_of_torch_compile_is_one_here():
     theirs = inspect.signature(torch.compile).parameters
     ours = inspect.signature(framejit.compile).parameters
-    assert list(ours) == list(theirs)
+    # Those of the newest, whatever the torch: 2.11 has neither name nor shapes_spec.
+    newest = torch.__version__.startswith("2.13.")
+    assert [name for name in ours if newest or name in theirs] == list(theirs)
     for name, parameter in theirs.items():
-        assert ours[name].default == parameter.default, name
+        if newest or name != "backend":  # 2.11: "inductor"
+            assert ours[name].default == parameter.default, name
         assert ours[name].kind == parameter.kind, name
 
 

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+import torch._dynamo._trace_wrapped_higher_order_op  # a first import inside would break
 import torch.nn.functional as F
 from tensor_classes import HANDLED, Doubles, Handled, Inherits, Plain, WithData, of
 from torch.overrides import (
