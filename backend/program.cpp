@@ -8,6 +8,7 @@
 
 #include "backend/block_cache.h"
 #include "backend/interpreted_loops.h"
+#include "backend/layouts.h"
 #include "backend/profiled.h"
 #include "backend/scheduled_loops.h"
 #include "codegen/loops/text.h"
@@ -28,27 +29,29 @@ using graph::Value;
 class Program::Builder {
  public:
   Builder(Program& program, const Graph& graph)
-      : program_(program), graph_(graph) {}
+      : program_(program), original_(graph), graph_(&graph) {}
 
   Status build(const ProgramOptions& options) {
     program_.repair_strides_ = options.repair_strides;
     program_.name_ = options.profiled_name();
     owner_ = options.owner();
     check_results_ = options.check_results;
-    for (const Value* input : graph_.inputs) {
-      bool tensor = input->kind != Value::Kind::kInt;
-      program_.input_registers_.push_back(tensor ? add_register(input) : -1);
-    }
+    choose_layout(options);
+    add_inputs();
     FJ_TRY(bool in_loops, add_loops(options));
+    if (!in_loops && laid_out_.graph) {
+      leave_layout("a kernel has no code");
+      FJ_TRY(in_loops, add_loops(options));
+    }
     if (!in_loops) FJ_CHECK_OK(add_nodes());
-    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+    for (size_t i = 0; i < graph_->outputs.size(); ++i) {
       const bool is_had =
           i < options.has_output.size() && options.has_output[i];
       FJ_TRY(int reg,
-             is_had ? Result<int>(-1) : output_register(graph_.outputs[i]));
+             is_had ? Result<int>(-1) : output_register(graph_->outputs[i]));
       program_.outputs_.push_back(reg);
     }
-    for (const auto& mutation : graph_.mutations) {
+    for (const auto& mutation : graph_->mutations) {
       FJ_TRY(int reg, output_register(Arg(mutation.value)));
       FJ_CHECK(reg >= 0);
       program_.mutations_.push_back(reg);
@@ -66,8 +69,61 @@ class Program::Builder {
     return reg;
   }
 
+  void add_inputs() {
+    for (const Value* input : graph_->inputs) {
+      bool tensor = input->kind != Value::Kind::kInt;
+      program_.input_registers_.push_back(tensor ? add_register(input) : -1);
+    }
+  }
+
+  // The graph that is run from now on may be one in other layouts: every node
+  // that would be a loop is one in those, too.
+  void choose_layout(const ProgramOptions& options) {
+    if (!options.channels_last || options.loops == LoopTarget::kNone) return;
+    LoweringRequest request;
+    request.has_output = options.has_output;
+    request.hints = options.hints;
+    std::string reason;
+    if (!has_convolution(original_)) return;
+    auto lowered = lower_to_loops(original_, request, &reason);
+    if (!lowered) return;
+    LayoutRequest wanted{{lowered->lowered.begin(), lowered->lowered.end()},
+                         options.hints};
+    for (;;) {
+      LayoutChoice choice = choose_layouts(original_, wanted);
+      program_.layouts_ = choice.reason;
+      if (!choice.graph) return;
+      auto again = lower_to_loops(*choice.graph, request, &reason);
+      if (!again) return leave_layout(reason);
+      const size_t known = wanted.loops.size();
+      size_t i = 0;
+      for (const auto& node : choice.graph->block().nodes) {
+        const Node* origin = choice.origins[i++];
+        const bool was_loop = !origin || wanted.loops.contains(origin);
+        const bool is_loop = std::count(again->lowered.begin(),
+                                        again->lowered.end(), node.get()) > 0;
+        if (!was_loop || is_loop || node->op != Opcode::kCallFunction) continue;
+        if (!origin) return leave_layout("a copy that is no loop");
+        wanted.loops.erase(origin);
+      }
+      if (wanted.loops.size() < known) continue;
+      laid_out_ = std::move(choice);
+      graph_ = laid_out_.graph.get();
+      return;
+    }
+  }
+
+  void leave_layout(const std::string& why) {
+    program_.layouts_ = "convolutions stay channels first: " + why;
+    graph_ = &original_;
+    laid_out_ = {};
+    registers_.clear();
+    program_.input_registers_.clear();
+    add_inputs();
+  }
+
   Status add_nodes() {
-    for (const auto& node : graph_.block().nodes) FJ_CHECK_OK(add_node(*node));
+    for (const auto& node : graph_->block().nodes) FJ_CHECK_OK(add_node(*node));
     return ok_status();
   }
 
@@ -82,6 +138,7 @@ class Program::Builder {
       RefusedNodes refused;
       FJ_TRY(bool made, try_loops(options, request, &refused));
       if (made) return true;
+      if (laid_out_.graph) return false;
       const size_t known = request.calls.size();
       for (auto& [node, why] : refused) request.calls.emplace(node, why);
       if (request.calls.size() == known) return false;
@@ -92,7 +149,7 @@ class Program::Builder {
                          const LoweringRequest& request,
                          RefusedNodes* refused) {
     std::string reason;
-    auto lowered = lower_to_loops(graph_, request, &reason);
+    auto lowered = lower_to_loops(*graph_, request, &reason);
     if (!lowered) {
       program_.not_lowered_ = {"the whole graph: " + reason};
       return false;
@@ -102,7 +159,7 @@ class Program::Builder {
       return found == registers_.end() ? add_register(value) : found->second;
     };
     const RegisterIndex without = registers_;
-    for (const auto& node : graph_.block().nodes)
+    for (const auto& node : graph_->block().nodes)
       if (node->op == Opcode::kGetAttr) FJ_CHECK_OK(add_constant(*node));
     for (const auto& callee : lowered->callees) {
       for (const Value* operand : callee.operands) register_of(operand);
@@ -167,6 +224,7 @@ class Program::Builder {
         "loops of " + owner_ + ": " + std::to_string(program_.num_lowered_) +
         " nodes; calls of ATen:" + (lines.empty() ? " none" : "");
     for (const std::string& line : lines) text += "\n  " + line;
+    if (!program_.layouts_.empty()) text += "\n  " + program_.layouts_;
     if (!loop_text_.empty()) text += "\n" + loop_text_;
     log_event(Channel::k_loops, std::move(text));
   }
@@ -175,9 +233,9 @@ class Program::Builder {
   std::vector<bool> freed_inputs(const LoweredGraph& lowered,
                                  const ProgramOptions& options) const {
     std::unordered_set<const Value*> kept;
-    for (const Arg& output : graph_.outputs)
+    for (const Arg& output : graph_->outputs)
       graph::for_each_value(output, [&](Value* value) { kept.insert(value); });
-    for (const auto& mutation : graph_.mutations) kept.insert(mutation.value);
+    for (const auto& mutation : graph_->mutations) kept.insert(mutation.value);
     std::vector<bool> freed;
     for (const Value* input : lowered.inputs)
       freed.push_back(options.frees_inputs && !kept.contains(input));
@@ -312,7 +370,9 @@ class Program::Builder {
   std::string owner_;      // in records
   std::string loop_text_;  // the loop IR, if it is logged
   Program& program_;
-  const Graph& graph_;
+  const Graph& original_;
+  LayoutChoice laid_out_;
+  const Graph* graph_;  // the original one, or in other layouts
   RegisterIndex registers_;
 };
 

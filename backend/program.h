@@ -41,6 +41,9 @@ struct ProgramOptions {
   LoopTarget loops = LoopTarget::kNone;
   // Named functions are libm's (codegen/legalise/expand.h).
   bool precise_math = false;
+  // Intermediates may lie otherwise than eager's (layouts.h), if there are
+  // loops.
+  bool channels_last = true;
   // A result whose strides are not the predicted ones is copied into those.
   // Otherwise such a run throws UnexpectedResult.
   bool repair_strides = false;
@@ -142,6 +145,7 @@ class Program {
   std::vector<Expr> conditions_;  // LoweredGraph::conditions
   size_t num_lowered_ = 0;        // as in ProgramReport
   std::vector<std::string> not_lowered_;
+  std::string layouts_;  // LayoutChoice::reason
   size_t num_registers_ = 0;
   bool repair_strides_ = false;
   bool is_brief_ = true;
