@@ -36,6 +36,10 @@ constexpr double kReorderedByte = 0.06, kReorderedDepthwiseByte = 0.035;
 // Of one pixel at a time, matrix products, which take either layout: from 40
 // lost to 10 gained, but for strides.
 constexpr double kPixelwiseByte = -0.03;
+// The same of a backward, which also reorders for the gradient of the weights:
+// 180 to 970, depthwise 140, matrix products from 106 lost to 17 gained.
+constexpr double kBackwardByte = 0.18, kBackwardDepthwiseByte = 0.1,
+                 kBackwardPixelwiseByte = -0.05;
 // A byte of weights, which lie with channels first in the program, is copied
 // at each call: 150 to 300 a kilobyte by ATen, by our kernel a third.
 constexpr double kWeightByte = 0.12;
@@ -48,12 +52,22 @@ constexpr double kUnsure = 0.02, kWorkPerNs = 55;
 
 constexpr size_t kRank = 4;  // images: batch, channels, height, width
 
-bool is_convolution(const Node& node) {
-  return node.aten && node.args.size() == 9 &&
-         node.aten->schema().name() == "aten::convolution";
+// convolution(input, weight, bias, stride, padding, dilation, transposed,
+// output_padding, groups), convolution_backward(gradient, input, weight,
+// bias_sizes, stride ... groups, mask)
+bool is_backward(const Node& node) {
+  return node.aten && node.args.size() == 11 &&
+         node.aten->schema().name() == "aten::convolution_backward";
 }
+bool is_convolution(const Node& node) {
+  return is_backward(node) ||
+         (node.aten && node.args.size() == 9 &&
+          node.aten->schema().name() == "aten::convolution");
+}
+size_t weight_of(const Node& node) { return is_backward(node) ? 2 : 1; }
+size_t stride_of(const Node& node) { return is_backward(node) ? 4 : 3; }
+size_t groups_of(const Node& node) { return is_backward(node) ? 9 : 8; }
 
-// Its input, or its weight.
 Value* tensor_argument(const Node& node, size_t i) {
   return node.args[i].is<Value*>() ? node.args[i].get<Value*>() : nullptr;
 }
@@ -80,28 +94,29 @@ class Layouts {
     LayoutChoice out;
     for (const auto& node : graph_.block().nodes)
       if (is_convolution(*node)) ++convolutions_;
-    if (convolutions_ == 0) return out;
+    if (convolutions_ == 0 && !has_last_inputs()) return out;
     for (const auto& node : graph_.block().nodes) add_vertices(*node);
     if (movable_ == 0) {
       out.reason = "convolutions stay channels first: " + why_not_;
-      return out;
+      if (!has_last_inputs()) return out;
     }
     for (const auto& node : graph_.block().nodes) add_costs(*node);
     for (const auto& mutation : graph_.mutations) stays(mutation.value);
     const int64_t all = gain_, least = cut_.solve(kLast, kFirst);
     size_t chosen = 0;
     for (const auto& node : graph_.block().nodes)
-      chosen += is_convolution(*node) && is_last(node->outputs[0].get());
-    if (chosen == 0) {
+      chosen += is_convolution(*node) && is_last(*node);
+    if (chosen == 0 && !has_last_inputs()) {
       out.reason = "convolutions stay channels first: " + in_us(all) +
                    " would be gained, less than is lost where layouts meet";
       return out;
     }
     rewrite(&out);
-    out.reason = std::to_string(chosen) + " of " +
-                 std::to_string(convolutions_) +
-                 " convolutions have channels last: " + in_us(all - least) +
-                 " of " + in_us(all) + " gained";
+    if (movable_ > 0)
+      out.reason = std::to_string(chosen) + " of " +
+                   std::to_string(convolutions_) +
+                   " convolutions have channels last: " + in_us(all - least) +
+                   " of " + in_us(all) + " gained";
     return out;
   }
 
@@ -112,6 +127,11 @@ class Layouts {
   static std::string in_us(int64_t ns) {
     return std::to_string(ns / 1000) + "." + std::to_string(ns / 100 % 10) +
            " us";
+  }
+
+  bool has_last_inputs() const {
+    return std::count(request_.last_inputs.begin(), request_.last_inputs.end(),
+                      true) > 0;
   }
 
   int64_t seen(const Expr& expr) const {
@@ -131,21 +151,26 @@ class Layouts {
     return out;
   }
 
-  // A batch of images, lying as eager's contiguous tensors do. (Where there is
-  // one channel or one pixel, both layouts are the same memory.)
-  bool is_image(const Value& value) const {
+  // A batch of images, lying as eager's contiguous tensors do.
+  bool is_batch(const Value& value) const {
     if (value.kind != Value::Kind::kTensor) return false;
     const TensorMeta& meta = value.meta;
     return meta.sizes.size() == kRank && meta.strides.size() == kRank &&
            meta.dtype == c10::ScalarType::Float && meta.device.is_cpu() &&
            !meta.is_conj && !meta.is_neg && graph::is_contiguous(meta) &&
-           has_hints(meta) && !meta.sizes[1].is_const(1) &&
+           has_hints(meta);
+  }
+  // And of more than one channel or one pixel: both layouts are the same memory
+  // there. (What a convolution makes has other strides along dims of size 1 all
+  // the same.)
+  bool is_image(const Value& value) const {
+    const TensorMeta& meta = value.meta;
+    return is_batch(value) && !meta.sizes[1].is_const(1) &&
            !(meta.sizes[2].is_const(1) && meta.sizes[3].is_const(1));
   }
 
   // Does it give channels last where its input has that? torch is asked.
   bool keeps_channels_last(const Node& node) const {
-    std::vector<at::Tensor> tensors;
     RegisterIndex registers;
     std::vector<c10::IValue> values;
     for (size_t i = 0; i < 3; ++i) {
@@ -153,7 +178,7 @@ class Layouts {
       if (!value) continue;
       std::vector<int64_t> sizes, strides;
       for (const Expr& size : value->meta.sizes) sizes.push_back(seen(size));
-      const bool is_last = i < 2 && value->meta.sizes.size() == kRank;
+      const bool is_last = value->meta.sizes.size() == kRank;
       for (const Expr& stride :
            is_last ? channels_last(value->meta.sizes) : value->meta.strides)
         strides.push_back(seen(stride));
@@ -173,23 +198,31 @@ class Layouts {
     } catch (const c10::Error&) {
       return false;
     }
-    if (stack.size() != 1 || !stack[0].isTensor()) return false;
-    const at::Tensor result = stack[0].toTensor();
-    const std::vector<Expr> wanted = channels_last(node.outputs[0]->meta.sizes);
-    for (size_t dim = 0; dim < kRank; ++dim)
-      if (result.size(static_cast<int64_t>(dim)) != 1 &&
-          result.stride(static_cast<int64_t>(dim)) != seen(wanted[dim]))
-        return false;
+    if (stack.size() != node.outputs.size()) return false;
+    for (size_t i = 0; i < stack.size(); ++i) {
+      if (!stack[i].isTensor() || !stack[i].toTensor().defined()) continue;
+      const at::Tensor result = stack[i].toTensor();
+      const std::vector<Expr>& sizes = node.outputs[i]->meta.sizes;
+      if (sizes.size() != kRank) continue;
+      const std::vector<Expr> wanted = channels_last(sizes);
+      for (size_t dim = 0; dim < kRank; ++dim)
+        if (result.size(static_cast<int64_t>(dim)) != 1 &&
+            result.stride(static_cast<int64_t>(dim)) != seen(wanted[dim]))
+          return false;
+    }
     return true;
   }
 
   // What it would gain, of nothing else changed; below 0: it would lose.
   int64_t gain_of(const Node& node) const {
-    const Value *input = tensor_argument(node, 0),
-                *weight = tensor_argument(node, 1),
-                *out = node.outputs[0].get();
-    const int64_t groups =
-        node.args[8].is<int64_t>() ? node.args[8].get<int64_t>() : 1;
+    const bool backward = is_backward(node);
+    // Of a backward: the gradient for what the forward made.
+    const Value *input = tensor_argument(node, backward ? 1 : 0),
+                *weight = tensor_argument(node, weight_of(node)),
+                *out =
+                    backward ? tensor_argument(node, 0) : node.outputs[0].get();
+    const Arg& count = node.args[groups_of(node)];
+    const int64_t groups = count.is<int64_t>() ? count.get<int64_t>() : 1;
     const int64_t height = seen(weight->meta.sizes[2]),
                   width = seen(weight->meta.sizes[3]);
     auto is_one = [&](size_t i) {
@@ -203,16 +236,20 @@ class Layouts {
     const bool is_pixelwise = height == 1 && width == 1;
     double saved = 0;
     if (groups == 1) {
-      saved =
-          (is_pixelwise && is_one(3) ? kPixelwiseByte : kReorderedByte) * moved;
+      const bool is_product = is_pixelwise && is_one(stride_of(node));
+      saved = moved *
+              (backward ? (is_product ? kBackwardPixelwiseByte : kBackwardByte)
+                        : (is_product ? kPixelwiseByte : kReorderedByte));
     } else if (seen(input->meta.sizes[1]) == groups) {
-      saved = kReorderedDepthwiseByte * moved;
+      saved =
+          moved * (backward ? kBackwardDepthwiseByte : kReorderedDepthwiseByte);
     }
     const double weights = is_pixelwise ? 0 : bytes(weight->meta);
     const double pixels =
         bytes(out->meta) /
         static_cast<double>(c10::elementSize(out->meta.dtype));
-    const double work = pixels * static_cast<double>(height * width) *
+    const double work = (backward ? 2 : 1) * pixels *
+                        static_cast<double>(height * width) *
                         static_cast<double>(seen(input->meta.sizes[1])) /
                         static_cast<double>(groups);
     return static_cast<int64_t>(saved - kWeightByte * weights -
@@ -220,13 +257,28 @@ class Layouts {
   }
 
   void add_vertices(const Node& node) {
+    if (node.op == Opcode::kPlaceholder && !node.outputs.empty()) {
+      const Value* value = node.outputs[0].get();
+      const auto at =
+          std::find(graph_.inputs.begin(), graph_.inputs.end(), value) -
+          graph_.inputs.begin();
+      if (static_cast<size_t>(at) >= request_.last_inputs.size() ||
+          !request_.last_inputs[at])
+        return;
+      vertex_[value] = cut_.add_vertex();
+      cut_.add_edge(kLast, vertex_[value], MinCut::kInfinite);
+      return;
+    }
+    if (request_.only_inputs) return;
     if (node.op != Opcode::kCallFunction || !node.aten) return;
     if (is_convolution(node)) {
       if (const char* why = refusal(node)) {
         if (why_not_.empty()) why_not_ = why;
         return;
       }
-      vertex_[node.outputs[0].get()] = cut_.add_vertex();
+      const int own = convolution_[&node] = cut_.add_vertex();
+      for (const auto& value : node.outputs)
+        if (is_batch(*value)) vertex_[value.get()] = own;
       ++movable_;
       return;
     }
@@ -237,12 +289,15 @@ class Layouts {
 
   // Null: it can have channels last.
   const char* refusal(const Node& node) const {
-    const Value *input = tensor_argument(node, 0),
-                *weight = tensor_argument(node, 1);
-    if (!input || !weight || node.outputs.size() != 1) return "no tensors";
-    if (!is_image(*node.outputs[0]) ||
-        input->meta.dtype != c10::ScalarType::Float ||
-        input->meta.sizes.size() != kRank || !has_hints(input->meta))
+    const Value* weight = tensor_argument(node, weight_of(node));
+    if (!weight) return "no tensors";
+    for (size_t i = 0; i < weight_of(node); ++i) {
+      const Value* input = tensor_argument(node, i);
+      if (!input || input->meta.dtype != c10::ScalarType::Float ||
+          input->meta.sizes.size() != kRank || !has_hints(input->meta))
+        return "not of float32 images that lie contiguously";
+    }
+    if (!is_backward(node) && !is_image(*node.outputs[0]))
       return "not of float32 images that lie contiguously";
     if (weight->meta.sizes.size() != kRank ||
         weight->meta.dtype != c10::ScalarType::Float ||
@@ -290,13 +345,14 @@ class Layouts {
 
   void add_costs(const Node& node) {
     if (node.op == Opcode::kOutput) {
-      for (const Arg& arg : graph_.outputs)
-        graph::for_each_value(arg, [&](const Value* value) { stays(value); });
+      for (size_t i = 0; i < graph_.outputs.size(); ++i)
+        graph::for_each_value(graph_.outputs[i], [&](const Value* value) {
+          if (!is_free(i, value)) stays(value);
+        });
       return;
     }
     if (node.op != Opcode::kCallFunction || !node.aten) return;
-    if (is_convolution(node) && vertex_.contains(node.outputs[0].get()))
-      return add_convolution(node);
+    if (convolution_.contains(&node)) return add_convolution(node);
     const bool is_loop = request_.loops.contains(&node);
     for (const Arg& arg : node.args)
       graph::for_each_value(arg, [&](const Value* value) {
@@ -325,27 +381,48 @@ class Layouts {
         cut_.add_edge(vertex_.at(out.get()), kFirst, copy_of(value));
   }
 
+  // An output that may lie either way, and is no other one, and no input.
+  bool is_free(size_t output, const Value* value) const {
+    if (output < request_.first_free_output || !vertex_.contains(value) ||
+        value->node->op == Opcode::kPlaceholder)
+      return false;
+    bool free = true;
+    for (size_t i = 0; i < request_.first_free_output; ++i)
+      graph::for_each_value(graph_.outputs[i],
+                            [&](const Value* seen) { free &= seen != value; });
+    return free &&
+           std::none_of(graph_.mutations.begin(), graph_.mutations.end(),
+                        [&](const auto& one) { return one.value == value; });
+  }
+
   void add_convolution(const Node& node) {
-    const int own = vertex_.at(node.outputs[0].get());
+    const int own = convolution_.at(&node);
     const int64_t gain = gain_of(node);
     gain_ += std::max<int64_t>(gain, 0);
     if (gain > 0) cut_.add_edge(kLast, own, gain);
     if (gain < 0) cut_.add_edge(own, kFirst, -gain);
-    const Value* input = tensor_argument(node, 0);
-    const Value* base = decider(input);
-    if (base == input)
-      differ(own, vertex_.at(base), copy_of(input));
-    else
-      cut_.add_edge(own, kFirst, copy_of(input));
-    if (base && base != input)
-      cut_.add_edge(vertex_.at(base), own, MinCut::kInfinite);
-    for (size_t i : {1, 2})
+    for (size_t i = 0; i < weight_of(node); ++i) {
+      const Value* input = tensor_argument(node, i);
+      const Value* base = decider(input);
+      if (base == input)
+        differ(own, vertex_.at(base), copy_of(input));
+      else
+        cut_.add_edge(own, kFirst, copy_of(input));
+      if (base && base != input)
+        cut_.add_edge(vertex_.at(base), own, MinCut::kInfinite);
+    }
+    for (size_t i = weight_of(node); i < 3; ++i)
       if (const Value* other = tensor_argument(node, i)) stays(other);
   }
 
   bool is_last(const Value* value) const {
     auto found = vertex_.find(value);
     return found != vertex_.end() && cut_.source_side()[found->second];
+  }
+
+  bool is_last(const Node& convolution) const {
+    auto found = convolution_.find(&convolution);
+    return found != convolution_.end() && cut_.source_side()[found->second];
   }
 
   // ---- the graph with the layouts
@@ -382,12 +459,14 @@ class Layouts {
                        ? nullptr
                        : made.at(node->outputs[0].get())->node;
       if (!twin || node->op != Opcode::kCallFunction) continue;
-      if (is_convolution(*node) && is_last(node->outputs[0].get())) {
-        in_layout(std::get<Value*>(twin->args[0].value), true, twin);
-        const TensorMeta& weight = tensor_argument(*node, 1)->meta;
+      if (is_convolution(*node) && is_last(*node)) {
+        const size_t w = weight_of(*node);
+        for (size_t i = 0; i < w; ++i)
+          in_layout(std::get<Value*>(twin->args[i].value), true, twin);
+        const TensorMeta& weight = tensor_argument(*node, w)->meta;
         if (!weight.sizes[1].is_const(1) &&
             !(weight.sizes[2].is_const(1) && weight.sizes[3].is_const(1)))
-          in_layout(std::get<Value*>(twin->args[1].value), true, twin);
+          in_layout(std::get<Value*>(twin->args[w].value), true, twin);
       } else if (node->aten && (!request_.loops.contains(node.get()) ||
                                 reads_strides(*node))) {
         for (Arg& arg : twin->args)
@@ -397,9 +476,15 @@ class Layouts {
     }
     Node* end = copy.block().nodes.back().get();
     std::vector<Arg> outputs = copy.outputs;
-    for (Arg& arg : outputs)
-      graph::for_each_value(
-          arg, [&](Value*& value) { in_layout(value, false, end); });
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      out->last_outputs.push_back(false);
+      graph::for_each_value(outputs[i], [&](Value*& value) {
+        if (!is_free(i, was.at(value)))
+          in_layout(value, false, end);
+        else
+          out->last_outputs.back() = is_last(was.at(value));
+      });
+    }
     for (auto& mutation : copy.mutations) in_layout(mutation.value, false, end);
     copy.set_outputs(std::move(outputs));
     copy.rebuild_uses();
@@ -430,6 +515,7 @@ class Layouts {
   const LayoutRequest& request_;
   MinCut cut_;
   std::unordered_map<const Value*, int> vertex_;
+  std::unordered_map<const Node*, int> convolution_;
   size_t convolutions_ = 0, movable_ = 0;
   int64_t gain_ = 0;
   std::string why_not_;

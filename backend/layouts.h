@@ -12,11 +12,12 @@
 //   return (%5)                            %5 = aten.relu(%3)
 //                                          return (%5)
 //
-// Inputs, outputs, what the program's arguments become and what a backward gets
-// lie as eager's do, and so does what a call of another operator reads. Within
-// that, each value is in one of two layouts, at a cost in nanoseconds that was
-// measured (docs/benchmarks.md): what convolutions lose by channels first, and
-// what copies take where layouts meet. A minimum cut is the cheapest choice.
+// Inputs, outputs and what the program's arguments become lie as eager's do,
+// and so does what a call of another operator reads. (What a forward keeps for
+// its own backward need not.) Within that, each value is in one of two layouts,
+// at a cost in nanoseconds that was measured (docs/benchmarks.md): what
+// convolutions lose by channels first, and what copies take where layouts meet.
+// A minimum cut is the cheapest choice.
 #pragma once
 
 #include <memory>
@@ -33,6 +34,13 @@ struct LayoutRequest {
   std::unordered_set<const graph::Node*> loops;
   // Values of the symbols that were seen.
   std::vector<int64_t> hints;
+  // Outputs from this one on may lie either way: who gets them is told.
+  size_t first_free_output = SIZE_MAX;
+  // Inputs that have channels last, although their metadata says otherwise;
+  // by number.
+  std::vector<bool> last_inputs;
+  // Nothing else is to have them.
+  bool only_inputs = false;
 };
 
 struct LayoutChoice {
@@ -40,6 +48,8 @@ struct LayoutChoice {
   std::unique_ptr<graph::Graph> graph;
   // Of each node of `graph`, in order: the one it was; null for clones.
   std::vector<const graph::Node*> origins;
+  // Of the outputs: it has channels last.
+  std::vector<bool> last_outputs;
   // For logs; "" where there is nothing to choose.
   std::string reason;
 };

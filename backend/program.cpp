@@ -39,8 +39,9 @@ class Program::Builder {
     choose_layout(options);
     add_inputs();
     FJ_TRY(bool in_loops, add_loops(options));
-    if (!in_loops && laid_out_.graph) {
-      leave_layout("a kernel has no code");
+    if (!in_loops && is_gainful_) {
+      leave_layout(std::string(kStay) + "a kernel has no code");
+      add_inputs();
       FJ_TRY(in_loops, add_loops(options));
     }
     if (!in_loops) FJ_CHECK_OK(add_nodes());
@@ -79,47 +80,69 @@ class Program::Builder {
   // The graph that is run from now on may be one in other layouts: every node
   // that would be a loop is one in those, too.
   void choose_layout(const ProgramOptions& options) {
-    if (!options.channels_last || options.loops == LoopTarget::kNone) return;
+    wanted_.hints = options.hints;
+    wanted_.first_free_output = options.first_free_output;
+    wanted_.last_inputs = options.last_inputs;
+    if (choose_gainful_layout(options)) return;
+    leave_layout(program_.layouts_);
+  }
+
+  // False: inputs alone have one of their own.
+  bool choose_gainful_layout(const ProgramOptions& options) {
+    if (!options.channels_last || options.loops == LoopTarget::kNone ||
+        !has_convolution(original_))
+      return false;
     LoweringRequest request;
     request.has_output = options.has_output;
     request.hints = options.hints;
     std::string reason;
-    if (!has_convolution(original_)) return;
     auto lowered = lower_to_loops(original_, request, &reason);
-    if (!lowered) return;
-    LayoutRequest wanted{{lowered->lowered.begin(), lowered->lowered.end()},
-                         options.hints};
+    if (!lowered) return false;
+    LayoutRequest wanted = wanted_;
+    wanted.loops = {lowered->lowered.begin(), lowered->lowered.end()};
     for (;;) {
       LayoutChoice choice = choose_layouts(original_, wanted);
       program_.layouts_ = choice.reason;
-      if (!choice.graph) return;
+      if (!choice.graph) return false;
       auto again = lower_to_loops(*choice.graph, request, &reason);
-      if (!again) return leave_layout(reason);
+      if (!again) {
+        program_.layouts_ = kStay + reason;
+        return false;
+      }
+      const std::unordered_set<const Node*> loops(again->lowered.begin(),
+                                                  again->lowered.end());
       const size_t known = wanted.loops.size();
-      size_t i = 0;
-      for (const auto& node : choice.graph->block().nodes) {
+      for (size_t i = 0; const auto& node : choice.graph->block().nodes) {
         const Node* origin = choice.origins[i++];
-        const bool was_loop = !origin || wanted.loops.contains(origin);
-        const bool is_loop = std::count(again->lowered.begin(),
-                                        again->lowered.end(), node.get()) > 0;
-        if (!was_loop || is_loop || node->op != Opcode::kCallFunction) continue;
-        if (!origin) return leave_layout("a copy that is no loop");
-        wanted.loops.erase(origin);
+        if (loops.contains(node.get())) continue;
+        // (A clone that is a call is one.)
+        if (origin) wanted.loops.erase(origin);
       }
       if (wanted.loops.size() < known) continue;
-      laid_out_ = std::move(choice);
-      graph_ = laid_out_.graph.get();
-      return;
+      take_layout(std::move(choice));
+      return true;
     }
   }
 
+  void take_layout(LayoutChoice choice) {
+    laid_out_ = std::move(choice);
+    graph_ = laid_out_.graph.get();
+    program_.last_outputs_ = laid_out_.last_outputs;
+    is_gainful_ = true;
+  }
+
+  // Everything as in eager, but for inputs that are not.
   void leave_layout(const std::string& why) {
-    program_.layouts_ = "convolutions stay channels first: " + why;
-    graph_ = &original_;
-    laid_out_ = {};
+    is_gainful_ = false;
+    program_.layouts_ = why;
+    program_.last_outputs_.clear();
+    LayoutRequest wanted = wanted_;
+    wanted.only_inputs = true;
+    LayoutChoice choice = choose_layouts(original_, wanted);
+    graph_ = choice.graph ? choice.graph.get() : &original_;
+    laid_out_ = std::move(choice);
     registers_.clear();
     program_.input_registers_.clear();
-    add_inputs();
   }
 
   Status add_nodes() {
@@ -138,7 +161,7 @@ class Program::Builder {
       RefusedNodes refused;
       FJ_TRY(bool made, try_loops(options, request, &refused));
       if (made) return true;
-      if (laid_out_.graph) return false;
+      if (is_gainful_) return false;
       const size_t known = request.calls.size();
       for (auto& [node, why] : refused) request.calls.emplace(node, why);
       if (request.calls.size() == known) return false;
@@ -370,9 +393,12 @@ class Program::Builder {
   std::string owner_;      // in records
   std::string loop_text_;  // the loop IR, if it is logged
   Program& program_;
+  static constexpr const char* kStay = "convolutions stay channels first: ";
   const Graph& original_;
+  LayoutRequest wanted_;  // but for the loops
   LayoutChoice laid_out_;
-  const Graph* graph_;  // the original one, or in other layouts
+  bool is_gainful_ = false;  // and not of inputs alone
+  const Graph* graph_;       // the original one, or in other layouts
   RegisterIndex registers_;
 };
 
