@@ -19,12 +19,12 @@ pytestmark = [
 Graphs = Callable[..., object]
 
 
-def layouts_of(fn: Graphs, *args: object) -> str:
+def layouts_of(fn: Graphs, *args: object, grad: bool = False) -> str:
     """What is said of the layouts of a graph."""
     framejit.reset()
     framejit.set_logs("loops")
     try:
-        with torch.no_grad():
+        with torch.set_grad_enabled(grad):
             fn(*args)
     finally:
         framejit.set_logs("")
@@ -347,3 +347,48 @@ def test_what_is_chosen() -> None:
     assert "stay channels first: not of float32 images" in layouts_of(
         framejit.compile(double), x.double()
     )
+
+
+class TwoHeads(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(conv(3, 16), nn.SiLU(), conv(16, 16), nn.SiLU())
+        self.one, self.other = conv(16, 3), conv(16, 5)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        y = self.body(x)
+        return self.one(y), self.other(y)
+
+
+def test_other_patterns_of_gradients() -> None:
+    """A backward that is traced later finds what the forward kept, as it lies."""
+    torch.manual_seed(0)
+    model = TwoHeads()
+    compiled = framejit.compile(model)
+    wanted = [model.body[0].weight, model.one.weight, model.other.weight]
+    for size in ((2, 3, 32, 32), (3, 3, 32, 32), (4, 3, 24, 40)):
+        x = torch.randn(size)
+        for outputs, count in (((0,), 2), ((1,), 1), ((0, 1), 3), ((0,), 1)):
+            results = []
+            for run in (model, compiled):
+                out = run(x)
+                loss = torch.stack([out[i].square().sum() for i in outputs]).sum()
+                results.append(
+                    torch.autograd.grad(loss, wanted[:count], allow_unused=True)
+                )
+            for expected, got in zip(*results, strict=True):
+                assert (got is None) == (expected is None)
+                if expected is not None and got is not None:
+                    assert got.stride() == expected.stride()
+                    torch.testing.assert_close(got, expected, rtol=1e-3, atol=1e-2)
+
+
+def test_what_is_chosen_for_training() -> None:
+    torch.manual_seed(0)
+    model = TwoHeads()
+
+    def step(x: Tensor) -> None:
+        framejit.compile(model)(x)[0].sum().backward()
+
+    said = layouts_of(step, torch.randn(2, 3, 64, 64), grad=True)
+    assert said.count("4 of 4 convolutions have channels last") >= 2
