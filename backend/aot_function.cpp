@@ -203,6 +203,7 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   own.hints = graphs.symbol_hints;
   for (size_t i = 0; i < num_user_outputs_; ++i)
     own.has_output.push_back(is_input(graphs, i));
+  own.first_free_output = num_user_outputs_;
   FJ_TRY(program_, Program::build(forward, own));
   *report = program_->report();
   if (!graphs.backward) return ok_status();
@@ -353,7 +354,14 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
       return fall_back("an output that requires grad has no tangent");
     }
   }
-  FJ_TRY(backward_, BackwardCode::build(torch_graph_, graphs, options));
+  // Which saved values do not lie as eager's do.
+  std::vector<bool> saved_last;
+  const auto& last = program_->last_outputs();
+  for (size_t i = num_user_outputs_; i < graphs.forward->outputs.size(); ++i)
+    if (tensor_of(graphs.forward->outputs[i]))
+      saved_last.push_back(i < last.size() && last[i]);
+  FJ_TRY(backward_, BackwardCode::build(torch_graph_, graphs, options,
+                                        std::move(saved_last)));
   FJ_CHECK(backward_->num_saved() == saved_.size());
   return build_gates(graphs);
 }

@@ -25,8 +25,10 @@ struct BackendRequest {
   std::shared_ptr<const graph::TorchGraph> graph;
   GuardSet* guards = nullptr;  // may receive more guards while compiling
   std::string backend = "native";
-  Ref callable;               // custom backend, or empty
-  bool precise_math = false;  // ProgramOptions, of `native`
+  Ref callable;  // custom backend, or empty
+  // ProgramOptions, of `native`
+  bool precise_math = false;
+  bool channels_last = true;
   // The real input tensors of this call, in graph-input order (borrowed), for
   // example_inputs of custom backends; null for symbols (their hints are
   // used).

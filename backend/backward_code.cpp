@@ -128,8 +128,10 @@ bool BackwardProgram::holds(const int64_t* symbols) const {
 
 Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
     std::shared_ptr<const graph::TorchGraph> torch_graph,
-    const AotGraphs& graphs, const ProgramOptions& options) {
+    const AotGraphs& graphs, const ProgramOptions& options,
+    std::vector<bool> saved_last) {
   std::shared_ptr<BackwardCode> code(new BackwardCode);
+  code->saved_last_ = std::move(saved_last);
   const Graph& backward = *graphs.backward;
   code->options_ = options;
   // What the trace did not predict is put right, or the call is replayed.
@@ -202,7 +204,11 @@ Result<std::shared_ptr<BackwardProgram>> BackwardCode::make_program(
     made->gradients.push_back(gradient);
   }
   made->uses_random = draws_numbers(backward);
-  FJ_TRY(made->program, Program::build(backward, options_));
+  ProgramOptions options = options_;
+  options.last_inputs.resize(backward.inputs.size());
+  for (size_t i = 0; i < num_saved(); ++i)
+    options.last_inputs[tensor_inputs[i]] = saved_last_.at(i);
+  FJ_TRY(made->program, Program::build(backward, options));
   return made;
 }
 

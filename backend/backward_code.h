@@ -53,10 +53,12 @@ class BackwardCode {
     std::vector<Expr> strides;
     bool contiguous = true;
   };
-  // num_saved: values the forward saves. A Break when the backward cannot run.
+  // saved_last: of the values that the forward saves, which have channels last
+  // in place of eager's layout. A Break when the backward cannot run.
   static Result<std::shared_ptr<BackwardCode>> build(
       std::shared_ptr<const graph::TorchGraph> torch_graph,
-      const graph::AotGraphs& graphs, const ProgramOptions& options);
+      const graph::AotGraphs& graphs, const ProgramOptions& options,
+      std::vector<bool> saved_last);
 
   // For all tangents and all gradients.
   const std::shared_ptr<const BackwardProgram>& complete() const {
@@ -114,6 +116,7 @@ class BackwardCode {
   std::vector<bool> read_inputs_;
   graph::ForwardCut cut_;
   std::vector<std::vector<int64_t>> saved_readers_;
+  std::vector<bool> saved_last_;
   size_t num_inputs_ = 0, num_saved_ = 0, num_symbols_ = 0;
   bool uses_random_ = false;
   // What the guards of the entry say of the sizes.

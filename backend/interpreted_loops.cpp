@@ -48,7 +48,9 @@ void InterpretedLoops::run(const int64_t* symbols, c10::IValue* registers,
   std::vector<const void*> inputs;
   for (const LoopOperand& input : operands_.inputs) {
     kept.push_back(registers[input.reg].toTensor());
-    inputs.push_back(kept.back().const_data_ptr());
+    // What nobody reads (a gradient that did not come in) may be missing.
+    inputs.push_back(kept.back().defined() ? kept.back().const_data_ptr()
+                                           : nullptr);
   }
   std::vector<at::Tensor> results;
   std::vector<void*> outputs;

@@ -8,6 +8,7 @@
 
 #include "backend/block_cache.h"
 #include "backend/interpreted_loops.h"
+#include "backend/layouts.h"
 #include "backend/profiled.h"
 #include "backend/scheduled_loops.h"
 #include "codegen/loops/text.h"
@@ -28,27 +29,30 @@ using graph::Value;
 class Program::Builder {
  public:
   Builder(Program& program, const Graph& graph)
-      : program_(program), graph_(graph) {}
+      : program_(program), original_(graph), graph_(&graph) {}
 
   Status build(const ProgramOptions& options) {
     program_.repair_strides_ = options.repair_strides;
     program_.name_ = options.profiled_name();
     owner_ = options.owner();
     check_results_ = options.check_results;
-    for (const Value* input : graph_.inputs) {
-      bool tensor = input->kind != Value::Kind::kInt;
-      program_.input_registers_.push_back(tensor ? add_register(input) : -1);
-    }
+    choose_layout(options);
+    add_inputs();
     FJ_TRY(bool in_loops, add_loops(options));
+    if (!in_loops && is_gainful_) {
+      leave_layout(std::string(kStay) + "a kernel has no code");
+      add_inputs();
+      FJ_TRY(in_loops, add_loops(options));
+    }
     if (!in_loops) FJ_CHECK_OK(add_nodes());
-    for (size_t i = 0; i < graph_.outputs.size(); ++i) {
+    for (size_t i = 0; i < graph_->outputs.size(); ++i) {
       const bool is_had =
           i < options.has_output.size() && options.has_output[i];
       FJ_TRY(int reg,
-             is_had ? Result<int>(-1) : output_register(graph_.outputs[i]));
+             is_had ? Result<int>(-1) : output_register(graph_->outputs[i]));
       program_.outputs_.push_back(reg);
     }
-    for (const auto& mutation : graph_.mutations) {
+    for (const auto& mutation : graph_->mutations) {
       FJ_TRY(int reg, output_register(Arg(mutation.value)));
       FJ_CHECK(reg >= 0);
       program_.mutations_.push_back(reg);
@@ -66,8 +70,83 @@ class Program::Builder {
     return reg;
   }
 
+  void add_inputs() {
+    for (const Value* input : graph_->inputs) {
+      bool tensor = input->kind != Value::Kind::kInt;
+      program_.input_registers_.push_back(tensor ? add_register(input) : -1);
+    }
+  }
+
+  // The graph that is run from now on may be one in other layouts: every node
+  // that would be a loop is one in those, too.
+  void choose_layout(const ProgramOptions& options) {
+    wanted_.hints = options.hints;
+    wanted_.first_free_output = options.first_free_output;
+    wanted_.last_inputs = options.last_inputs;
+    if (choose_gainful_layout(options)) return;
+    leave_layout(program_.layouts_);
+  }
+
+  // False: inputs alone have one of their own.
+  bool choose_gainful_layout(const ProgramOptions& options) {
+    if (!options.channels_last || options.loops == LoopTarget::kNone ||
+        !has_convolution(original_))
+      return false;
+    LoweringRequest request;
+    request.has_output = options.has_output;
+    request.hints = options.hints;
+    std::string reason;
+    auto lowered = lower_to_loops(original_, request, &reason);
+    if (!lowered) return false;
+    LayoutRequest wanted = wanted_;
+    wanted.loops = {lowered->lowered.begin(), lowered->lowered.end()};
+    for (;;) {
+      LayoutChoice choice = choose_layouts(original_, wanted);
+      program_.layouts_ = choice.reason;
+      if (!choice.graph) return false;
+      auto again = lower_to_loops(*choice.graph, request, &reason);
+      if (!again) {
+        program_.layouts_ = kStay + reason;
+        return false;
+      }
+      const std::unordered_set<const Node*> loops(again->lowered.begin(),
+                                                  again->lowered.end());
+      const size_t known = wanted.loops.size();
+      for (size_t i = 0; const auto& node : choice.graph->block().nodes) {
+        const Node* origin = choice.origins[i++];
+        if (loops.contains(node.get())) continue;
+        // (A clone that is a call is one.)
+        if (origin) wanted.loops.erase(origin);
+      }
+      if (wanted.loops.size() < known) continue;
+      take_layout(std::move(choice));
+      return true;
+    }
+  }
+
+  void take_layout(LayoutChoice choice) {
+    laid_out_ = std::move(choice);
+    graph_ = laid_out_.graph.get();
+    program_.last_outputs_ = laid_out_.last_outputs;
+    is_gainful_ = true;
+  }
+
+  // Everything as in eager, but for inputs that are not.
+  void leave_layout(const std::string& why) {
+    is_gainful_ = false;
+    program_.layouts_ = why;
+    program_.last_outputs_.clear();
+    LayoutRequest wanted = wanted_;
+    wanted.only_inputs = true;
+    LayoutChoice choice = choose_layouts(original_, wanted);
+    graph_ = choice.graph ? choice.graph.get() : &original_;
+    laid_out_ = std::move(choice);
+    registers_.clear();
+    program_.input_registers_.clear();
+  }
+
   Status add_nodes() {
-    for (const auto& node : graph_.block().nodes) FJ_CHECK_OK(add_node(*node));
+    for (const auto& node : graph_->block().nodes) FJ_CHECK_OK(add_node(*node));
     return ok_status();
   }
 
@@ -82,6 +161,7 @@ class Program::Builder {
       RefusedNodes refused;
       FJ_TRY(bool made, try_loops(options, request, &refused));
       if (made) return true;
+      if (is_gainful_) return false;
       const size_t known = request.calls.size();
       for (auto& [node, why] : refused) request.calls.emplace(node, why);
       if (request.calls.size() == known) return false;
@@ -92,7 +172,7 @@ class Program::Builder {
                          const LoweringRequest& request,
                          RefusedNodes* refused) {
     std::string reason;
-    auto lowered = lower_to_loops(graph_, request, &reason);
+    auto lowered = lower_to_loops(*graph_, request, &reason);
     if (!lowered) {
       program_.not_lowered_ = {"the whole graph: " + reason};
       return false;
@@ -102,7 +182,7 @@ class Program::Builder {
       return found == registers_.end() ? add_register(value) : found->second;
     };
     const RegisterIndex without = registers_;
-    for (const auto& node : graph_.block().nodes)
+    for (const auto& node : graph_->block().nodes)
       if (node->op == Opcode::kGetAttr) FJ_CHECK_OK(add_constant(*node));
     for (const auto& callee : lowered->callees) {
       for (const Value* operand : callee.operands) register_of(operand);
@@ -167,6 +247,7 @@ class Program::Builder {
         "loops of " + owner_ + ": " + std::to_string(program_.num_lowered_) +
         " nodes; calls of ATen:" + (lines.empty() ? " none" : "");
     for (const std::string& line : lines) text += "\n  " + line;
+    if (!program_.layouts_.empty()) text += "\n  " + program_.layouts_;
     if (!loop_text_.empty()) text += "\n" + loop_text_;
     log_event(Channel::k_loops, std::move(text));
   }
@@ -175,9 +256,9 @@ class Program::Builder {
   std::vector<bool> freed_inputs(const LoweredGraph& lowered,
                                  const ProgramOptions& options) const {
     std::unordered_set<const Value*> kept;
-    for (const Arg& output : graph_.outputs)
+    for (const Arg& output : graph_->outputs)
       graph::for_each_value(output, [&](Value* value) { kept.insert(value); });
-    for (const auto& mutation : graph_.mutations) kept.insert(mutation.value);
+    for (const auto& mutation : graph_->mutations) kept.insert(mutation.value);
     std::vector<bool> freed;
     for (const Value* input : lowered.inputs)
       freed.push_back(options.frees_inputs && !kept.contains(input));
@@ -312,7 +393,12 @@ class Program::Builder {
   std::string owner_;      // in records
   std::string loop_text_;  // the loop IR, if it is logged
   Program& program_;
-  const Graph& graph_;
+  static constexpr const char* kStay = "convolutions stay channels first: ";
+  const Graph& original_;
+  LayoutRequest wanted_;  // but for the loops
+  LayoutChoice laid_out_;
+  bool is_gainful_ = false;  // and not of inputs alone
+  const Graph* graph_;       // the original one, or in other layouts
   RegisterIndex registers_;
 };
 

@@ -41,6 +41,12 @@ struct ProgramOptions {
   LoopTarget loops = LoopTarget::kNone;
   // Named functions are libm's (codegen/legalise/expand.h).
   bool precise_math = false;
+  // Intermediates may lie otherwise than eager's (layouts.h), if there are
+  // loops.
+  bool channels_last = true;
+  // What LayoutRequest says of outputs and inputs.
+  size_t first_free_output = SIZE_MAX;
+  std::vector<bool> last_inputs;
   // A result whose strides are not the predicted ones is copied into those.
   // Otherwise such a run throws UnexpectedResult.
   bool repair_strides = false;
@@ -106,6 +112,9 @@ class Program {
   size_t num_outputs() const { return outputs_.size(); }
   size_t num_mutations() const { return mutations_.size(); }
   ProgramReport report() const;
+  // Of outputs behind ProgramOptions::first_free_output: they have channels
+  // last. Empty: none has.
+  const std::vector<bool>& last_outputs() const { return last_outputs_; }
 
  private:
   struct Instruction {
@@ -142,6 +151,8 @@ class Program {
   std::vector<Expr> conditions_;  // LoweredGraph::conditions
   size_t num_lowered_ = 0;        // as in ProgramReport
   std::vector<std::string> not_lowered_;
+  std::string layouts_;  // LayoutChoice::reason
+  std::vector<bool> last_outputs_;
   size_t num_registers_ = 0;
   bool repair_strides_ = false;
   bool is_brief_ = true;

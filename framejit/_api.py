@@ -142,10 +142,10 @@ def compile(
             ``(gm: torch.fx.GraphModule, example_inputs) -> callable``.
         mode: one of torch.compile's names. The backends of FrameJIT have one
             way to run; another one gets it as torch.compile gives it.
-        options: ``max_instructions``, ``recompile_limit`` and
-            ``precise_math`` (a bool), which say for this call what the
-            environment says for all; whatever else is for the backend. Those
-            of FrameJIT have no others.
+        options: ``max_instructions``, ``recompile_limit``, and
+            ``precise_math`` and ``channels_last`` (bools), which say for this
+            call what the environment says for all; whatever else is for the
+            backend. Those of FrameJIT have no others.
         name: accepted for compatibility.
         disable: return ``model`` unchanged.
         recompile_limit: entries a code object may have with these arguments,

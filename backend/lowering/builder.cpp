@@ -262,7 +262,8 @@ TensorView LoopBuilder::scan(Elements elements, Combiner combiner, Term value,
 
 TensorView LoopBuilder::update(Elements elements, const TensorView& base,
                                const std::vector<Index>& target, Term value,
-                               std::optional<Combiner> combiner) {
+                               std::optional<Combiner> combiner,
+                               const std::vector<Expr>* strides_of_nothing) {
   Definition& definition = *elements.definition_;
   definition.kind = DefinitionKind::kUpdate;
   definition.combiner = combiner;
@@ -270,7 +271,7 @@ TensorView LoopBuilder::update(Elements elements, const TensorView& base,
   definition.target = target;
   if (base.buffer != kNoBuffer) definition.base = buffer_of(base);
   const std::vector<Expr>* strides =
-      definition.base == kNoBuffer ? nullptr
+      definition.base == kNoBuffer ? strides_of_nothing
                                    : &graph_.buffers[definition.base].strides;
   // Broadcast memory has no place for each element.
   if (strides &&

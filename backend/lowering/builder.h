@@ -100,10 +100,12 @@ class LoopBuilder {
                                  codegen::Combiner combiner, Term value);
   TensorView scan(Elements elements, codegen::Combiner combiner, Term value,
                   const std::vector<Expr>* strides = nullptr);
-  // base without a buffer: nothing is there yet, of base.sizes and base.type.
+  // base without a buffer: nothing is there yet, of base.sizes and base.type,
+  // which will lie as these strides say.
   TensorView update(Elements elements, const TensorView& base,
                     const std::vector<codegen::Index>& target, Term value,
-                    std::optional<codegen::Combiner> combiner = {});
+                    std::optional<codegen::Combiner> combiner = {},
+                    const std::vector<Expr>* strides_of_nothing = nullptr);
   // base with `part` where `seen`, a view of it, sees it: if part is `seen`
   // after some updates, those updates of base. (x[i][j] = y, in functional
   // form, puts y into a copy of x[i], and that into one of x.)

@@ -307,15 +307,48 @@ void check_groups(NodeLowering& node, size_t input, size_t first) {
                     "an input of other sizes");
 }
 
-TensorView in_four(NodeLowering& node, const TensorView& view, const Expr& n,
-                   const Expr& groups, const Expr& channels,
-                   const Expr& elements) {
+// Strides of the four dims, where the elements of a channel are one dim: always
+// if they lie row by row, and with channels last.
+std::optional<std::vector<Expr>> strides_in_four(
+    const std::vector<Expr>& sizes, const std::vector<Expr>& strides,
+    const std::vector<Expr>& four) {
+  if (sizes.size() < 3 || !is_dense(sizes, strides) || sizes[0] != four[0] ||
+      sizes[1] != four[1] * four[2])
+    return std::nullopt;
+  Expr elements = 1;
+  for (size_t dim = sizes.size(); dim-- > 2;) {
+    if (strides[dim] != strides.back() * elements && !sizes[dim].is_const(1))
+      return std::nullopt;
+    elements = elements * sizes[dim];
+  }
+  if (elements != four[3] || sizes.back().is_const(1)) return std::nullopt;
+  return std::vector<Expr>{strides[0], strides[1] * four[2], strides[1],
+                           strides.back()};
+}
+
+TensorView in_four(NodeLowering& node, const TensorView& view,
+                   const std::vector<Expr>& sizes) {
+  const LoopBuilder::Memory memory = node.memory_of(view);
+  if (auto strides = strides_in_four(view.sizes, memory.strides, sizes))
+    return node.alias(view, sizes, *strides, memory.offset);
   // Memory row by row, so that dims can be merged.
   auto strides = codegen::contiguous_strides(view.sizes);
   TensorView whole = node.whole(node.buffer_of(view, &strides));
-  std::vector<Expr> sizes{n, groups, channels, elements};
   return node.alias(whole, sizes, codegen::contiguous_strides(sizes),
                     node.memory_of(whole).offset);
+}
+
+// Result i from elements in the four dims, lying as eager's does.
+void set_from_four(NodeLowering& node, size_t i, Elements elements, Term value,
+                   const std::vector<Expr>& sizes) {
+  const graph::TensorMeta& out = node.out(i);
+  auto strides = strides_in_four(out.sizes, out.strides, sizes);
+  TensorView made = node.map(std::move(elements), value, node.out_type(i),
+                             strides ? &*strides : nullptr);
+  node.set(i, node.alias(made, out.sizes,
+                         strides ? out.strides
+                                 : codegen::contiguous_strides(out.sizes),
+                         0));
 }
 
 // Of a tensor of channels: [groups, channels of a group].
@@ -324,6 +357,71 @@ TensorView per_channel(const TensorView& view, const Expr& groups,
   auto out = reshaped(view, {groups, channels});
   require(out.has_value(), "channels that are not even");
   return *out;
+}
+
+// Of a view in four dims: the channels of a group lie side by side.
+bool is_channels_last(NodeLowering& node, const TensorView& x) {
+  const std::vector<Expr> strides = node.memory_of(x).strides;
+  return strides[2].is_const(1) && !strides[3].is_const(1) &&
+         !x.sizes[2].is_const(1);
+}
+
+// Mean and sum of squared distances of each group, by way of those of its
+// channels: vectors go along all channels then, not along those of a group.
+std::vector<TensorView> moments_by_channel(NodeLowering& node,
+                                           const TensorView& x, DType type) {
+  ReducedDims elements_of(x.sizes, {3});
+  auto channels = reduce_over(
+      node, elements_of, Combiner::kWelford,
+      [&](Elements& e) { return cast(type, elements_of.load(e, x)); });
+  ReducedDims dims(channels[0].sizes, {2});
+  auto sum = reduce_over(node, dims, Combiner::kSum, [&](Elements& e) {
+    return dims.load(e, channels[0]);
+  });
+  Elements groups(node, sum[0].sizes);
+  Term value = load_kept(groups, sum[0]) / count_as(groups, x.sizes[2], type);
+  TensorView mean = node.map(std::move(groups), value);
+  auto squares = reduce_over(node, dims, Combiner::kSum, [&](Elements& e) {
+    Term apart = dims.load(e, channels[0]) - load_row(e, dims, mean);
+    return dims.load(e, channels[1]) +
+           apart * apart * count_as(e, x.sizes[3], type);
+  });
+  return {mean, squares[0]};
+}
+
+// The result from statistics of groups, which each channel gets for itself
+// first: they are rows beside those of the channels of a pixel.
+void set_normalised_by_channel(NodeLowering& node,
+                               const std::vector<Expr>& four,
+                               const TensorView& mean,
+                               const TensorView& scale) {
+  // (input, weight, bias, ...)
+  const DType type = mean.type;
+  const std::vector<Expr> sizes{four[0], four[1], four[2]};
+  auto of_channels = [&](const TensorView& of, bool weighted) {
+    Elements rows(node, sizes);
+    Term value = rows.load(of, {rows.at_loop(0), rows.at_loop(1)});
+    if (weighted && node.has(1))
+      value =
+          value *
+          cast(type, rows.load(per_channel(node.tensor(1), four[1], four[2]),
+                               {rows.at_loop(1), rows.at_loop(2)}));
+    TensorView made = node.map(std::move(rows), value);
+    const std::vector<Expr> flat{four[0], four[1] * four[2]};
+    return node.alias(made, flat, codegen::contiguous_strides(flat), 0);
+  };
+  TensorView means = of_channels(mean, false);
+  TensorView scales = of_channels(scale, true);
+  Elements elements(node, node.out().sizes);
+  auto at = [&](const TensorView& of) {
+    return elements.load(of, {elements.at_loop(0), elements.at_loop(1)});
+  };
+  Term result =
+      (load_as(elements, type, node.tensor(0)) - at(means)) * at(scales);
+  if (node.has(2))
+    result = result +
+             cast(type, elements.load(node.tensor(2), {elements.at_loop(1)}));
+  node.set_map(0, std::move(elements), result);
 }
 
 }  // namespace
@@ -336,14 +434,22 @@ void lower_group_norm(NodeLowering& node) {
   check_groups(node, 0, 3);
   check_channels(node, node.known_integer(4), {1, 2});
   const Expr of_group = node.known_integer(4) / groups;
-  TensorView x = in_four(node, node.tensor(0), n, groups, of_group, spatial);
+  const std::vector<Expr> four{n, groups, of_group, spatial};
+  TensorView x = in_four(node, node.tensor(0), four);
   auto weight = node.optional_tensor(1), bias = node.optional_tensor(2);
   const DType type = compute_type(x.type);
   ReducedDims dims = dims_behind(x.sizes, 2);
-  auto moments = reduce_over(
-      node, dims, Combiner::kWelford,
-      [&](Elements& elements) { return cast(type, dims.load(elements, x)); });
+  auto moments = is_channels_last(node, x)
+                     ? moments_by_channel(node, x, type)
+                     : reduce_over(node, dims, Combiner::kWelford,
+                                   [&](Elements& elements) {
+                                     return cast(type, dims.load(elements, x));
+                                   });
   TensorView scale = inverse_deviation(node, moments[1], dims.count(), 7);
+  set_row(node, 1, dims, moments[0]);
+  set_row(node, 2, dims, scale);
+  if (is_channels_last(node, x))
+    return set_normalised_by_channel(node, four, moments[0], scale);
   Elements elements(node, x.sizes);
   Term result = normalised(elements, dims, x, moments[0], scale);
   auto channel = [&](const TensorView& view) {
@@ -353,11 +459,7 @@ void lower_group_norm(NodeLowering& node) {
   };
   if (weight) result = result * channel(*weight);
   if (bias) result = result + channel(*bias);
-  TensorView y = node.map(std::move(elements), result, node.out_type());
-  node.set(0, node.alias(y, node.out().sizes,
-                         codegen::contiguous_strides(node.out().sizes), 0));
-  set_row(node, 1, dims, moments[0]);
-  set_row(node, 2, dims, scale);
+  set_from_four(node, 0, std::move(elements), result, four);
 }
 
 void lower_group_norm_backward(NodeLowering& node) {
@@ -374,8 +476,9 @@ void lower_group_norm_backward(NodeLowering& node) {
     node.ensure_sizes(node.tensor(i).sizes, {n, groups},
                       "statistics of other sizes");
   const Expr of_group = node.known_integer(6) / groups;
-  TensorView g = in_four(node, node.tensor(0), n, groups, of_group, spatial);
-  TensorView x = in_four(node, node.tensor(1), n, groups, of_group, spatial);
+  const std::vector<Expr> four{n, groups, of_group, spatial};
+  TensorView g = in_four(node, node.tensor(0), four);
+  TensorView x = in_four(node, node.tensor(1), four);
   TensorView mean = node.tensor(2), scale = node.tensor(3);
   auto weight = node.optional_tensor(4);
   const DType type = compute_type(x.type);
@@ -408,9 +511,7 @@ void lower_group_norm_backward(NodeLowering& node) {
     Term result = at(elements, scale, {0, 1}) / count *
                   (count * upstream(elements) - at(elements, sums[0], {0, 1}) -
                    centred(elements) * at(elements, products[0], {0, 1}));
-    TensorView dx = node.map(std::move(elements), result, node.out_type());
-    node.set(0, node.alias(dx, node.out().sizes,
-                           codegen::contiguous_strides(node.out().sizes), 0));
+    set_from_four(node, 0, std::move(elements), result, four);
   }
   // Per channel, over N and elements: loops group, channel, N, element.
   ReducedDims channels(x.sizes, {0, 3});

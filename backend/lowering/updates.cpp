@@ -77,7 +77,10 @@ TensorView put_slice(NodeLowering& node, const TensorView& base,
   auto target = elements.at_loops(0, part.rank());
   target[dim] = elements.at_loop(dim, step, start);
   Term value = elements.load(part, elements.at_loops(0, part.rank()));
-  return node.update(std::move(elements), base, target, value);
+  const graph::TensorMeta& out = node.out();
+  const bool fits = base.sizes == out.sizes && is_dense(out.sizes, out.strides);
+  return node.update(std::move(elements), base, target, value, {},
+                     fits ? &out.strides : nullptr);
 }
 
 void set_copy(NodeLowering& node, const TensorView& view) {

@@ -16,6 +16,8 @@ constexpr double kContiguous = 1, kNear = 4, kFar = 12, kScattered = 16;
 // The prefixes within a vector.
 constexpr double kPrefixes = 8;
 constexpr int64_t kMostPages = 256;
+// Vectors of a short row.
+constexpr int kShortRow = 4;
 
 class Arranger {
  public:
@@ -29,6 +31,7 @@ class Arranger {
     for (Stage& stage : kernel_.stages) collapse_inner(stage);
     choose_vectorised();
     tile_transposes();
+    nest_short_rows();
     hoist_invariants(&kernel_);
   }
 
@@ -296,8 +299,7 @@ class Arranger {
       return;
     Stage& stage = kernel_.stages[0];
     const size_t last = outer() - 1;
-    if (target_.hint(kernel_.loops[last]) < 2 * target_.vector_bytes / 4)
-      return;
+    if (target_.hint(kernel_.loops[last]) < target_.vector_bytes / 4) return;
     for (size_t loop = 0; loop < last; ++loop) {
       const bool is_read_along = std::any_of(
           stage.loads.begin(), stage.loads.end(), [&](const Place& place) {
@@ -311,6 +313,29 @@ class Arranger {
       block_columns(stage, loop);
       return;
     }
+  }
+
+  // Runs of a few vectors (the channels of a pixel): what a run costs beside
+  // them is less where many of them are inner loops of one point.
+  void nest_short_rows() {
+    if (kernel_.vectorised != Vectorised::kOuter || has_inner_loops() ||
+        kernel_.stages.size() != 1 || outer() < 2)
+      return;
+    Stage& stage = kernel_.stages[0];
+    const size_t last = outer() - 1;
+    const Expr row = kernel_.loops[last];
+    if (!row.is_const() || row.constant() > kShortRow * lanes() ||
+        row.constant() < lanes() / 2 || !stores_apart(stage, last))
+      return;
+    for (const ScalarNode& node : stage.body.nodes())
+      if (node.op == ScalarOp::kIndex) return;
+    if (!split_loop(stage, last - 1)) return;
+    for_each_place(stage, [](Place& place) {
+      std::swap(place.strides.back(), *(place.strides.end() - 2));
+    });
+    stage.loops.push_back(row);
+    kernel_.loops.pop_back();
+    kernel_.vectorised = Vectorised::kInner;
   }
 
   // So many columns of all rows (`loop`) before the next ones: each is a page

@@ -147,6 +147,8 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
   backend_request.callable = options->backend_callable;
   backend_request.precise_math =
       options->own.precise_math.value_or(framejit::options().precise_math);
+  backend_request.channels_last =
+      options->own.channels_last.value_or(framejit::options().channels_last);
   if (options->backend_callable || !backend::is_own_backend(options->backend))
     graph::pin_floats(torch_graph, outcome.guards.get());
   for (int index : torch_graph->input_objects) {

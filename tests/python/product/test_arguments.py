@@ -114,6 +114,7 @@ GOOD = {
     "FRAMEJIT_RECOMPILE_LIMIT": "3",
     "FRAMEJIT_MAX_INSTRUCTIONS": "1000",
     "FRAMEJIT_PRECISE_MATH": "1",
+    "FRAMEJIT_CHANNELS_LAST": "0",
     "FRAMEJIT_STRICT": "1",
     "FRAMEJIT_VERIFY": "true",
     "FRAMEJIT_DISABLE_PASS": "dead_code",
@@ -182,7 +183,7 @@ def test_unknown_options_are_errors(backend):
         text = str(caught.value)
         assert (
             repr(key) in text
-            and "recompile_limit, max_instructions, precise_math" in text
+            and "recompile_limit, max_instructions, precise_math, channels_last" in text
         )
         assert (f"did you mean {near!r}?" in text) == (near is not None)
 
