@@ -330,7 +330,7 @@ namespace {
 // The index of the first element equal to `value`, or -1.
 Result<Py_ssize_t> find_equal(CaptureState& state, PyObject* sequence,
                               PyObject* value, Py_ssize_t* count) {
-  FJ_TRY(std::vector<Ref> items, state.elements(sequence));
+  FJ_TRY(std::vector<Ref> items, own_elements(state, sequence));
   Py_ssize_t first = -1;
   for (size_t i = 0; i < items.size(); ++i) {
     FJ_TRY(bool same, is_same_or_equal(state, items[i].get(), value));
@@ -419,6 +419,7 @@ Result<Ref> set_operand(CaptureState& state, PyObject* object) {
                            PyTuple_GET_SIZE(keys.get())));
     return visible;
   }
+  if (PyAnySet_Check(object)) FJ_CHECK_OK(check_no_iter(state, object));
   FJ_TRY(std::vector<Ref> items, state.elements(object));
   Ref list = Ref::steal(PyList_New(0));
   if (!list) return Result<Ref>::raised();
@@ -474,6 +475,7 @@ Status write_items(BuiltinCall& call, PyObject* items) {
     FJ_TRY(Ref whole, set_operand(state, items));
     return write(whole.get());
   }
+  if (PyAnySet_Check(items)) FJ_CHECK_OK(check_no_iter(state, items));
   FJ_TRY(Ref iterator, state.iter(items));
   while (true) {
     FJ_TRY(Ref item, state.next(iterator.get()));

@@ -95,6 +95,10 @@ FJ_HANDLER(CallEx) {
       FJ_TRY(kwnames, from_api(PyTuple_New(items.size())));
     }
     for (size_t i = 0; i < items.size(); ++i) {
+      if (!PyUnicode_CheckExact(items[i].first.get())) {
+        return interp.make_break(BreakReason::kUnsupportedException,
+                                 "keywords that are no strings");
+      }
       PyTuple_SET_ITEM(kwnames.get(), i, items[i].first.new_reference());
       owned.push_back(std::move(items[i].second));
     }

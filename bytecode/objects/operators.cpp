@@ -156,10 +156,11 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
     FJ_TRY(Ref result, attempt(state, special.left.get(), a, b));
     if (result) return result;
   } else if (is_stand_in(state, a)) {
-    // The tensor's own method knows what to do with tensors, and with what
-    // overrides it.
+    // The tensor's own method knows what to do with tensors, with what
+    // overrides it, and with numbers of any class.
     FJ_TRY(bool asks, asks_override(state, {b}));
-    if (asks || is_stand_in(state, b)) {
+    bool number = PyLong_Check(b) || PyFloat_Check(b) || PyComplex_Check(b);
+    if (asks || number || is_stand_in(state, b)) {
       return foreign_binary(state, row, in_place, a, b);
     }
   } else if (!is_builtin_constant(a) && !is_foreign(state, a)) {
@@ -457,8 +458,8 @@ Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
 // as list_richcompare does.
 Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
                               PyObject* b) {
-  FJ_TRY(std::vector<Ref> left, state.elements(a));
-  FJ_TRY(std::vector<Ref> right, state.elements(b));
+  FJ_TRY(std::vector<Ref> left, own_elements(state, a));
+  FJ_TRY(std::vector<Ref> right, own_elements(state, b));
   bool equality = op == Py_EQ || op == Py_NE;
   if (equality && left.size() != right.size()) {
     return Ref::borrow(op == Py_NE ? Py_True : Py_False);
