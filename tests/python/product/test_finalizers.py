@@ -252,6 +252,22 @@ def by_an_exception(x, h):
     return y * 2 + BUFFER
 
 
+def raises_with(a, text):
+    raise ValueError(text)
+
+
+def by_the_exception_of_a_callee(x, h):
+    """Whose frame, which the traceback keeps, holds it."""
+    y = x + BUFFER
+    try:
+        raises_with(h.make("made"), "text")
+    except ValueError:
+        y = y + BUFFER
+        LOG.append("caught")
+        y = y * 3
+    return y * 2 + BUFFER
+
+
 def counted(x, h):
     h.count += 1
     return x * h.count + BUFFER
@@ -349,6 +365,7 @@ PROGRAMS = [
     in_a_loop,
     in_a_cell,
     by_an_exception,
+    by_the_exception_of_a_callee,
     counted,
     argument_deleted,
     argument_overwritten,
