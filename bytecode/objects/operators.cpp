@@ -635,12 +635,13 @@ Result<Ref> CaptureState::format_value(PyObject* value, int conversion,
   }
   if (conversion == 1 || conversion == 2 || conversion == 3) {
     FJ_TRY(subject, text_of(*this, subject.get(), conversion != 1));
-    if (conversion == 3) {
-      FJ_TRY(subject, from_api(PyObject_ASCII(subject.get())));
-      // ascii() of the repr text without its own quotes.
-      Py_ssize_t size = PyUnicode_GET_LENGTH(subject.get());
-      FJ_TRY(subject,
-             from_api(PyUnicode_Substring(subject.get(), 1, size - 1)));
+    if (conversion == 3 && !PyUnicode_IS_ASCII(subject.get())) {
+      // As PyObject_ASCII() does with the repr: its backslashes stay single.
+      FJ_TRY(Ref bytes, from_api(PyUnicode_AsEncodedString(
+                            subject.get(), "ascii", "backslashreplace")));
+      FJ_TRY(subject, from_api(PyUnicode_DecodeASCII(
+                          PyBytes_AS_STRING(bytes.get()),
+                          PyBytes_GET_SIZE(bytes.get()), nullptr)));
     }
   }
   bool empty_spec =
