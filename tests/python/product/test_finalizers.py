@@ -428,6 +428,40 @@ def test_objects_without_finalizers_cost_no_break():
     assert framejit.counters()["recompiles"] == 0
 
 
+def test_dead_tensors_are_dead_to_weak_references():
+    def deletes(x):
+        y = x * 2
+        r = weakref.ref(y)
+        before = r() is y
+        del y
+        return x + 1, before, r() is None
+
+    def overwrites(x):
+        y = x * 2
+        r = weakref.ref(y)
+        y = y + 1
+        return y * 2, r() is None
+
+    def clears(x):
+        y = [x * 2]
+        r = weakref.ref(y[0])
+        y.clear()
+        return x + 1, r() is None
+
+    def keeps(x):
+        y = x * 2
+        r = weakref.ref(y)
+        z = [y]
+        del y
+        return x + 1, r() is z[0]
+
+    for fn in (deletes, overwrites, clears, keeps):
+        for backend in ("eager", "native"):
+            compiled = framejit.compile(fn, backend=backend)
+            for _ in range(3):
+                assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:], fn
+
+
 def test_dead_objects_are_dead_to_weak_references():
     def look(x):
         a = Seen()
