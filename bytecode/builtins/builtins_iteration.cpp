@@ -39,7 +39,7 @@ Result<Ref> native_over_iterables(BuiltinCall& call, size_t first,
 }
 
 Result<Ref> list_of(CaptureState& state, PyObject* iterable) {
-  FJ_TRY(std::vector<Ref> items, state.elements(iterable));
+  FJ_TRY(std::vector<Ref> items, listed_elements(state, iterable));
   Ref list = Ref::steal(PyList_New(items.size()));
   if (!list) return Result<Ref>::raised();
   for (size_t i = 0; i < items.size(); ++i) {
@@ -604,7 +604,7 @@ Result<Ref> model_set(BuiltinCall& call) {
   } else if (PyAnySet_Check(call.args[0])) {
     FJ_CHECK_OK(check_no_iter(call.state, call.args[0]));
   }
-  FJ_TRY(Ref list, list_of(call.state, call.args[0]));
+  FJ_TRY(Ref list, call.state.element_list(call.args[0]));
   bool safe = true;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(list.get(), i);

@@ -225,7 +225,7 @@ FJ_HANDLER(ListExtend) {
                         reinterpret_cast<PyTypeObject*>(type.get())->tp_name)
         .forward<Flow>();
   }
-  FJ_TRY(std::vector<Ref> values, interp.state.elements(iterable));
+  FJ_TRY(std::vector<Ref> values, listed_elements(interp.state, iterable));
   for (const Ref& value : values) {
     FJ_CHECK_OK(append(interp, frame.top(op.arg + 1), value.get()));
   }

@@ -1,5 +1,6 @@
 // Calls, and the making of functions.
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
 
 namespace framejit::bytecode {
@@ -86,7 +87,7 @@ FJ_HANDLER(CallEx) {
                           text.get(), star_type->tp_name)
           .forward<Flow>();
     }
-    FJ_TRY(owned, interp.state.elements(star));
+    FJ_TRY(owned, listed_elements(interp.state, star));
   }
   Ref kwnames;
   if (kwargs) {

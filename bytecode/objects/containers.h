@@ -43,6 +43,9 @@ void raise_key_error(PyObject* key);
 // C code that knows a type reads the elements of derived classes as they lie,
 // whatever their __iter__ would give. A break where there is one.
 Status check_no_iter(CaptureState& state, PyObject* container);
+// The elements for list(), tuple() and kin, which ask first how many there are.
+Result<std::vector<Ref>> listed_elements(CaptureState& state,
+                                         PyObject* iterable);
 // The elements that such code reads.
 Result<std::vector<Ref>> own_elements(CaptureState& state, PyObject* sequence);
 

@@ -123,7 +123,8 @@ def outcome(function: Any, value: Any, base: Any) -> list[Any]:
     except Exception as error:
         result = type(error), str(error)
     # What its elements are now, as they lie.
-    return [str(result), result, base.__repr__(value)]
+    shown = base.__repr__(value) if base is not object else ""
+    return [str(result), result, shown]
 
 
 CASES = [(base, name) for base, (_, names) in VALUES.items() for name in names]
@@ -175,3 +176,62 @@ def test_keywords_that_are_no_strings() -> None:
             outcome(lambda x, v, base: f(x, v), keywords, dict)[0]
             == (outcome(lambda x, v, base: compiled(x, v), keywords, dict)[0])
         )
+
+
+class Sized:
+    """Iterable, and says how many it has, or may have, in its own way."""
+
+    def __init__(self, length, hint=NotImplemented):
+        self.length, self.hint, self.log = length, hint, []
+
+    def __iter__(self):
+        self.log.append("iter")
+        return iter([1, 2])
+
+    def __len__(self):
+        self.log.append("len")
+        if isinstance(self.length, Exception):
+            raise self.length
+        return self.length
+
+    def __length_hint__(self):
+        self.log.append("hint")
+        if isinstance(self.hint, Exception):
+            raise self.hint
+        return self.hint
+
+
+class Hinting(Sized):
+    __len__ = None
+
+
+SIZED = [
+    lambda: Sized(2),
+    lambda: Sized(7, 1),
+    lambda: Sized(-1),
+    lambda: Sized("text"),
+    lambda: Sized(TypeError("no length"), 3),
+    lambda: Sized(TypeError("no length"), -3),
+    lambda: Sized(TypeError("no length"), "text"),
+    lambda: Sized(TypeError("no length"), TypeError("no hint")),
+    lambda: Sized(NotImplementedError("no length")),
+    lambda: Sized(TypeError("no length"), KeyError("no hint")),
+    lambda: Hinting(2, 3),
+    lambda: Hinting(2, KeyError("no hint")),
+]
+LISTS = ["list(v)", "tuple(v)", "[*v]", "[0, *v]", "(*v,)", "args(*v)", "args(1, *v)"]
+LISTS += ["set(v)", "{*v}", "max(v)", "dict.fromkeys(v)", "[i for i in v]"]
+
+
+@pytest.mark.parametrize("text", LISTS)
+@pytest.mark.parametrize("make", SIZED)
+def test_who_asks_for_the_length(text: str, make: Any) -> None:
+    """Before the items come: what __len__ raises, list() raises."""
+    namespace: dict[str, Any] = {"args": args}
+    exec(f"def f(x, v, base):\n    return x * 2, {text}", namespace)
+    compiled = framejit.compile(namespace["f"], backend="eager")
+    for _ in range(2):
+        plain, seen = make(), make()
+        expected = outcome(namespace["f"], plain, object)[0]
+        assert expected == outcome(compiled, seen, object)[0]
+        assert plain.log == seen.log
