@@ -378,7 +378,7 @@ class ListBeingSorted {
 
 Result<Ref> model_sorted(BuiltinCall& call) {
   if (call.positional() != 1) return call.native(Reads::kDeep);
-  FJ_TRY(std::vector<Ref> items, call.state.elements(call.args[0]));
+  FJ_TRY(std::vector<Ref> items, listed_elements(call.state, call.args[0]));
   FJ_TRY(SortOptions options, sort_options(call));
   Ref failed_at;
   FJ_TRY(Ref order, sort_order(call.state, items, options.key, options.reverse,

@@ -230,6 +230,7 @@ Result<Ref> extend_list(CaptureState& state, PyObject* list, PyObject* added) {
     FJ_TRY(items, state.elements(added));
   } else {
     FJ_TRY(iterator, state.iter(added));
+    FJ_CHECK_OK(ask_length_hint(state, added));
   }
   Ref logged;
   for (size_t i = 0;; ++i) {

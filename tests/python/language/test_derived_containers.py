@@ -220,6 +220,7 @@ SIZED = [
     lambda: Hinting(2, KeyError("no hint")),
 ]
 LISTS = ["list(v)", "tuple(v)", "[*v]", "[0, *v]", "(*v,)", "args(*v)", "args(1, *v)"]
+LISTS += ["sorted(v)", "done([0], 'extend', v)", "done([0], '__iadd__', v)"]
 LISTS += ["set(v)", "{*v}", "max(v)", "dict.fromkeys(v)", "[i for i in v]"]
 
 
@@ -227,7 +228,7 @@ LISTS += ["set(v)", "{*v}", "max(v)", "dict.fromkeys(v)", "[i for i in v]"]
 @pytest.mark.parametrize("make", SIZED)
 def test_who_asks_for_the_length(text: str, make: Any) -> None:
     """Before the items come: what __len__ raises, list() raises."""
-    namespace: dict[str, Any] = {"args": args}
+    namespace: dict[str, Any] = {"args": args, "done": done}
     exec(f"def f(x, v, base):\n    return x * 2, {text}", namespace)
     compiled = framejit.compile(namespace["f"], backend="eager")
     for _ in range(2):
