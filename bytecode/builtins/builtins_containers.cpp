@@ -228,6 +228,7 @@ Result<Ref> model_list_extend(BuiltinCall& call) {
   PyObject* list = call.args[0];
   if (!state.is_input(list)) {
     FJ_TRY(Ref items, native_iterable(state, call.args[1]));
+    FJ_CHECK_OK(ask_length_hint(state, call.args[1]));
     return native_with_self(call, list, {items.get()});
   }
   FJ_TRY(Ref result, state.binary(0, true, list, call.args[1]));
@@ -330,7 +331,7 @@ namespace {
 // The index of the first element equal to `value`, or -1.
 Result<Py_ssize_t> find_equal(CaptureState& state, PyObject* sequence,
                               PyObject* value, Py_ssize_t* count) {
-  FJ_TRY(std::vector<Ref> items, state.elements(sequence));
+  FJ_TRY(std::vector<Ref> items, own_elements(state, sequence));
   Py_ssize_t first = -1;
   for (size_t i = 0; i < items.size(); ++i) {
     FJ_TRY(bool same, is_same_or_equal(state, items[i].get(), value));
@@ -419,6 +420,7 @@ Result<Ref> set_operand(CaptureState& state, PyObject* object) {
                            PyTuple_GET_SIZE(keys.get())));
     return visible;
   }
+  if (PyAnySet_Check(object)) FJ_CHECK_OK(check_no_iter(state, object));
   FJ_TRY(std::vector<Ref> items, state.elements(object));
   Ref list = Ref::steal(PyList_New(0));
   if (!list) return Result<Ref>::raised();
@@ -474,6 +476,7 @@ Status write_items(BuiltinCall& call, PyObject* items) {
     FJ_TRY(Ref whole, set_operand(state, items));
     return write(whole.get());
   }
+  if (PyAnySet_Check(items)) FJ_CHECK_OK(check_no_iter(state, items));
   FJ_TRY(Ref iterator, state.iter(items));
   while (true) {
     FJ_TRY(Ref item, state.next(iterator.get()));

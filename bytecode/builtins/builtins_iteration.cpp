@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bytecode/builtins/builtins.h"
+#include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/keys.h"
@@ -38,7 +39,7 @@ Result<Ref> native_over_iterables(BuiltinCall& call, size_t first,
 }
 
 Result<Ref> list_of(CaptureState& state, PyObject* iterable) {
-  FJ_TRY(std::vector<Ref> items, state.elements(iterable));
+  FJ_TRY(std::vector<Ref> items, listed_elements(state, iterable));
   Ref list = Ref::steal(PyList_New(items.size()));
   if (!list) return Result<Ref>::raised();
   for (size_t i = 0; i < items.size(); ++i) {
@@ -89,7 +90,8 @@ Result<Ref> model_native_iter(BuiltinCall& call) {
   if (!call.state.is_input(object)) {
     return from_api(PyObject_Vectorcall(call.callable, &object, 1, nullptr));
   }
-  if (PyTuple_Check(object)) return from_api(PySeqIter_New(object));
+  FJ_TRY(Ref items, call.state.python_special(object, "__getitem__"));
+  if (PyTuple_Check(object) && !items) return from_api(PySeqIter_New(object));
   FJ_TRY(Ref special, call.state.python_special(object, "__iter__"));
   if (special) return call.unknown();
   return call.state.iter(object);
@@ -156,7 +158,7 @@ Result<Ref> model_reversed(BuiltinCall& call) {
   FJ_TRY(Ref special, state.python_special(subject, "__reversed__"));
   if (special) return state.caller.call(special.get(), {subject});
   FJ_TRY(Ref items, state.python_special(subject, "__getitem__"));
-  if (items) {
+  if (items && !raw_lookup(Py_TYPE(subject), "__reversed__")) {
     // The sequence protocol: the elements from the last to the first.
     FJ_TRY(Ref size, state.length(subject));
     FJ_TRY(Ref plain, concrete_index(state, size.get()));
@@ -376,7 +378,7 @@ class ListBeingSorted {
 
 Result<Ref> model_sorted(BuiltinCall& call) {
   if (call.positional() != 1) return call.native(Reads::kDeep);
-  FJ_TRY(std::vector<Ref> items, call.state.elements(call.args[0]));
+  FJ_TRY(std::vector<Ref> items, listed_elements(call.state, call.args[0]));
   FJ_TRY(SortOptions options, sort_options(call));
   Ref failed_at;
   FJ_TRY(Ref order, sort_order(call.state, items, options.key, options.reverse,
@@ -599,8 +601,10 @@ Result<Ref> model_set(BuiltinCall& call) {
       return from_api(PyObject_CallOneArg(call.callable, whole.value().get()));
     }
     if (!whole.broke()) return whole;
+  } else if (PyAnySet_Check(call.args[0])) {
+    FJ_CHECK_OK(check_no_iter(call.state, call.args[0]));
   }
-  FJ_TRY(Ref list, list_of(call.state, call.args[0]));
+  FJ_TRY(Ref list, call.state.element_list(call.args[0]));
   bool safe = true;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(list.get(), i);
@@ -624,12 +628,25 @@ Result<Ref> model_set(BuiltinCall& call) {
 
 namespace {
 
+// Whether update() reads the table of the source: of another class it asks
+// keys() and __getitem__, OrderedDict's of any but a dict itself.
+Result<bool> is_read_as_dict(CaptureState& state, PyObject* target,
+                             PyObject* source) {
+  if (!PyDict_Check(source)) return false;
+  FJ_TRY(Ref iterates, state.python_special(source, "__iter__"));
+  if (iterates) return false;
+  if (!PyODict_Check(target) && !PyODict_Check(source)) return true;
+  FJ_TRY(Ref gives, state.python_special(source, "__getitem__"));
+  FJ_TRY(Ref lists, state.python_special(source, "keys"));
+  return !gives && !lists;
+}
+
 // dict.update(target, source) for a target of any origin.
 Status update_from(CaptureState& state, PyObject* target, PyObject* source) {
   if (PyDict_Check(source)) {
-    FJ_TRY(Ref iterates, state.python_special(source, "__iter__"));
+    FJ_TRY(bool is_read, is_read_as_dict(state, target, source));
     FJ_TRY(Ref visible, state.shadow(source));
-    if (!iterates) {
+    if (is_read) {
       Ref keys = Ref::steal(PySequence_List(visible.get()));
       if (!keys) return Status::raised();
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {

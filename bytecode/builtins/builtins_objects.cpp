@@ -87,8 +87,13 @@ Result<Ref> convert(BuiltinCall& call, const char* method) {
   if (is_stand_in(state, subject)) {
     return state.make_break(BreakReason::kDataDependentValue, method);
   }
+  // A number's own conversion comes before __index__ of a derived class.
+  const PyNumberMethods* number = Py_TYPE(subject)->tp_as_number;
+  bool is_int = std::strcmp(method, "__int__") == 0;
+  bool converts = number && (is_int ? number->nb_int : number->nb_float);
   for (const char* name : {method, "__index__"}) {
     FJ_TRY(Ref special, state.python_special(subject, name));
+    if (!special && converts) break;
     if (!special) continue;
     SpecialResult kind =
         std::strcmp(name, "__index__") == 0 ? SpecialResult::kIndex

@@ -2,6 +2,7 @@
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/objects/breaks.h"
+#include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/object_kinds.h"
@@ -13,7 +14,13 @@ Result<std::vector<std::pair<Ref, Ref>>> mapping_items(Interpreter& interp,
   CaptureState& state = interp.state;
   std::vector<std::pair<Ref, Ref>> items;
   Ref dict;
-  if (PyDict_CheckExact(mapping)) {
+  bool is_read = PyDict_CheckExact(mapping);
+  if (PyDict_Check(mapping) && !PyODict_Check(mapping) && !is_read) {
+    // Derived classes are asked only where they have an __iter__.
+    FJ_TRY(Ref iterates, state.python_special(mapping, "__iter__"));
+    is_read = !iterates;
+  }
+  if (is_read) {
     dict = Ref::borrow(mapping);
     if (state.is_input(mapping)) {
       FJ_TRY(dict, state.shadow(mapping));
@@ -218,7 +225,7 @@ FJ_HANDLER(ListExtend) {
                         reinterpret_cast<PyTypeObject*>(type.get())->tp_name)
         .forward<Flow>();
   }
-  FJ_TRY(std::vector<Ref> values, interp.state.elements(iterable));
+  FJ_TRY(std::vector<Ref> values, listed_elements(interp.state, iterable));
   for (const Ref& value : values) {
     FJ_CHECK_OK(append(interp, frame.top(op.arg + 1), value.get()));
   }
@@ -240,7 +247,10 @@ FJ_HANDLER(SetUpdate) {
       return Flow::kNext;
     }
   }
-  FJ_TRY(std::vector<Ref> values, interp.state.elements(frame.top()));
+  if (PyAnySet_Check(added)) {
+    FJ_CHECK_OK(check_no_iter(interp.state, added));
+  }
+  FJ_TRY(std::vector<Ref> values, interp.state.elements(added));
   for (const Ref& value : values) {
     FJ_CHECK_OK(add_to_set(interp, frame.top(op.arg + 1), value.get()));
   }

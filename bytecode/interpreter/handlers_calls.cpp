@@ -1,5 +1,6 @@
 // Calls, and the making of functions.
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
 
 namespace framejit::bytecode {
@@ -86,7 +87,7 @@ FJ_HANDLER(CallEx) {
                           text.get(), star_type->tp_name)
           .forward<Flow>();
     }
-    FJ_TRY(owned, interp.state.elements(star));
+    FJ_TRY(owned, listed_elements(interp.state, star));
   }
   Ref kwnames;
   if (kwargs) {
@@ -95,6 +96,10 @@ FJ_HANDLER(CallEx) {
       FJ_TRY(kwnames, from_api(PyTuple_New(items.size())));
     }
     for (size_t i = 0; i < items.size(); ++i) {
+      if (!PyUnicode_CheckExact(items[i].first.get())) {
+        return interp.make_break(BreakReason::kUnsupportedException,
+                                 "keywords that are no strings");
+      }
       PyTuple_SET_ITEM(kwnames.get(), i, items[i].first.new_reference());
       owned.push_back(std::move(items[i].second));
     }

@@ -439,6 +439,15 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
       restore_raised(std::move(exception));
       return Result<Exit>::raised();
     }
+    if (!frame.outermost) continue;
+    // The stack of what raised is gone: a break is before that instruction.
+    Status held = held_arguments_.check(frame);
+    if (held.broke()) {
+      Break brk = held.take_break();
+      note_break(&brk);
+      return brk;
+    }
+    FJ_CHECK_OK(std::move(held));
   }
 }
 

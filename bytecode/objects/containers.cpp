@@ -291,6 +291,17 @@ Result<Ref> CaptureState::shadow(PyObject* container) {
   return copy;
 }
 
+Status check_no_iter(CaptureState& state, PyObject* container) {
+  FJ_TRY(Ref iterates, state.python_special(container, "__iter__"));
+  if (!iterates) return ok_status();
+  return unguardable(state, container, "a use that does not ask its __iter__");
+}
+
+Result<std::vector<Ref>> own_elements(CaptureState& state, PyObject* sequence) {
+  FJ_CHECK_OK(check_no_iter(state, sequence));
+  return state.elements(sequence);
+}
+
 // ---- items
 PyObject* proxied(CaptureState& state, PyObject* object) {
   if (!Py_IS_TYPE(object, &PyDictProxy_Type)) return nullptr;
@@ -550,8 +561,12 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
     FJ_TRY(Ref value, dict_get(container, key.get()));
     return static_cast<bool>(value);
   }
+  auto* sequence = Py_TYPE(container)->tp_as_sequence;
+  if (sequence && sequence->sq_contains) {
+    FJ_CHECK_OK(check_no_iter(*this, container));
+  }
   FJ_TRY(Ref iterates, python_special(container, "__iter__"));
-  if (!iterates && (PyList_Check(container) || PyTuple_Check(container))) {
+  if (PyList_Check(container) || PyTuple_Check(container)) {
     // Identity first, then ==, as CPython does, element by element.
     FJ_TRY(std::vector<Ref> items, elements(container));
     for (const Ref& element : items) {

@@ -40,6 +40,17 @@ Result<Ref> concrete_index(CaptureState& state, PyObject* index);
 // KeyError(key)
 void raise_key_error(PyObject* key);
 
+// C code that knows a type reads the elements of derived classes as they lie,
+// whatever their __iter__ would give. A break where there is one.
+Status check_no_iter(CaptureState& state, PyObject* container);
+// PyObject_LengthHint() of a class with one of the methods in Python.
+Status ask_length_hint(CaptureState& state, PyObject* object);
+// The elements for list(), tuple() and kin, which ask first how many there are.
+Result<std::vector<Ref>> listed_elements(CaptureState& state,
+                                         PyObject* iterable);
+// The elements that such code reads.
+Result<std::vector<Ref>> own_elements(CaptureState& state, PyObject* sequence);
+
 // An iterator over the keys of the dict is alive: changing the set of keys
 // would have to make it raise. A break.
 Status check_key_iterators(CaptureState& state, PyObject* dict);

@@ -198,6 +198,53 @@ Result<std::vector<Ref>> CaptureState::elements(PyObject* iterable,
   return items;
 }
 
+Status ask_length_hint(CaptureState& state, PyObject* object) {
+  FJ_TRY(Ref length, state.python_special(object, "__len__"));
+  if (length) {
+    Result<Ref> answer =
+        call_special(state, SpecialResult::kLength, length.get(), object);
+    bool no_answer =
+        answer.is_raised() && PyErr_ExceptionMatches(PyExc_TypeError);
+    if (answer.ok()) return ok_status();
+    if (!no_answer) return answer.forward<Unit>();
+    PyErr_Clear();
+  } else if (PyObject* raw = raw_lookup(Py_TYPE(object), "__len__");
+             raw && raw != Py_None) {
+    return ok_status();  // of C code
+  }
+  FJ_TRY(Ref hint, state.python_special(object, "__length_hint__"));
+  if (!hint) return ok_status();
+  Result<Ref> answer = state.caller.call(hint.get(), {object});
+  if (answer.is_raised() && PyErr_ExceptionMatches(PyExc_TypeError)) {
+    PyErr_Clear();
+    return ok_status();
+  }
+  FJ_TRY(Ref number, std::move(answer));
+  bool valid =
+      number.get() == Py_NotImplemented ||
+      (PyLong_CheckExact(number.get()) && PyLong_AsSsize_t(number.get()) >= 0);
+  PyErr_Clear();  // a huge number
+  return valid ? ok_status()
+               : Status(unguardable(state, object, "a length hint"));
+}
+
+Result<std::vector<Ref>> listed_elements(CaptureState& state,
+                                         PyObject* iterable) {
+  FJ_TRY(Ref length, state.python_special(iterable, "__len__"));
+  FJ_TRY(Ref hint, state.python_special(iterable, "__length_hint__"));
+  if ((!length && !hint) || PyTuple_CheckExact(iterable)) {
+    return state.elements(iterable);
+  }
+  FJ_TRY(Ref iterator, state.iter(iterable));
+  FJ_CHECK_OK(ask_length_hint(state, iterable));
+  std::vector<Ref> items;
+  while (true) {
+    FJ_TRY(Ref item, state.next(iterator.get()));
+    if (!item) return items;
+    items.push_back(std::move(item));
+  }
+}
+
 Result<Ref> CaptureState::element_list(PyObject* iterable) {
   FJ_TRY(std::vector<Ref> items, elements(iterable));
   Ref list = Ref::steal(PyList_New(static_cast<Py_ssize_t>(items.size())));

@@ -156,10 +156,11 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
     FJ_TRY(Ref result, attempt(state, special.left.get(), a, b));
     if (result) return result;
   } else if (is_stand_in(state, a)) {
-    // The tensor's own method knows what to do with tensors, and with what
-    // overrides it.
+    // The tensor's own method knows what to do with tensors, with what
+    // overrides it, and with numbers of any class.
     FJ_TRY(bool asks, asks_override(state, {b}));
-    if (asks || is_stand_in(state, b)) {
+    bool number = PyLong_Check(b) || PyFloat_Check(b) || PyComplex_Check(b);
+    if (asks || number || is_stand_in(state, b)) {
       return foreign_binary(state, row, in_place, a, b);
     }
   } else if (!is_builtin_constant(a) && !is_foreign(state, a)) {
@@ -229,6 +230,7 @@ Result<Ref> extend_list(CaptureState& state, PyObject* list, PyObject* added) {
     FJ_TRY(items, state.elements(added));
   } else {
     FJ_TRY(iterator, state.iter(added));
+    FJ_CHECK_OK(ask_length_hint(state, added));
   }
   Ref logged;
   for (size_t i = 0;; ++i) {
@@ -457,8 +459,8 @@ Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
 // as list_richcompare does.
 Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
                               PyObject* b) {
-  FJ_TRY(std::vector<Ref> left, state.elements(a));
-  FJ_TRY(std::vector<Ref> right, state.elements(b));
+  FJ_TRY(std::vector<Ref> left, own_elements(state, a));
+  FJ_TRY(std::vector<Ref> right, own_elements(state, b));
   bool equality = op == Py_EQ || op == Py_NE;
   if (equality && left.size() != right.size()) {
     return Ref::borrow(op == Py_NE ? Py_True : Py_False);
@@ -634,12 +636,13 @@ Result<Ref> CaptureState::format_value(PyObject* value, int conversion,
   }
   if (conversion == 1 || conversion == 2 || conversion == 3) {
     FJ_TRY(subject, text_of(*this, subject.get(), conversion != 1));
-    if (conversion == 3) {
-      FJ_TRY(subject, from_api(PyObject_ASCII(subject.get())));
-      // ascii() of the repr text without its own quotes.
-      Py_ssize_t size = PyUnicode_GET_LENGTH(subject.get());
-      FJ_TRY(subject,
-             from_api(PyUnicode_Substring(subject.get(), 1, size - 1)));
+    if (conversion == 3 && !PyUnicode_IS_ASCII(subject.get())) {
+      // As PyObject_ASCII() does with the repr: its backslashes stay single.
+      FJ_TRY(Ref bytes, from_api(PyUnicode_AsEncodedString(
+                            subject.get(), "ascii", "backslashreplace")));
+      FJ_TRY(subject, from_api(PyUnicode_DecodeASCII(
+                          PyBytes_AS_STRING(bytes.get()),
+                          PyBytes_GET_SIZE(bytes.get()), nullptr)));
     }
   }
   bool empty_spec =

@@ -474,6 +474,10 @@ Result<std::vector<Exit>> exits_of(const ResidualCache& cache, int index,
     for (uint8_t mask : after.slots)
       if (mask == (kSlotBound | kSlotUnbound)) return not_static();
     FJ_TRY(Exit exit, make_exit(successor, std::move(after), frame));
+    int& handlers = exit.frame.active_handlers;
+    MicroOpKind kind = row_of(instruction).kind;
+    if (kind == MicroOpKind::kPushExcInfo) ++handlers;
+    if (kind == MicroOpKind::kPopExcept && handlers > 0) --handlers;
     exits.push_back(std::move(exit));
   }
   return exits;

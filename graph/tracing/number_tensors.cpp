@@ -1,5 +1,7 @@
 #include "graph/tracing/number_tensors.h"
 
+#include <torch/csrc/utils/tensor_numpy.h>
+
 #include <string_view>
 
 #include "frame_hook/native_stack.h"
@@ -117,17 +119,91 @@ Result<Ref> tensor_of_symbols(Recorder& recorder, PyObject* data,
                               nullptr);
 }
 
-Result<Ref> call_with_symbols(Recorder& recorder, PyObject* callable,
+namespace {
+
+bool has_numpy_numbers(PyObject* data) {
+  if (!is_list(data)) {
+    return !PyLong_CheckExact(data) && !PyFloat_CheckExact(data) &&
+           !PyBool_Check(data) && torch::utils::is_numpy_scalar(data);
+  }
+  if (native_stack_low()) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(data); ++i) {
+    if (has_numpy_numbers(PySequence_Fast_GET_ITEM(data, i))) return true;
+  }
+  return false;
+}
+
+// With the dtype that torch infers, for the graph keeps Python's numbers.
+Result<Ref> call_with_numpy_numbers(Recorder& recorder, PyObject* callable,
+                                    std::vector<PyObject*> args,
+                                    PyObject* kwnames) {
+  size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  size_t positional = args.size() - keywords;
+  size_t place = keywords;
+  for (size_t i = 0; i < keywords; ++i) {
+    if (text_of(PyTuple_GET_ITEM(kwnames, i)) == "dtype") place = i;
+  }
+  bool given = place < keywords && args[positional + place] != Py_None;
+  if (given || positional != 1) return Ref();
+  Ref real = Ref::steal(PyObject_CallOneArg(callable, args[0]));
+  if (!real) return Result<Ref>::raised();
+  FJ_TRY(Ref dtype, from_api(PyObject_GetAttrString(real.get(), "dtype")));
+  Ref names = Ref::borrow(kwnames);
+  if (place < keywords) {
+    args[positional + place] = dtype.get();
+  } else {
+    args.push_back(dtype.get());
+    names = Ref::steal(PyTuple_New(keywords + 1));
+    if (!names) return Result<Ref>::raised();
+    for (size_t i = 0; i < keywords; ++i) {
+      PyTuple_SET_ITEM(names.get(), i, Py_NewRef(PyTuple_GET_ITEM(kwnames, i)));
+    }
+    PyTuple_SET_ITEM(names.get(), keywords,
+                     PyUnicode_InternFromString("dtype"));
+  }
+  return recorder.record_call(callable, args, names.get());
+}
+
+// torch.tensor(data=...): the data first.
+Result<Ref> call_by_keyword(Recorder& recorder, PyObject* callable,
+                            const std::vector<PyObject*>& args,
+                            PyObject* kwnames) {
+  std::vector<PyObject*> moved;
+  Ref names = Ref::steal(PyList_New(0));
+  if (!names) return Result<Ref>::raised();
+  for (size_t i = 0; i < args.size(); ++i) {
+    std::string name = text_of(PyTuple_GET_ITEM(kwnames, i));
+    if (moved.size() == i && (name == "data" || name == "obj")) {
+      moved.insert(moved.begin(), args[i]);
+      continue;
+    }
+    moved.push_back(args[i]);
+    if (PyList_Append(names.get(), PyTuple_GET_ITEM(kwnames, i)) < 0)
+      return Result<Ref>::raised();
+  }
+  Ref keywords = Ref::steal(PyList_AsTuple(names.get()));
+  if (!keywords) return Result<Ref>::raised();
+  if (PyTuple_GET_SIZE(keywords.get()) == Py_ssize_t(args.size())) return Ref();
+  return call_with_numbers(recorder, callable, moved, keywords.get());
+}
+
+}  // namespace
+
+Result<Ref> call_with_numbers(Recorder& recorder, PyObject* callable,
                               const std::vector<PyObject*>& args,
                               PyObject* kwnames) {
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  if (args.size() == keywords || !PyCFunction_Check(callable) ||
-      !has_symbols(args[0]))
-    return Ref();
+  if (args.empty() || !PyCFunction_Check(callable)) return Ref();
+  if (args.size() == keywords)
+    return call_by_keyword(recorder, callable, args, kwnames);
+  bool symbols = has_symbols(args[0]);
+  if (!symbols && !has_numpy_numbers(args[0])) return Ref();
   std::string name = canonical_name(callable);
   if (name != "torch.tensor" && name != "torch.as_tensor" &&
       name != "torch.asarray")
     return Ref();
+  if (!symbols)
+    return call_with_numpy_numbers(recorder, callable, args, kwnames);
   const size_t positional = args.size() - keywords;
   PyObject *dtype = nullptr, *device = nullptr;
   bool known = positional == 1;

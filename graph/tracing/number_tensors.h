@@ -1,5 +1,5 @@
 // torch.tensor(), as_tensor() and asarray() of numbers of which some are
-// symbols.
+// symbols, or NumPy's.
 //
 // torch copies the value that a symbol has now into the tensor (and only 32
 // bits of it). Here each symbol becomes a full([], symbol), and a list of lists
@@ -7,6 +7,9 @@
 //
 //   torch.tensor([[n, 1], [2, m]])
 //     stack([full([], n), tensor(1), tensor(2), full([], m)]).reshape([2, 2])
+//
+// NumPy's numbers have types of their own: torch.tensor(np.int8(2)) is
+// torch.tensor(2, dtype=torch.int8).
 #pragma once
 
 #include "graph/tracing/recorder.h"
@@ -22,7 +25,7 @@ bool has_symbols(PyObject* data);
 Result<Ref> tensor_of_symbols(Recorder& recorder, PyObject* data,
                               PyObject* dtype, PyObject* device);
 // One of the functions above with such an argument; empty: another call.
-Result<Ref> call_with_symbols(Recorder& recorder, PyObject* callable,
+Result<Ref> call_with_numbers(Recorder& recorder, PyObject* callable,
                               const std::vector<PyObject*>& args,
                               PyObject* kwnames);
 

@@ -295,7 +295,7 @@ Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
   if (!method.self) {
     if (is_function(callable, "torch._C._nn", "one_hot"))
       return call_one_hot(recorder, args, kwnames);
-    return call_with_symbols(recorder, callable, args, kwnames);
+    return call_with_numbers(recorder, callable, args, kwnames);
   }
   // An explicit offset counts from the start of the storage, which is not
   // guarded.

@@ -46,7 +46,7 @@ class Walk {
     bool is_code = PyType_Check(object) || PyFunction_Check(object) ||
                    PyModule_Check(object);
     bool tensor = is_tensor(object);
-    if (is_seen_by_weak_references(object, is_code || tensor)) return false;
+    if (is_seen_by_weak_references(object, is_code)) return false;
     if (tensor || PyType_Check(object) || PyModule_Check(object)) return true;
     if (!PyObject_IS_GC(object) || !type->tp_traverse) return true;
     return type->tp_traverse(object, visit_held, this) == 0;

@@ -239,6 +239,9 @@ def test_while_else_and_nested_break(x):
     return x * i, out
 
 
+LINES = "\u00e9\n\\ ' \""
+
+
 @dataclasses.dataclass
 class Point:
     a: int
@@ -321,6 +324,9 @@ def test_string_methods(x):
         ord("a"),
         chr(98),
         ascii("é"),
+        ascii(LINES),
+        ascii([LINES, 1]),
+        f"{LINES!a}",
         "é".encode("latin-1").decode("latin-1"),
         bytes([1, 2]) + b"x",
         b"ab".hex(),

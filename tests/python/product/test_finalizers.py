@@ -252,6 +252,22 @@ def by_an_exception(x, h):
     return y * 2 + BUFFER
 
 
+def raises_with(a, text):
+    raise ValueError(text)
+
+
+def by_the_exception_of_a_callee(x, h):
+    """Whose frame, which the traceback keeps, holds it."""
+    y = x + BUFFER
+    try:
+        raises_with(h.make("made"), "text")
+    except ValueError:
+        y = y + BUFFER
+        LOG.append("caught")
+        y = y * 3
+    return y * 2 + BUFFER
+
+
 def counted(x, h):
     h.count += 1
     return x * h.count + BUFFER
@@ -349,6 +365,7 @@ PROGRAMS = [
     in_a_loop,
     in_a_cell,
     by_an_exception,
+    by_the_exception_of_a_callee,
     counted,
     argument_deleted,
     argument_overwritten,
@@ -409,6 +426,40 @@ def test_objects_without_finalizers_cost_no_break():
         for _ in range(3):
             run(compiled, Seen, torch.ones(2))
     assert framejit.counters()["recompiles"] == 0
+
+
+def test_dead_tensors_are_dead_to_weak_references():
+    def deletes(x):
+        y = x * 2
+        r = weakref.ref(y)
+        before = r() is y
+        del y
+        return x + 1, before, r() is None
+
+    def overwrites(x):
+        y = x * 2
+        r = weakref.ref(y)
+        y = y + 1
+        return y * 2, r() is None
+
+    def clears(x):
+        y = [x * 2]
+        r = weakref.ref(y[0])
+        y.clear()
+        return x + 1, r() is None
+
+    def keeps(x):
+        y = x * 2
+        r = weakref.ref(y)
+        z = [y]
+        del y
+        return x + 1, r() is z[0]
+
+    for fn in (deletes, overwrites, clears, keeps):
+        for backend in ("eager", "native"):
+            compiled = framejit.compile(fn, backend=backend)
+            for _ in range(3):
+                assert compiled(torch.ones(2))[1:] == fn(torch.ones(2))[1:], fn
 
 
 def test_dead_objects_are_dead_to_weak_references():
