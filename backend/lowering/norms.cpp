@@ -3,6 +3,7 @@
 #include "backend/lowering/pointwise_math.h"
 #include "backend/lowering/reductions.h"
 #include "backend/lowering/rows.h"
+#include "graph/tensors/memory_places.h"
 
 namespace framejit::backend {
 
@@ -312,8 +313,8 @@ void check_groups(NodeLowering& node, size_t input, size_t first) {
 std::optional<std::vector<Expr>> strides_in_four(
     const std::vector<Expr>& sizes, const std::vector<Expr>& strides,
     const std::vector<Expr>& four) {
-  if (sizes.size() < 3 || !is_dense(sizes, strides) || sizes[0] != four[0] ||
-      sizes[1] != four[1] * four[2])
+  if (sizes.size() < 3 || !graph::is_dense(sizes, strides) ||
+      sizes[0] != four[0] || sizes[1] != four[1] * four[2])
     return std::nullopt;
   Expr elements = 1;
   for (size_t dim = sizes.size(); dim-- > 2;) {

@@ -1,11 +1,13 @@
 #include "backend/lowering/pointwise.h"
 
 #include <c10/core/DefaultDtype.h>
+#include <cmath>
 
 #include <cstring>
 
 #include "backend/lowering/lower.h"
 #include "backend/lowering/pointwise_math.h"
+#include "graph/tensors/libtorch_private.h"
 
 namespace framejit::backend {
 
@@ -129,6 +131,17 @@ Term PointwiseOperands::operand(size_t i) {
   return cast(type_, cast(common_, value));
 }
 
+Term PointwiseOperands::bound(size_t i) {
+  if (node_.has(i) && !node_.is_tensor(i)) {
+    const Expr number = node_.number(i);
+    const bool is_number = !number.is_float() || number.is_float_const();
+    require(is_number || FJ_TORCH_213, "a bound that may be NaN");
+    require(!number.is_float_const() || !std::isnan(number.real()),
+            "a bound that is NaN");
+  }
+  return optional(i);
+}
+
 namespace {
 
 #define FJ_POINTWISE(name, types, takes, arguments, expression)               \
@@ -138,6 +151,9 @@ namespace {
      [[maybe_unused]] auto n = [&](size_t i) { return operands.number(i); };  \
      [[maybe_unused]] auto optional = [&](size_t i) {                         \
        return operands.optional(i);                                           \
+     };                                                                       \
+     [[maybe_unused]] auto bound = [&](size_t i) {                            \
+       return operands.bound(i);                                              \
      };                                                                       \
      return expression;                                                       \
    }},

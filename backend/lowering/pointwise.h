@@ -20,6 +20,9 @@ class PointwiseOperands {
   PointwiseOperands(NodeLowering& node, const PointwiseRow& row);
   Term operand(size_t i);
   Term optional(size_t i) { return node_.has(i) ? operand(i) : Term(); }
+  // What a value is kept above or below; empty: nothing. What a number that is
+  // NaN does differs between versions of torch, so it is ATen's.
+  Term bound(size_t i);
   Term number(size_t i);
   Elements take() { return std::move(elements_); }
 

@@ -78,7 +78,8 @@ TensorView put_slice(NodeLowering& node, const TensorView& base,
   target[dim] = elements.at_loop(dim, step, start);
   Term value = elements.load(part, elements.at_loops(0, part.rank()));
   const graph::TensorMeta& out = node.out();
-  const bool fits = base.sizes == out.sizes && is_dense(out.sizes, out.strides);
+  const bool fits =
+      base.sizes == out.sizes && graph::is_dense(out.sizes, out.strides);
   return node.update(std::move(elements), base, target, value, {},
                      fits ? &out.strides : nullptr);
 }
