@@ -395,6 +395,11 @@ bool Emitter::many_dicts() const {
 }
 
 void Emitter::walk_both_ways() {
+  // What emit_first() has collected: the walk that reads the dicts begins anew.
+  if (uses_r14_) {
+    a_.test(x86::r14, x86::r14);
+    fail_when(x86::CondCode::kNZ);
+  }
   dicts_verified_ = std::make_unique<uint64_t>(0);
   const auto verified = reinterpret_cast<uint64_t>(dicts_verified_.get());
   const auto counter = reinterpret_cast<uint64_t>(dict_version_counter());

@@ -188,6 +188,45 @@ def test_another_dict_with_other_values():
     rounds()
 
 
+def with_keywords(model, x, **factors):
+    x = model(x)
+    return x * factors["scale"] if factors else x
+
+
+def with_positions(model, x, *factors):
+    x = model(x)
+    return x * factors[0] if factors else x
+
+
+def with_list(model, x, factors):
+    x = model(x)
+    return x * factors[0] if factors else x
+
+
+# What a small argument is empty of is looked at before the model, whose walk must not
+# forget it.
+@pytest.mark.parametrize("dicts_change", [False, True], ids=["", "dicts change"])
+@pytest.mark.parametrize(
+    ("function", "empty", "full"),
+    [
+        (with_keywords, ((), {}), ((), {"scale": 3.0})),
+        (with_positions, ((), {}), ((3.0,), {})),
+        (with_list, (([],), {}), (([3.0],), {})),
+    ],
+    ids=["keywords", "positions", "list"],
+)
+def test_an_argument_that_was_empty(function, empty, full, dicts_change):
+    torch.manual_seed(0)
+    model = Model()
+    compiled = framejit.compile(function, backend="eager")
+    for args, kwargs in [empty, empty, full, empty, full, full, empty]:
+        if dicts_change:
+            model.blocks[3].seen = {}
+        expected = function(model, BATCH, *args, **kwargs)
+        assert torch.equal(compiled(model, BATCH, *args, **kwargs), expected)
+        assert torch.equal(compiled(model, BATCH, *args, **kwargs), expected)
+
+
 def test_what_is_written_between_calls_but_not_used():
     torch.manual_seed(0)
     model = Model()

@@ -36,6 +36,14 @@ def test_options():
     assert option_table() in README
 
 
+def test_options_of_a_call():
+    usage = (ROOT / "docs" / "usage.md").read_text()
+    for page, begin in ((README, "- `options`: "), (usage, "| `options` | ")):
+        named = page.split(begin)[1].split(";")[0].split(" are FrameJIT's")[0]
+        for row in ROWS:
+            assert (f"`{row.keyword}`" in named) == (row.scope == "call"), row.keyword
+
+
 def test_example():
     source = block("python")
     linecache.cache["example.py"] = (
