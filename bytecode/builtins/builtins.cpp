@@ -189,6 +189,22 @@ Result<Ref> unbind(CaptureState& state, PyObject* callable,
   return Ref::borrow(callable);
 }
 
+// dict.__len__((1, 2)): a method of another type, which raises TypeError before
+// it reads anything. (Models take the object to be what they are called for.)
+Result<bool> refuses_receiver(const BuiltinCall& call) {
+  PyObject* callable = call.callable;
+  if (!Py_IS_TYPE(callable, &PyWrapperDescr_Type) &&
+      !Py_IS_TYPE(callable, &PyMethodDescr_Type))
+    return false;
+  PyTypeObject* owner = PyDescr_TYPE(callable);
+  const bool is_container = owner == &PyList_Type || owner == &PyTuple_Type ||
+                            owner == &PyDict_Type || owner == &PySet_Type ||
+                            owner == &PyFrozenSet_Type;
+  if (!is_container || call.positional() == 0) return false;
+  FJ_TRY(Ref type, Result<Ref>(call.state.type_of(call.args[0])));
+  return !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.get()), owner);
+}
+
 // A callee of a registered library. Empty: it has no row.
 Result<Ref> call_library(BuiltinCall& call) {
   const CalleeRow* row = find_callee(call.callable);
@@ -237,6 +253,8 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
   call.callable = raw.get();
   auto row = rows.find(raw.get());
   if (row != rows.end()) {
+    FJ_TRY(bool refuses, refuses_receiver(call));
+    if (refuses) return call.native(Reads::kNothing);
     if (row->second.function) return row->second.function(call);
     return call.native(row->second.reads);
   }

@@ -52,6 +52,11 @@ Result<Ref> list_of(CaptureState& state, PyObject* iterable) {
 
 Result<Ref> model_len(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  if (Py_IS_TYPE(call.callable, &PyWrapperDescr_Type)) {
+    // list.__len__(v): not what the class of v has in its place.
+    FJ_TRY(Ref special, call.state.python_special(call.args[0], "__len__"));
+    if (special) return call.unknown();
+  }
   return call.state.length(call.args[0]);
 }
 

@@ -118,7 +118,17 @@ Result<Ref> new_dict_like(CaptureState& state, PyObject* dict) {
   PyTypeObject* base = PyODict_Check(dict) ? &PyODict_Type : &PyDict_Type;
   Ref args = Ref::steal(PyTuple_New(0));
   if (!args) return Result<Ref>::raised();
-  return from_api(base->tp_new(type, args.get(), nullptr));
+  Ref made = Ref::steal(base->tp_new(type, args.get(), nullptr));
+  if (!made) return Result<Ref>::raised();
+  auto* counting = reinterpret_cast<PyTypeObject*>(kDefaultDict.get());
+  if (PyType_IsSubtype(type, counting)) {
+    // It shows its factory. (Its own __init__ is not for a copy to run.)
+    FJ_TRY(Ref factory, state.get_attr(dict, interned("default_factory")));
+    Ref given = Ref::steal(PyTuple_Pack(1, factory.get()));
+    if (!given || counting->tp_init(made.get(), given.get(), nullptr) < 0)
+      return Result<Ref>::raised();
+  }
+  return made;
 }
 
 Status put(PyObject* dict, PyObject* key, PyObject* value) {

@@ -236,3 +236,58 @@ def test_who_asks_for_the_length(text: str, make: Any) -> None:
         expected = outcome(namespace["f"], plain, object)[0]
         assert expected == outcome(compiled, seen, object)[0]
         assert plain.log == seen.log
+
+
+class Longer(list):
+    def __len__(self) -> int:
+        return 7
+
+
+class LongerBySuper(dict):
+    def __len__(self) -> int:
+        return super().__len__() + 7
+
+
+class Counting(collections.defaultdict):
+    pass
+
+
+RECEIVERS = [
+    lambda: Longer([1, 2]),
+    lambda: LongerBySuper(a=1),
+    lambda: [1, 2],
+    lambda: (1, 2),
+    lambda: {"a": 1},
+    lambda: {1, 2},
+    lambda: "ab",
+]
+UNBOUND = [
+    f"{kind}.{method}"
+    for kind in ("list", "tuple", "dict", "set")
+    for method in ("__len__(v)", "__contains__(v, 'a')", "__contains__(v, 1)")
+]
+UNBOUND += ["list.__getitem__(v, 0)", "dict.__getitem__(v, 0)", "tuple.count(v, 1)"]
+UNBOUND += ["list.index(v, 1)", "list(list.__iter__(v))", "len(v)", "dict.get(v, 'a')"]
+
+
+@pytest.mark.parametrize("text", UNBOUND)
+@pytest.mark.parametrize("make", RECEIVERS)
+def test_methods_of_a_named_type(text: str, make: Any) -> None:
+    """Neither what a derived class has in their place, nor for other types."""
+    namespace: dict[str, Any] = {}
+    exec(f"def f(x, v, base):\n    return x * 2, {text}", namespace)
+    compiled = framejit.compile(namespace["f"], backend="eager")
+    for _ in range(2):
+        expected = outcome(namespace["f"], make(), object)[0]
+        assert expected == outcome(compiled, make(), object)[0]
+
+
+@pytest.mark.parametrize("factory", [int, None])
+def test_the_text_of_a_derived_defaultdict(factory: Any) -> None:
+    def f(x: torch.Tensor, v: Any) -> tuple[torch.Tensor, str, str]:
+        return x * 2, repr(v), f"{v}"
+
+    x = torch.ones(2)
+    compiled = framejit.compile(f, backend="eager")
+    for _ in range(2):
+        assert_same(compiled(x, Counting(factory, a=1)), f(x, Counting(factory, a=1)))
