@@ -4,6 +4,7 @@ like any other."""
 from __future__ import annotations
 
 import copy
+import gc
 import os
 import pickle
 import threading
@@ -30,8 +31,20 @@ def large(value: float, elements: int = LARGE) -> Tensor:
     return torch.full((elements,), value)
 
 
+before_test = 0  # in use by what other tests of this process still hold
+
+
+@pytest.fixture(autouse=True)
+def count_from_here():
+    global before_test
+    gc.collect()
+    framejit.reset()
+    before_test = _C.block_bytes()[0]
+
+
 def used() -> int:
-    return _C.block_bytes()[0]
+    """Bytes, of what this test holds."""
+    return _C.block_bytes()[0] - before_test
 
 
 def waiting() -> int:
