@@ -97,7 +97,7 @@ class Layouts {
     if (convolutions_ == 0 && !has_last_inputs()) return out;
     for (const auto& node : graph_.block().nodes) add_vertices(*node);
     if (movable_ == 0) {
-      out.reason = "convolutions stay channels first: " + why_not_;
+      out.reason = kStayChannelsFirst + why_not_;
       if (!has_last_inputs()) return out;
     }
     for (const auto& node : graph_.block().nodes) add_costs(*node);
@@ -107,7 +107,7 @@ class Layouts {
     for (const auto& node : graph_.block().nodes)
       chosen += is_convolution(*node) && is_last(*node);
     if (chosen == 0 && !has_last_inputs()) {
-      out.reason = "convolutions stay channels first: " + in_us(all) +
+      out.reason = kStayChannelsFirst + in_us(all) +
                    " would be gained, less than is lost where layouts meet";
       return out;
     }

@@ -54,6 +54,10 @@ struct LayoutChoice {
   std::string reason;
 };
 
+// How a reason begins where nothing changes.
+inline constexpr const char* kStayChannelsFirst =
+    "convolutions stay channels first: ";
+
 bool has_convolution(const graph::Graph& graph);
 LayoutChoice choose_layouts(const graph::Graph& graph,
                             const LayoutRequest& request);

@@ -40,7 +40,7 @@ class Program::Builder {
     add_inputs();
     FJ_TRY(bool in_loops, add_loops(options));
     if (!in_loops && is_gainful_) {
-      leave_layout(std::string(kStay) + "a kernel has no code");
+      leave_layout(std::string(kStayChannelsFirst) + "a kernel has no code");
       add_inputs();
       FJ_TRY(in_loops, add_loops(options));
     }
@@ -106,7 +106,7 @@ class Program::Builder {
       if (!choice.graph) return false;
       auto again = lower_to_loops(*choice.graph, request, &reason);
       if (!again) {
-        program_.layouts_ = kStay + reason;
+        program_.layouts_ = kStayChannelsFirst + reason;
         return false;
       }
       const std::unordered_set<const Node*> loops(again->lowered.begin(),
@@ -393,7 +393,6 @@ class Program::Builder {
   std::string owner_;      // in records
   std::string loop_text_;  // the loop IR, if it is logged
   Program& program_;
-  static constexpr const char* kStay = "convolutions stay channels first: ";
   const Graph& original_;
   LayoutRequest wanted_;  // but for the loops
   LayoutChoice laid_out_;

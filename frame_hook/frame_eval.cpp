@@ -2,6 +2,8 @@
 
 #include <pthread.h>
 
+#include <optional>
+
 #include "frame_hook/code_cache.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
@@ -284,10 +286,9 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   if (throwflag || !internals::is_plain_call(frame)) {
     // What a module does once, as it is imported, is not worth compiling; a
     // library that is imported late would fill caches and reports.
-    if (state.options && !throwflag && internals::is_module_body(frame)) {
-      PauseHook pause;
-      return run(thread, frame, throwflag);
-    }
+    std::optional<PauseHook> pause;
+    if (state.options && !throwflag && internals::is_module_body(frame))
+      pause.emplace();
     return run(thread, frame, throwflag);
   }
   PyObject* function = internals::frame_function(frame);

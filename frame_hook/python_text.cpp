@@ -16,6 +16,15 @@ std::string text_of(PyObject* unicode, const char* otherwise) {
   return otherwise;
 }
 
+Py_ssize_t keyword_index(PyObject* kwnames, const char* name) {
+  const Py_ssize_t count = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* given = PyTuple_GET_ITEM(kwnames, i);
+    if (PyUnicode_CompareWithASCIIString(given, name) == 0) return i;
+  }
+  return -1;
+}
+
 std::string text_attribute(PyObject* object, const char* name) {
   Ref value = Ref::steal(PyObject_GetAttrString(object, name));
   if (!value) drop_error();

@@ -10,6 +10,8 @@ namespace framejit {
 
 // The characters of a str; `otherwise` for anything else (null, too).
 std::string text_of(PyObject* unicode, const char* otherwise = "");
+// The place of `name` among keyword names (a tuple, or null); -1: not there.
+Py_ssize_t keyword_index(PyObject* kwnames, const char* name);
 // An attribute that is a str; "" where there is none. Runs what the look-up of
 // the attribute runs.
 std::string text_attribute(PyObject* object, const char* name);

@@ -1,8 +1,8 @@
 #include "backend/lowering/pointwise.h"
 
 #include <c10/core/DefaultDtype.h>
-#include <cmath>
 
+#include <cmath>
 #include <cstring>
 
 #include "backend/lowering/lower.h"

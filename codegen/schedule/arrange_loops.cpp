@@ -290,13 +290,17 @@ class Arranger {
     make_rows();
   }
 
+  // One stage, of two loops or more, the last one in vectors.
+  bool is_plain_nest() const {
+    return kernel_.vectorised == Vectorised::kOuter && !has_inner_loops() &&
+           kernel_.stages.size() == 1 && outer() >= 2;
+  }
+
   // What is read along another loop than the vectors go: so many turns of that
   // loop become an inner one that targets read square blocks for, and transpose
   // them (one line of memory is then read once, not once an element).
   void tile_transposes() {
-    if (kernel_.vectorised != Vectorised::kOuter || has_inner_loops() ||
-        kernel_.stages.size() != 1 || outer() < 2)
-      return;
+    if (!is_plain_nest()) return;
     Stage& stage = kernel_.stages[0];
     const size_t last = outer() - 1;
     if (target_.hint(kernel_.loops[last]) < target_.vector_bytes / 4) return;
@@ -318,9 +322,7 @@ class Arranger {
   // Runs of a few vectors (the channels of a pixel): what a run costs beside
   // them is less where many of them are inner loops of one point.
   void nest_short_rows() {
-    if (kernel_.vectorised != Vectorised::kOuter || has_inner_loops() ||
-        kernel_.stages.size() != 1 || outer() < 2)
-      return;
+    if (!is_plain_nest()) return;
     Stage& stage = kernel_.stages[0];
     const size_t last = outer() - 1;
     const Expr row = kernel_.loops[last];

@@ -325,6 +325,14 @@ int64_t wrap_dim(int64_t dim, size_t rank) {
   return dim;
 }
 
+bool decide_same(const std::vector<Expr>& a, const std::vector<Expr>& b,
+                 size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    if (!decide(expr_eq(a[i], b[i]))) return false;
+  }
+  return true;
+}
+
 bool broadcast(const std::vector<Expr>& a, const std::vector<Expr>& b,
                std::vector<Expr>* result) {
   const std::vector<Expr>& longer = a.size() >= b.size() ? a : b;

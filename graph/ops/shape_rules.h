@@ -71,6 +71,10 @@ int64_t shape_rule_mismatches();
 // ---- shared by the families
 Expr normalised_dim(const Expr& index, const Expr& size);  // Python's negative
 int64_t wrap_dim(int64_t dim, size_t rank);
+// The first `count` sizes are the same in both, or a guard says that they are
+// not.
+bool decide_same(const std::vector<Expr>& a, const std::vector<Expr>& b,
+                 size_t count);
 // Broadcast of two size lists, with the guards that the result needs.
 bool broadcast(const std::vector<Expr>& a, const std::vector<Expr>& b,
                std::vector<Expr>* result);

@@ -96,11 +96,8 @@ bool weights_fit(const ShapeCall& call, size_t rank) {
   int at = argument_index(call, "weight");
   if (at < 0 || !call.is_tensor(at)) return at >= 0;
   std::vector<Expr> self = call.tensor(0).sizes, weight = call.tensor(at).sizes;
-  if (rank > self.size() || weight.size() != rank) return false;
-  for (size_t i = 0; i < rank; ++i) {
-    if (!decide(expr_eq(self[i], weight[i]))) return false;
-  }
-  return true;
+  return rank <= self.size() && weight.size() == rank &&
+         decide_same(self, weight, rank);
 }
 
 // The last dim has a coordinate for each list of bins.

@@ -252,10 +252,9 @@ bool shape_margin_loss(ShapeCall& call) {
 // each are in its target
 bool shape_multilabel_margin_loss(ShapeCall& call) {
   std::vector<Expr> self = call.tensor(0).sizes, target = call.tensor(1).sizes;
-  if (self.size() != target.size() || self.size() > 2) return false;
-  for (size_t i = 0; i < self.size(); ++i) {
-    if (!decide(expr_eq(self[i], target[i]))) return false;
-  }
+  if (self.size() != target.size() || self.size() > 2 ||
+      !decide_same(self, target, self.size()))
+    return false;
   std::vector<Expr> sizes;
   if (self.size() == 2 && call.constant(2) == 0) sizes = {self[0]};
   return call.fresh_contiguous(0, sizes) && call.fresh_contiguous(1, target);
@@ -273,10 +272,9 @@ bool shape_segment_reduce(ShapeCall& call) {
   if (!has_lengths && !call.is_tensor(offsets)) return false;
   std::vector<Expr> ends = call.tensor(has_lengths ? lengths : offsets).sizes;
   size_t dim = wrap_dim(call.constant(axis), sizes.size());
-  if (ends.size() != dim + 1 || sizes.size() <= dim) return false;
-  for (size_t i = 0; i < dim; ++i) {
-    if (!decide(expr_eq(sizes[i], ends[i]))) return false;
-  }
+  if (ends.size() != dim + 1 || sizes.size() <= dim ||
+      !decide_same(sizes, ends, dim))
+    return false;
   if (!has_lengths && !decide(expr_lt(1, ends[dim]))) return false;
   sizes[dim] = has_lengths ? ends[dim] : ends[dim] - 1;
   return call.fresh_contiguous(0, sizes);

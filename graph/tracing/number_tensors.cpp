@@ -139,27 +139,24 @@ Result<Ref> call_with_numpy_numbers(Recorder& recorder, PyObject* callable,
                                     PyObject* kwnames) {
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   size_t positional = args.size() - keywords;
-  size_t place = keywords;
-  for (size_t i = 0; i < keywords; ++i) {
-    if (text_of(PyTuple_GET_ITEM(kwnames, i)) == "dtype") place = i;
-  }
-  bool given = place < keywords && args[positional + place] != Py_None;
+  const Py_ssize_t place = keyword_index(kwnames, "dtype");
+  bool given = place >= 0 && args[positional + place] != Py_None;
   if (given || positional != 1) return Ref();
   Ref real = Ref::steal(PyObject_CallOneArg(callable, args[0]));
   if (!real) return Result<Ref>::raised();
   FJ_TRY(Ref dtype, from_api(PyObject_GetAttrString(real.get(), "dtype")));
   Ref names = Ref::borrow(kwnames);
-  if (place < keywords) {
+  if (place >= 0) {
     args[positional + place] = dtype.get();
   } else {
     args.push_back(dtype.get());
     names = Ref::steal(PyTuple_New(keywords + 1));
-    if (!names) return Result<Ref>::raised();
+    Ref name = Ref::steal(PyUnicode_InternFromString("dtype"));
+    if (!names || !name) return Result<Ref>::raised();
     for (size_t i = 0; i < keywords; ++i) {
       PyTuple_SET_ITEM(names.get(), i, Py_NewRef(PyTuple_GET_ITEM(kwnames, i)));
     }
-    PyTuple_SET_ITEM(names.get(), keywords,
-                     PyUnicode_InternFromString("dtype"));
+    PyTuple_SET_ITEM(names.get(), keywords, name.release());
   }
   return recorder.record_call(callable, args, names.get());
 }

@@ -1,5 +1,6 @@
 #include "graph/tracing/out_arguments.h"
 
+#include "frame_hook/python_text.h"
 #include "graph/ops/op_facts.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_node.h"
@@ -8,16 +9,6 @@
 namespace framejit::graph {
 
 namespace {
-
-// Index among the keyword names, or -1.
-Py_ssize_t find_out(PyObject* kwnames) {
-  Py_ssize_t count = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* name = PyTuple_GET_ITEM(kwnames, i);
-    if (PyUnicode_CompareWithASCIIString(name, "out") == 0) return i;
-  }
-  return -1;
-}
 
 // False: there is something else inside.
 bool collect_tensors(PyObject* object, std::vector<at::Tensor>* tensors) {
@@ -76,7 +67,7 @@ bool may_resize_out(const c10::OperatorHandle& op) {
 Result<bool> check_out_argument(Recorder& recorder, PyObject* callable,
                                 const std::vector<PyObject*>& args,
                                 PyObject* kwnames) {
-  Py_ssize_t keyword = find_out(kwnames);
+  Py_ssize_t keyword = keyword_index(kwnames, "out");
   if (keyword < 0) return false;
   size_t positional =
       args.size() - static_cast<size_t>(PyTuple_GET_SIZE(kwnames));

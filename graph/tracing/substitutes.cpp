@@ -6,6 +6,7 @@
 
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/native_stack.h"
+#include "frame_hook/python_text.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/sym_objects.h"
 #include "graph/tensors/tensor_check.h"
@@ -106,15 +107,6 @@ const std::unordered_map<PyObject*, Substitute>& substitutes() {
   return *table;
 }
 
-bool has_name(PyObject* kwnames, const char* name) {
-  Py_ssize_t count = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
-  for (Py_ssize_t i = 0; i < count; ++i) {
-    PyObject* given = PyTuple_GET_ITEM(kwnames, i);
-    if (PyUnicode_CompareWithASCIIString(given, name) == 0) return true;
-  }
-  return false;
-}
-
 // What only torch's own parser takes: NumPy's names for arguments, and out=.
 constexpr const char* kNamesOfTorch[] = {"out", "axis", "x", "x1", "x2", "A"};
 
@@ -123,7 +115,7 @@ constexpr const char* kNamesOfTorch[] = {"out", "axis", "x", "x1", "x2", "A"};
 bool is_symbolic_composite(const std::vector<PyObject*>& args,
                            PyObject* kwnames) {
   for (const char* name : kNamesOfTorch)
-    if (has_name(kwnames, name)) return false;
+    if (keyword_index(kwnames, name) >= 0) return false;
   if (AmbientState::now().any_autocast()) return false;
   return std::ranges::any_of(args, has_symbolic_sizes) &&
          std::ranges::none_of(args, is_symbolic_object);

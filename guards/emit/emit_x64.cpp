@@ -372,13 +372,16 @@ void Emitter::emit_first() {
   state_checked_ = true;
 }
 
+void Emitter::fail_for_collected() {
+  if (!uses_r14_) return;
+  a_.test(x86::r14, x86::r14);
+  fail_when(x86::CondCode::kNZ);
+}
+
 void Emitter::walk() {
   for (size_t i = next_root_; i < roots_.size(); ++i) visit(roots_[i], 0);
   emit_tensor_groups();
-  if (uses_r14_) {
-    a_.test(x86::r14, x86::r14);
-    fail_when(x86::CondCode::kNZ);
-  }
+  fail_for_collected();
   emit_shared_guards();
   emit_root_calls();
 }
@@ -396,10 +399,7 @@ bool Emitter::many_dicts() const {
 
 void Emitter::walk_both_ways() {
   // What emit_first() has collected: the walk that reads the dicts begins anew.
-  if (uses_r14_) {
-    a_.test(x86::r14, x86::r14);
-    fail_when(x86::CondCode::kNZ);
-  }
+  fail_for_collected();
   dicts_verified_ = std::make_unique<uint64_t>(0);
   const auto verified = reinterpret_cast<uint64_t>(dicts_verified_.get());
   const auto counter = reinterpret_cast<uint64_t>(dict_version_counter());

@@ -70,8 +70,9 @@ class Emitter {
   void need(const Source* source);
   bool plan_tensor(const Guard& guard);
   void visit(const Source* source, int depth);
-  void walk();            // what emit_first() has left
-  void walk_both_ways();  // ends where it held
+  void walk();                // what emit_first() has left
+  void fail_for_collected();  // in r14
+  void walk_both_ways();      // ends where it held
   bool many_dicts() const;
   bool is_small_argument(const Source* root);
   void emit_first();  // small arguments and the thread state
