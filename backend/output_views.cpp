@@ -1,5 +1,6 @@
 #include "backend/output_views.h"
 
+#include <c10/core/GradMode.h>
 #include <c10/util/SmallVector.h>
 
 namespace framejit::backend {
@@ -19,6 +20,8 @@ Result<OutputView> OutputView::build(const OutputInfo& info) {
 
 at::Tensor OutputView::make(const at::Tensor& base,
                             const int64_t* symbols) const {
+  c10::AutoGradMode mode(
+      info_.grad_mode.value_or(c10::GradMode::is_enabled()));
   if (steps_.empty()) return make_strided(base, symbols);
   at::Tensor tensor = base;
   torch::jit::Stack stack;

@@ -16,7 +16,7 @@ namespace framejit::backend {
 class OutputView {
  public:
   static Result<OutputView> build(const graph::OutputInfo& info);
-  // Under autograd, in the caller's grad mode.
+  // Under autograd, in the grad mode that the program was in.
   at::Tensor make(const at::Tensor& base, const int64_t* symbols) const;
 
  private:

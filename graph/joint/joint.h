@@ -14,6 +14,8 @@
 // saved for all.
 #pragma once
 
+#include <optional>
+
 #include "graph/ir/torch_graph.h"
 #include "graph/joint/value_numbers.h"
 #include "graph/joint/view_chain.h"
@@ -44,6 +46,9 @@ struct OutputInfo {
   std::vector<Expr> sizes, strides;
   Expr offset;  // from the first element of the base
   bool detached = false;
+  // In this grad mode, which decides whether autograd refuses writes to it;
+  // nothing: in the caller's.
+  std::optional<bool> grad_mode;
 
   // kNone: the strides eager gives it, where those of dimensions with one
   // element or none may be others in the graph.

@@ -38,8 +38,16 @@ bool refuses_writes(const at::Tensor& output) {
   auto how = meta->get_creation_meta();
   if (how == autograd::CreationMeta::DEFAULT) return false;
   return how != autograd::CreationMeta::NO_GRAD_MODE ||
-         (c10::GradMode::is_enabled() &&
-          meta->get_backward_view().base_.requires_grad());
+         meta->get_backward_view().base_.requires_grad();
+}
+
+// In which grad mode autograd believes that it was made; nothing: it is no view
+// to autograd.
+std::optional<bool> grad_mode_of_view(const at::Tensor& view) {
+  namespace autograd = torch::autograd;
+  auto* meta = autograd::impl::get_view_autograd_meta(view);
+  if (!meta || !meta->has_bw_view()) return std::nullopt;
+  return meta->get_creation_meta() != autograd::CreationMeta::NO_GRAD_MODE;
 }
 
 bool is_one_of_several(const std::vector<ViewStep>& steps) {
@@ -297,8 +305,9 @@ void JointReplay::describe_view(size_t output) {
   SymbolicShape shape = shape_of(view);
   info.remade = true;
   if (views) info.views = *std::move(views);
+  info.grad_mode = grad_mode_of_view(view);
   info.detached = base.requires_grad() && !view.requires_grad() &&
-                  c10::GradMode::is_enabled();
+                  info.grad_mode.value_or(c10::GradMode::is_enabled());
   info.offset = shape.storage_offset - shape_of(base).storage_offset;
   info.sizes = std::move(shape.sizes);
   info.strides = std::move(shape.strides);
@@ -325,13 +334,11 @@ bool JointReplay::is_remade(const at::Tensor& base, const at::Tensor& view) {
   if (meta && meta->has_bw_view()) {
     auto how = meta->get_creation_meta();
     // Made outside each by itself, parts would have a node each.
-    bool as_one_of_several = chain && is_one_of_several(*chain) &&
-                             c10::GradMode::is_enabled() &&
-                             !view.requires_grad();
+    bool as_one_of_several =
+        chain && is_one_of_several(*chain) && !view.requires_grad();
     bool as_outside =
         how == autograd::CreationMeta::DEFAULT ||
-        (how == autograd::CreationMeta::NO_GRAD_MODE &&
-         !c10::GradMode::is_enabled()) ||
+        how == autograd::CreationMeta::NO_GRAD_MODE ||
         (how == autograd::CreationMeta::MULTI_OUTPUT_NODE && as_one_of_several);
     if (!as_outside) return false;
   }
