@@ -6,6 +6,7 @@
 #include <torch/csrc/autograd/engine.h>
 
 #include <algorithm>
+#include <cstring>
 
 #include "backend/tensor_places.h"
 #include "frame_hook/options.h"
@@ -206,7 +207,7 @@ variable_list AotNode::by_edge(const Task& task, variable_list&& found) const {
 }
 
 variable_list AotNode::replay(const Task& task) {
-  const ReplayedCall call = unpack_inputs();
+  const ReplayedCall call = inputs_to_replay();
   torch::autograd::edge_list history;
   variable_list found = code_->replay().differentiate(
       call, code_->tangent_of(), task.grads, wanted_inputs(task), &history);
@@ -244,7 +245,7 @@ variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
   if (!known) {
     // Asked once: all gates and the node must do the same.
     if (is_passage_watched())
-      cut = code_->replay().cut(unpack_inputs(), code_->tangent_of());
+      cut = code_->replay().cut(inputs_to_replay(), code_->tangent_of());
     std::lock_guard<std::mutex> lock(mutex_);
     if (passing_.size() >= kMaxPassing) passing_.erase(passing_.begin());
     passing_.emplace_back(task, cut);
@@ -369,6 +370,20 @@ ReplayedCall AotNode::unpack_inputs() {
                 " instead.");
   }
   return call;
+}
+
+// A replay reads inputs that eager need not have saved (relu saves its result).
+// One that was written to meanwhile cannot be had again: from the next call on
+// eager's own history is made.
+ReplayedCall AotNode::inputs_to_replay() {
+  try {
+    return unpack_inputs();
+  } catch (const c10::Error& error) {
+    if (std::strstr(error.what_without_backtrace(),
+                    torch::autograd::ERR_BACKWARD_TWICE) == nullptr)
+      code_->give_up("an input was written to before a backward needed it");
+    throw;
+  }
 }
 
 void AotNode::release_variables() {

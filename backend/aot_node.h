@@ -107,6 +107,7 @@ class AotNode final : public torch::autograd::Node {
   bool is_consumed(const std::vector<int64_t>& readers) const;
   std::vector<at::Tensor> unpack(const BackwardProgram& program);
   ReplayedCall unpack_inputs();
+  ReplayedCall inputs_to_replay();
   torch::autograd::edge_list own_outputs();
   at::Tensor tangent(size_t index, at::Tensor grad) const;
 

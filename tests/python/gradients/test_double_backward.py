@@ -496,6 +496,29 @@ def test_writes_behind_the_forward_are_refused_as_in_eager(written: str) -> None
 # ---- undefined gradients, one after the other
 
 
+@pytest.mark.parametrize("backend", ["aot_eager", "native"])
+def test_a_write_to_what_eager_did_not_save_is_refused_once(backend: str) -> None:
+    framejit.reset()
+    weight = nn.Parameter(torch.tensor([0.5]))
+
+    def fn(x: torch.Tensor) -> torch.Tensor:  # relu saves its result
+        return torch.sigmoid(torch.relu(x) * weight) * weight
+
+    def second(f: Fn) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.tensor([0.5, -1.0, 2.0])
+        y = f(x)
+        x.add_(1)
+        (first,) = torch.autograd.grad(y.sum(), weight, create_graph=True)
+        return first, torch.autograd.grad(first.square().sum(), weight)[0]
+
+    expected = second(fn)
+    compiled = framejit.compile(fn, backend=backend)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        second(compiled)
+    for _ in range(2):
+        close(expected, second(compiled), backend)
+
+
 def test_undefined_gradients_and_a_second_derivative() -> None:
     def f(x: torch.Tensor) -> Any:
         return x.log(), x**3, x.sqrt()
