@@ -227,8 +227,7 @@ Result<Ref> model_list_extend(BuiltinCall& call) {
   CaptureState& state = call.state;
   PyObject* list = call.args[0];
   if (!state.is_input(list)) {
-    FJ_TRY(Ref items, native_iterable(state, call.args[1]));
-    FJ_CHECK_OK(ask_length_hint(state, call.args[1]));
+    FJ_TRY(Ref items, sized_iterable(state, call.args[1]));
     return native_with_self(call, list, {items.get()});
   }
   FJ_TRY(Ref result, state.binary(0, true, list, call.args[1]));

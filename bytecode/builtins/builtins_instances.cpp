@@ -52,7 +52,8 @@ enum Takes : uint8_t {
   kStored,
   kDeep,      // looks into them
   kElements,  // looks at their elements
-  kIterable   // iterates over them
+  kIterable,  // iterates over them
+  kListed     // iterates over them, and asks how many there will be
 };
 constexpr Takes kNewTakes[] = {
 #define FJ_TYPE(name, type, parts, identity, prepare, shadow, iterate, \
@@ -80,6 +81,14 @@ Takes init_takes(PyTypeObject* owner) {
   // A class of C that is derived from a container.
   bool known = kInitTakes[size_t(builtin_base(owner))] != kUnknown;
   return known ? kElements : kUnknown;
+}
+
+// The argument as C code of that kind may have it.
+Result<Ref> taken(CaptureState& state, Takes takes, PyObject* arg,
+                  Reads reads) {
+  if (takes == kListed) return sized_iterable(state, arg);
+  if (takes == kIterable) return native_iterable(state, arg);
+  return prepare(state, arg, reads);
 }
 
 // `maker` is the C __new__ that the class finds: object's, list's, ... It gets
@@ -111,9 +120,7 @@ Result<Ref> native_new(CaptureState& state, PyObject* maker, PyTypeObject* type,
                               std::string("C class ") + owner->tp_name);
     default:
       for (PyObject* arg : args) {
-        bool iterates = new_takes(owner) == kIterable;
-        FJ_TRY(Ref plain, iterates ? native_iterable(state, arg)
-                                   : prepare(state, arg, Reads::kDeep));
+        FJ_TRY(Ref plain, taken(state, new_takes(owner), arg, Reads::kDeep));
         values.push_back(plain.get());
         keep.push_back(std::move(plain));
       }
@@ -142,9 +149,7 @@ Result<Ref> native_init(CaptureState& state, PyObject* object,
   std::vector<PyObject*> values = args;
   for (PyObject*& value : values) {
     if (takes == kStored) break;
-    FJ_TRY(Ref plain, takes == kIterable
-                          ? native_iterable(state, value)
-                          : prepare(state, value, Reads::kElements));
+    FJ_TRY(Ref plain, taken(state, takes, value, Reads::kElements));
     value = plain.get();
     keep.push_back(std::move(plain));
   }

@@ -20,15 +20,15 @@ namespace framejit::bytecode {
 
 namespace {
 
-// The same call with every positional argument replaced by what C code may
+// The same call with these positional arguments replaced by what C code may
 // iterate.
-Result<Ref> native_over_iterables(BuiltinCall& call, size_t first,
-                                  size_t last) {
+Result<Ref> native_over_iterables(BuiltinCall& call, size_t first, size_t last,
+                                  decltype(native_iterable)* iterable) {
   std::vector<PyObject*> args = call.args;
   std::vector<Ref> keep;
   for (size_t i = 0; i < args.size(); ++i) {
     bool iterates = i >= first && i < last && i < call.positional();
-    FJ_TRY(Ref value, iterates ? native_iterable(call.state, args[i])
+    FJ_TRY(Ref value, iterates ? iterable(call.state, args[i])
                                : prepare(call.state, args[i], Reads::kDeep));
     args[i] = value.get();
     keep.push_back(std::move(value));
@@ -103,19 +103,29 @@ Result<Ref> model_native_iter(BuiltinCall& call) {
 }
 
 // Types whose positional arguments are iterated: enumerate (the first), deque
-// (the first), chain, product, zip_longest (all).
+// (the first), chain, zip_longest (all).
 Result<Ref> model_iterating_type(BuiltinCall& call) {
   bool first_only = call.callable == as_object(&PyEnum_Type) ||
                     call.callable == as_object(kDeque.get());
-  return native_over_iterables(call, 0, first_only ? 1 : SIZE_MAX);
+  return native_over_iterables(call, 0, first_only ? 1 : SIZE_MAX,
+                               native_iterable);
 }
 
 Result<Ref> model_zip(BuiltinCall& call) {
-  return native_over_iterables(call, 0, SIZE_MAX);
+  return native_over_iterables(call, 0, SIZE_MAX, native_iterable);
 }
 
 Result<Ref> model_islice(BuiltinCall& call) {
-  return native_over_iterables(call, 0, 1);
+  return native_over_iterables(call, 0, 1, native_iterable);
+}
+
+// Those that make tuples of their arguments first.
+Result<Ref> model_product(BuiltinCall& call) {
+  return native_over_iterables(call, 0, SIZE_MAX, sized_iterable);
+}
+
+Result<Ref> model_choices(BuiltinCall& call) {
+  return native_over_iterables(call, 0, 1, sized_iterable);
 }
 
 Result<Ref> model_chain_from_iterable(BuiltinCall& call) {

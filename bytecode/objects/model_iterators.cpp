@@ -1,5 +1,6 @@
 #include "bytecode/objects/model_iterators.h"
 
+#include "bytecode/objects/containers.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/private_type.h"
 
@@ -30,6 +31,37 @@ PyObject* iterator_next(PyObject* self) {
   });
 }
 
+// sized_iterable(): what was asked for and is not iterated yet.
+PyObject* sized_object(ModelIterator* iterator) {
+  return iterator->kind == IteratorKind::kUser ? iterator->function.get()
+                                               : nullptr;
+}
+
+PyObject* iterator_iter(PyObject* self) {
+  auto* iterator = reinterpret_cast<ModelIterator*>(self);
+  PyObject* object = sized_object(iterator);
+  if (!object || !iterator->sources.empty()) return Py_NewRef(self);
+  return under_c(iterator->state, false, [&]() -> Result<Ref> {
+    FJ_TRY(Ref source, iterator->state->iter(object));
+    iterator->sources.push_back(std::move(source));
+    return Ref::borrow(self);
+  });
+}
+
+PyObject* iterator_length_hint(PyObject* self, PyObject* /*none*/) {
+  auto* iterator = reinterpret_cast<ModelIterator*>(self);
+  PyObject* object = sized_object(iterator);
+  if (!object) Py_RETURN_NOTIMPLEMENTED;
+  return under_c(iterator->state, false, [&]() -> Result<Ref> {
+    FJ_CHECK_OK(ask_length_hint(*iterator->state, object));
+    return Ref::borrow(Py_NotImplemented);
+  });
+}
+
+PyMethodDef iterator_methods[] = {
+    {"__length_hint__", iterator_length_hint, METH_NOARGS, nullptr},
+    {nullptr, nullptr, 0, nullptr}};
+
 PyTypeObject* shown_iterator_type(PyObject* self) {
   switch (reinterpret_cast<ModelIterator*>(self)->kind) {
     case IteratorKind::kMap:
@@ -50,8 +82,9 @@ PyTypeObject* iterator_type() {
   static PyTypeObject* type = [] {
     static PyType_Slot slots[] = {
         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
-        {Py_tp_iter, reinterpret_cast<void*>(PyObject_SelfIter)},
+        {Py_tp_iter, reinterpret_cast<void*>(iterator_iter)},
         {Py_tp_iternext, reinterpret_cast<void*>(iterator_next)},
+        {Py_tp_methods, iterator_methods},
         {0, nullptr}};
     return make_private_type("framejit._ModelIterator", sizeof(ModelIterator),
                              slots, shown_iterator_type);
@@ -140,6 +173,7 @@ Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator) {
   Ref alive = Ref::borrow(reinterpret_cast<PyObject*>(iterator));
   if (iterator->index < 0) return Ref();  // exhausted
   if (iterator->kind == IteratorKind::kUser) {
+    if (iterator->sources.empty()) return Ref();  // no iterator yet
     return state.next(iterator->sources[0].get());
   }
   if (iterator->kind == IteratorKind::kSequence) {
@@ -179,11 +213,17 @@ Result<Ref> native_iterable(CaptureState& state, PyObject* object) {
   if (exact) return Ref::borrow(object);
   FJ_TRY(Ref iterator, state.iter(object));
   FJ_TRY(Ref python, state.python_special(iterator.get(), "__next__"));
-  if (!python) {
-    if (!state.is_input(iterator.get())) return iterator;
-  }
+  if (!python && !state.is_input(iterator.get())) return iterator;
   std::vector<Ref> sources{iterator};
   return make_iterator(state, IteratorKind::kUser, nullptr, std::move(sources));
+}
+
+Result<Ref> sized_iterable(CaptureState& state, PyObject* object) {
+  FJ_TRY(Ref length, state.python_special(object, "__len__"));
+  FJ_TRY(Ref hint, state.python_special(object, "__length_hint__"));
+  if ((!length && !hint) || PyTuple_CheckExact(object))
+    return native_iterable(state, object);
+  return make_iterator(state, IteratorKind::kUser, object, {});
 }
 
 }  // namespace framejit::bytecode

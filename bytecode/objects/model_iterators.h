@@ -30,5 +30,8 @@ Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator);
 // What C code may iterate instead of `object` (shadow, or an iterator that
 // comes back into the interpreter).
 Result<Ref> native_iterable(CaptureState& state, PyObject* object);
+// For C code that makes a tuple or list of it: that asks the object how long it
+// is, once it has its iterator.
+Result<Ref> sized_iterable(CaptureState& state, PyObject* object);
 
 }  // namespace framejit::bytecode

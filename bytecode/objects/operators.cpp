@@ -340,7 +340,7 @@ Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
   FJ_TRY(Ref left, prepare(*this, a, Reads::kElements));
   FJ_TRY(Ref right, prepare(*this, b, Reads::kElements));
   if (in_place && op == kAdd && PyList_Check(left.get())) {
-    FJ_TRY(right, native_iterable(*this, b));
+    FJ_TRY(right, sized_iterable(*this, b));
   }
   // A sequence times a tensor or a user's __index__ was handled above.
   auto* native = in_place ? row.native_in_place : row.native;

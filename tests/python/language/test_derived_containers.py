@@ -220,15 +220,64 @@ SIZED = [
     lambda: Hinting(2, KeyError("no hint")),
 ]
 LISTS = ["list(v)", "tuple(v)", "[*v]", "[0, *v]", "(*v,)", "args(*v)", "args(1, *v)"]
+# Which of them asks, and when, is each one's own.
+OTHERS = [
+    "list(itertools.product(v))",
+    "list(itertools.product(v, v))",
+    "list(itertools.product(v, repeat=2))",
+    "list(itertools.permutations(v))",
+    "list(itertools.combinations(v, 1))",
+    "list(itertools.combinations(v, 'text'))",
+    "list(itertools.combinations_with_replacement(v, 1))",
+    "list(itertools.chain(v, v))",
+    "list(itertools.zip_longest(v, [1]))",
+    "list(itertools.pairwise(v))",
+    "list(itertools.islice(itertools.cycle(v), 3))",
+    "list(zip(v, v))",
+    "list(map(str, v))",
+    "sorted(v)",
+    "sum(v)",
+    "max(v)",
+    "set(v)",
+    "dict.fromkeys(v)",
+    "collections.deque(v)",
+    "collections.Counter(v)",
+    "''.join(v)",
+    "Pair._make(v)",
+    "OwnTuple(v)",
+    "OwnList(v)",
+    "[1, 2, 3].extend(v)",
+    "assign(v)",
+    "torch.Size(v)",
+]
+Pair = collections.namedtuple("Pair", "a b")
+
+
+class OwnTuple(tuple):
+    pass
+
+
+class OwnList(list):
+    pass
+
+
+def assign(values):
+    found = [1, 2, 3]
+    found[1:] = values
+    found += values
+    found.extend(values)
+    return found
+
+
 LISTS += ["sorted(v)", "done([0], 'extend', v)", "done([0], '__iadd__', v)"]
 LISTS += ["set(v)", "{*v}", "max(v)", "dict.fromkeys(v)", "[i for i in v]"]
 
 
-@pytest.mark.parametrize("text", LISTS)
+@pytest.mark.parametrize("text", LISTS + OTHERS)
 @pytest.mark.parametrize("make", SIZED)
 def test_who_asks_for_the_length(text: str, make: Any) -> None:
     """Before the items come: what __len__ raises, list() raises."""
-    namespace: dict[str, Any] = {"args": args, "done": done}
+    namespace: dict[str, Any] = {**globals(), "args": args, "done": done}
     exec(f"def f(x, v, base):\n    return x * 2, {text}", namespace)
     compiled = framejit.compile(namespace["f"], backend="eager")
     for _ in range(2):
