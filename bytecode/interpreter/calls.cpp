@@ -7,6 +7,7 @@
 #include "bytecode/interpreter/generators.h"
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/library/library.h"
+#include "bytecode/objects/breaks.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/object_kinds.h"
@@ -303,6 +304,34 @@ Ref is_compiling_here(Frame* frame) {
 
 }  // namespace
 
+namespace {
+
+// What C code asks an object for that is to be a number or several. Methods in
+// Python would run beside the capture, whose program then knows their answers.
+Status check_no_answers(CaptureState& state, PyObject* value) {
+  for (const char* method : {"__iter__", "__len__", "__getitem__", "__index__",
+                             "__int__", "__float__"}) {
+    FJ_TRY(Ref special, state.python_special(value, method));
+    if (special) return unguardable(state, value, "the contents");
+  }
+  return ok_status();
+}
+
+Status check_pure_argument(CaptureState& state, PyObject* value, int depth) {
+  if (state.tracer.classify(value) != ObjectClass::kPlain) return ok_status();
+  FJ_CHECK_OK(check_no_answers(state, value));
+  if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))
+    return ok_status();
+  constexpr int kMaxNesting = 4;
+  if (depth >= kMaxNesting) return unguardable(state, value, "the contents");
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
+    FJ_CHECK_OK(check_pure_argument(
+        state, PySequence_Fast_GET_ITEM(value, i), depth + 1));
+  return ok_status();
+}
+
+}  // namespace
+
 Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
                                       const Arguments& args,
                                       PyObject* kwnames) {
@@ -327,6 +356,8 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
   }
   Ref result;
   if (kind == CalleeClass::kPure) {
+    for (PyObject* value : values)
+      FJ_CHECK_OK(check_pure_argument(state, value, 0));
     size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
     // Python beneath it is the library's own.
     PauseHook pause;
@@ -357,6 +388,9 @@ Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
   }
   constexpr int kMaxNesting = 4;
   bool is_tuple = PyTuple_CheckExact(value), is_list = PyList_CheckExact(value);
+  // The library may read the elements as they lie, or ask for each.
+  if (!is_tuple && !is_list && (PyTuple_Check(value) || PyList_Check(value)))
+    FJ_CHECK_OK(check_no_answers(state, value));
   if ((!is_tuple && !is_list) || depth >= kMaxNesting) {
     return Ref::borrow(value);
   }
