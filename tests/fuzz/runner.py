@@ -129,6 +129,7 @@ class Outcome:
     picture: Picture | None
     grads: Any
     rng: torch.Tensor
+    written_unseen: bool = False  # a parameter, and autograd did not count it
 
 
 def _seed(number: int) -> None:
@@ -178,7 +179,9 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
         return Outcome(failed, None, "make_args", torch.get_rng_state())
     _seed(80 + call)
     settings = names["SETTINGS"]
-    inputs = [*tensors_in(args), *names["NET"].parameters()]
+    parameters = list(names["NET"].parameters())
+    inputs = [*tensors_in(args), *parameters]
+    before = [(p, p._version, p.detach().clone()) for p in parameters]
     grad = torch.is_grad_enabled()
     threshold = gc.get_threshold()
     if "gc" in settings:
@@ -202,12 +205,17 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
         # Written to across grad modes: autograd says so on every look at it.
         return Outcome(error, None, str(unreadable), rng)
     grads = _gradients(result, inputs, settings)
+    unseen = any(
+        p._version == version
+        and not torch.equal(p.detach().nan_to_num(), old.nan_to_num())
+        for p, version, old in before
+    )
     state = {n: names[n] for n in GLOBALS}
     state["printed"] = names["OUT"].getvalue()
     state["args"] = args
     state["defaults"] = names["f"].__defaults__
     try:
-        return Outcome(error, Picture([result, state, error]), grads, rng)
+        return Outcome(error, Picture([result, state, error]), grads, rng, unseen)
     finally:
         _let_go(error)
 
@@ -221,20 +229,40 @@ def _change(names: dict[str, Any], call: int) -> str:
     return ""
 
 
+def _limits(backend: str, source: str) -> dict[str, float]:
+    if backend == "eager":
+        return {"rtol": 0.0, "atol": 0.0}
+    if "float16" in source:  # behind a cast back the rounding is still there
+        return {"rtol": 1e-2, "atol": 1e-3}
+    # Random programs multiply what rounding changes.
+    return {"rtol": 1e-3, "atol": 1e-4}
+
+
 def _compare(
-    expected: Outcome, actual: Outcome, exact: bool, settings: dict[str, Any]
+    expected: Outcome,
+    actual: Outcome,
+    limits: dict[str, float],
+    settings: dict[str, Any],
 ) -> None:
     a, b = _chain(expected.error), _chain(actual.error)
     if a != b:
         raise Mismatch(f"eager raised {a}, compiled raised {b}")
-    # Random programs multiply what rounding changes.
-    limits = {"rtol": 0.0, "atol": 0.0} if exact else {"rtol": 1e-3, "atol": 1e-4}
+    exact = not limits["rtol"]
     if (expected.picture is None) != (actual.picture is None):
         raise Mismatch(f"unreadable: {expected.grads} against {actual.grads}")
     if expected.picture is not None and actual.picture is not None:
         compare(expected.picture, actual.picture, limits)
-    if not exact and "modified by an inplace" in str(expected.grads)[:200]:
+    if not torch.equal(expected.rng, actual.rng):
+        raise Mismatch("random number state differs")
+    modified = "modified by an inplace"
+    if not exact and modified in str(expected.grads)[:200]:
         return  # a functional graph has the gradients that eager lost
+    # Limits that docs/architecture.md names.
+    if not exact and expected.written_unseen:
+        return
+    twice = settings.get("gradients") in ("double", "penalty")
+    if not exact and twice and modified in str(actual.grads)[:200]:
+        return
     if type(expected.grads) is not type(actual.grads):
         raise Mismatch(f"gradients: {expected.grads} against {actual.grads}")
     if not isinstance(expected.grads, str):
@@ -250,8 +278,6 @@ def _compare(
                     msg=lambda m, i=i: f"gradients: number {i}: {m}",
                     **limits_of(x, limits),
                 )
-    if not torch.equal(expected.rng, actual.rng):
-        raise Mismatch("random number state differs")
 
 
 class Interrupt(BaseException):
@@ -411,6 +437,7 @@ def _run(
             body = _meanwhile(code, backend, stop)
             threads.append(threading.Thread(target=body, daemon=True))
         options = {"precise_math": True} if precise else None
+        limits = _limits(backend, source)
         fn = framejit.compile(compiled["f"], backend=backend, options=options)
         raised, differs = 0, ""
         try:
@@ -425,7 +452,7 @@ def _run(
                 raised += expected.error is not None
                 differs = ""
                 try:
-                    _compare(expected, actual, backend == "eager", settings)
+                    _compare(expected, actual, limits, settings)
                 except Exception as error:
                     differs = f"{backend}, call {call}: {error}"
                 if not differs:
