@@ -20,8 +20,7 @@ Result<OutputView> OutputView::build(const OutputInfo& info) {
 
 at::Tensor OutputView::make(const at::Tensor& base,
                             const int64_t* symbols) const {
-  c10::AutoGradMode mode(
-      info_.grad_mode.value_or(c10::GradMode::is_enabled()));
+  c10::AutoGradMode mode(info_.grad_mode.value_or(c10::GradMode::is_enabled()));
   if (steps_.empty()) return make_strided(base, symbols);
   at::Tensor tensor = base;
   torch::jit::Stack stack;

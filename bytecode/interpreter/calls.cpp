@@ -325,8 +325,8 @@ Status check_pure_argument(CaptureState& state, PyObject* value, int depth) {
   constexpr int kMaxNesting = 4;
   if (depth >= kMaxNesting) return unguardable(state, value, "the contents");
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
-    FJ_CHECK_OK(check_pure_argument(
-        state, PySequence_Fast_GET_ITEM(value, i), depth + 1));
+    FJ_CHECK_OK(check_pure_argument(state, PySequence_Fast_GET_ITEM(value, i),
+                                    depth + 1));
   return ok_status();
 }
 
