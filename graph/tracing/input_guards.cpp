@@ -123,6 +123,10 @@ std::string unusual_tensor(const at::Tensor& tensor) {
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
   if (tensor._fw_grad(/*level=*/0).defined())
     return "a tensor with a forward-mode gradient";
+  // ints[0] = x gives it a history, and no stand-in can have that.
+  if (tensor.requires_grad() &&
+      !torch::autograd::isDifferentiableType(tensor.scalar_type()))
+    return "a tensor of integers that requires grad";
   return "";
 }
 

@@ -1,4 +1,6 @@
 // Blocks: the part of a capture that becomes a graph of its own.
+#include <torch/csrc/autograd/variable.h>
+
 #include <algorithm>
 
 #include "graph/tensors/python_tensor.h"
@@ -77,6 +79,11 @@ Result<std::vector<Ref>> Recorder::begin_block(
   std::vector<int64_t> hints = guards()->hints();
   for (const BlockInput& input : inputs) {
     const at::Tensor& tensor = unpack_tensor(input.like);
+    if (input.requires_grad &&
+        !torch::autograd::isDifferentiableType(tensor.scalar_type()))
+      return Break{BreakReason::kTensorSubclass,
+                   "a tensor of integers that requires grad",
+                   {}};
     at::Tensor made =
         make_trace_tensor(*this, tensor.scalar_type(), tensor.device(),
                           input_shape(tensor, input), hints);

@@ -129,7 +129,7 @@ class Outcome:
     picture: Picture | None
     grads: Any
     rng: torch.Tensor
-    written_unseen: bool = False  # a parameter, and autograd did not count it
+    written_unseen: bool = False  # an input, and autograd did not count it
 
 
 def _seed(number: int) -> None:
@@ -179,9 +179,10 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
         return Outcome(failed, None, "make_args", torch.get_rng_state())
     _seed(80 + call)
     settings = names["SETTINGS"]
-    parameters = list(names["NET"].parameters())
-    inputs = [*tensors_in(args), *parameters]
-    before = [(p, p._version, p.detach().clone()) for p in parameters]
+    inputs = [*tensors_in(args), *names["NET"].parameters()]
+    before = [
+        (t, t._version, t.detach().clone()) for t in inputs if not t.is_inference()
+    ]
     grad = torch.is_grad_enabled()
     threshold = gc.get_threshold()
     if "gc" in settings:
@@ -206,9 +207,10 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
         return Outcome(error, None, str(unreadable), rng)
     grads = _gradients(result, inputs, settings)
     unseen = any(
-        p._version == version
-        and not torch.equal(p.detach().nan_to_num(), old.nan_to_num())
-        for p, version, old in before
+        t._version == version
+        and not torch.allclose(t.detach(), old, rtol=0, atol=0, equal_nan=True)
+        for t, version, old in before
+        if t.shape == old.shape and t.dtype == old.dtype
     )
     state = {n: names[n] for n in GLOBALS}
     state["printed"] = names["OUT"].getvalue()
@@ -401,7 +403,9 @@ def run(
     Kernels have functions of their own (exp, sin), which may differ from eager's
     in the last place; that is tested elsewhere, for each of them. A program that
     multiplies such a difference (the sine of an exponential of an exponential)
-    must be equal with eager's functions.
+    must be equal with eager's functions. The order of a sum is the kernel's own
+    as well: where eager's results, too, are others once the arguments differ in
+    their last places, nothing can be said.
     """
     try:
         return _run(source, backend, calls, name)
@@ -411,7 +415,39 @@ def run(
         try:
             return _run(source, backend, calls, name, precise=True)
         except Mismatch:
+            if _multiplies_rounding(source, calls, name):
+                return Report(0, [], 0)
             raise differs from None
+
+
+def _multiplies_rounding(source: str, calls: int, name: str) -> bool:
+    """Does eager differ from itself where its arguments differ by a millionth?"""
+    code = compile(source, f"<fuzz {name}>", "exec")
+    names, nudged = load(code), load(code)
+    make_args = nudged["make_args"]
+
+    def make_nudged(call: int) -> Any:
+        args = make_args(call)
+        for tensor in tensors_in(args):
+            if tensor.dtype in (torch.float32, torch.float64):
+                with contextlib.suppress(RuntimeError):  # its elements are one
+                    tensor.data.mul_(1 + 1e-6)
+        return args
+
+    nudged["make_args"] = make_nudged
+    settings = names["SETTINGS"]
+    with warnings.catch_warnings(), _no_collector():
+        warnings.simplefilter("ignore")
+        for call in range(calls):
+            for each in (names, nudged):
+                _change(each, call)
+            expected = _outcome(names, names["f"], call)
+            actual = _outcome(nudged, nudged["f"], call)
+            try:
+                _compare(expected, actual, _limits("native", source), settings)
+            except Exception:
+                return True
+    return False
 
 
 def _run(

@@ -6,7 +6,7 @@ import torch.nn as nn
 import torch.nn.functional as F
 
 import framejit
-from differential import BACKENDS, program
+from differential import BACKENDS, assert_same, program
 
 
 def matrix():
@@ -520,3 +520,33 @@ def test_size_compare(x):
     )
     a, b = x.shape
     return x * (a + b) if same else x
+
+
+# ---- integers with a history (eager makes one where a gradient is stored in them)
+
+
+def with_history(dtype):
+    source = torch.tensor(2.0, requires_grad=True)
+    numbers = torch.ones(2, 2, dtype=dtype)
+    numbers[0] = source
+    assert numbers.requires_grad
+    return numbers
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("dtype", [torch.int64, torch.uint8, torch.bool])
+def test_integers_that_require_grad(dtype, backend):
+    def made_inside(x):
+        y = torch.ones(2, 2, dtype=dtype)
+        y[0] = x
+        torch._dynamo.graph_break()
+        return y.detach() + 1, y.requires_grad
+
+    def given(y):
+        return y.detach() * 2, y.requires_grad, y.is_leaf
+
+    source = torch.tensor(2.0, requires_grad=True)
+    for fn, argument in ((made_inside, source), (given, with_history(dtype))):
+        compiled = framejit.compile(fn, backend=backend)
+        for _ in range(2):
+            assert_same(fn(argument), compiled(argument))
