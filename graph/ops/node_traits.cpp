@@ -73,15 +73,33 @@ bool converts(const Arg& number, c10::ScalarType type) {
   }
 }
 
+// A symbolic number may be any.
+bool always_converts(const Expr& number, c10::ScalarType type) {
+  if (number.is_float()) return type == at::kDouble || type == at::kBool;
+  return at::isFloatingType(type) ? type != at::kHalf
+                                  : type == at::kLong || type == at::kBool;
+}
+
+// The number that the argument is, if it is a symbolic one.
+const Expr* symbolic_number(const Arg& arg) {
+  if (arg.is<Expr>()) return &arg.get<Expr>();
+  if (!arg.is<Value*>()) return nullptr;
+  const Value* value = arg.get<Value*>();
+  return value->kind == Value::Kind::kInt ? &value->expr : nullptr;
+}
+
 // A number as an argument that the type of a result or argument may not hold:
 // kernels refuse what the trace let pass.
 bool may_refuse_numbers(const Node& node) {
   bool all_fit = true;
   for (const Arg& arg : node.args) {
-    if (!arg.is<double>() && !arg.is<int64_t>()) continue;
+    const Expr* symbolic = symbolic_number(arg);
+    if (!symbolic && !arg.is<double>() && !arg.is<int64_t>()) continue;
     auto look = [&](const Value* value) {
       if (value->kind != Value::Kind::kTensor) return;
-      all_fit &= converts(arg, value->meta.dtype);
+      const c10::ScalarType type = value->meta.dtype;
+      all_fit &=
+          symbolic ? always_converts(*symbolic, type) : converts(arg, type);
     };
     for (const auto& value : node.outputs) look(value.get());
     for (const Arg& other : node.args) for_each_value(other, look);

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import itertools
+
 import pytest
 import torch
 
-from differential import check
+import framejit
+from differential import BACKENDS, check
 
 CALLS = {
     "masked_fill": lambda x: x.masked_fill(x > 0, 1e39),
@@ -52,3 +55,51 @@ def test_unused_results(name):
 
     check(unused, lambda: (torch.ones(2),))
     check(used, lambda: (torch.ones(2),))
+
+
+# ---- numbers that are known at the call only
+
+WRITES = {
+    "fill_": lambda x, s: (x * 1).fill_(s),
+    "item": lambda x, s: (x * 1).__setitem__(0, s),
+    "item of a view": lambda x, s: (x * 1).view(-1).__setitem__(0, s),
+    "masked item": lambda x, s: (x * 1).__setitem__(x > 0, s),
+    "full_like": lambda x, s: torch.full_like(x, s),
+    "new_full": lambda x, s: x.new_full((2,), s),
+    "masked_fill": lambda x, s: x.masked_fill(x > 0, s),
+    "index_fill": lambda x, s: x.index_fill(0, torch.tensor([0]), s),
+    "clamp": lambda x, s: x.clamp(s),
+    "where": lambda x, s: torch.where(x > 0, x, s),
+    "pad": lambda x, s: torch.nn.functional.pad(x, (1, 1), value=s),
+    "scatter": lambda x, s: x.scatter(0, torch.tensor([0]), s),
+    "threshold": lambda x, s: torch.nn.functional.threshold(x, 0, s),
+    "add": lambda x, s: x + s,
+}
+NUMBERS = {
+    "floats": [2.5, 1.5, -2.0, 300.5, 1e39, -1e39, float("nan"), float("inf"), 7.0],
+    "ints": [2, 3, -2, 300, 2**40, 5, -5],
+}
+TYPES = [torch.uint8, torch.int8, torch.int64, torch.half, torch.float, torch.double]
+
+
+@pytest.mark.parametrize("used", [True, False])
+@pytest.mark.parametrize("numbers", NUMBERS)
+@pytest.mark.parametrize("name", WRITES)
+def test_numbers_that_change(name, numbers, used):
+    def fn(x, number):
+        result = WRITES[name](x, number)
+        return (x + 1, result) if used else x + 1
+
+    def outcome(call, *args):
+        try:
+            return str(call(*args))
+        except RuntimeError as error:
+            return str(error)
+
+    for backend, dtype in itertools.product(BACKENDS, TYPES):
+        framejit.reset()
+        compiled = framejit.compile(fn, backend=backend)
+        for number in NUMBERS[numbers]:
+            args = torch.ones(2, dtype=dtype), number
+            expected = outcome(fn, *args)
+            assert outcome(compiled, *args) == expected, (backend, dtype, number)
