@@ -184,6 +184,7 @@ TensorLayout native_tensor_offsets() {
       offset_of(&torch::autograd::AutogradMeta::requires_grad_);
   layout.grad_fn = offset_of(&torch::autograd::AutogradMeta::grad_fn_);
   layout.forward_grad = offset_of(&torch::autograd::AutogradMeta::fw_grad_);
+  layout.is_view = offset_of(&torch::autograd::AutogradMeta::is_view_);
   layout.storage_inline_dims = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
   return layout;
 }

@@ -41,6 +41,10 @@ bool in_forward_mode() {
   return torch::autograd::ForwardADLevel::try_get_by_idx(0) != nullptr;
 }
 
+bool view_requires_grad(const void* impl) {
+  return static_cast<const c10::TensorImpl*>(impl)->requires_grad();
+}
+
 std::string explain_thread_state(const void* state) {
   return static_cast<const ThreadState*>(state)->difference();
 }
@@ -131,8 +135,14 @@ bool reads_right(const TensorLayout& layout, int64_t dims) {
   real.set_requires_grad(true);
   auto* meta =
       read<const void*>(real.unsafeGetTensorImpl(), layout.autograd_meta);
+  at::Tensor view = at::empty_strided({2}, {1}, at::kFloat).view({2});
+  auto* of_view =
+      read<const void*>(view.unsafeGetTensorImpl(), layout.autograd_meta);
   return meta && read<bool>(meta, layout.requires_grad) &&
-         read<const void*>(meta, layout.grad_fn) == nullptr;
+         read<const void*>(meta, layout.grad_fn) == nullptr && of_view &&
+         !read<bool>(of_view, layout.requires_grad) &&
+         !read<bool>(meta, layout.is_view) &&
+         read<bool>(of_view, layout.is_view);
 }
 
 const void* address_of(c10::DeleterFnPtr deleter) {
@@ -235,6 +245,7 @@ bool install_torch(std::string* error) {
     TensorLayout layout = native_tensor_offsets();
     layout.is_tensor = &is_tensor;
     layout.in_forward_mode = &in_forward_mode;
+    layout.view_requires_grad = &view_requires_grad;
     layout.same_thread_state = &same_thread_state;
     layout.explain_thread_state = &explain_thread_state;
     layout.is_foreign_constant = &is_torch_constant;

@@ -65,16 +65,46 @@ void Emitter::emit_no_tangents() {
   a_.bind(resume);
   has_calls_ = true;
   out_of_line([=, this] {
-    const x86::Gp kScratch[] = {x86::rax, x86::rdi, x86::rsi, x86::rdx,
-                                x86::rcx, x86::r8,  x86::r10, x86::r11};
     a_.bind(has_pointer);
-    for (const x86::Gp& reg : kScratch) a_.push(reg);
-    a_.mov(x86::rax, reinterpret_cast<uint64_t>(reinterpret_cast<const void*>(
-                         layout->in_forward_mode)));
-    a_.call(x86::rax);
-    a_.test(x86::al, x86::al);
-    for (size_t i = std::size(kScratch); i > 0; --i) a_.pop(kScratch[i - 1]);
+    ask(reinterpret_cast<const void*>(layout->in_forward_mode));
     a_.jz(resume);
+    a_.jmp(fail_);
+  });
+}
+
+// A function of no argument or of an impl in r10, which gives a bool; nothing
+// but flags is lost. Out of line.
+void Emitter::ask(const void* function) {
+  const x86::Gp kScratch[] = {x86::rax, x86::rdi, x86::rsi, x86::rdx,
+                              x86::rcx, x86::r8,  x86::r10, x86::r11};
+  for (const x86::Gp& reg : kScratch) a_.push(reg);
+  a_.mov(x86::rdi, x86::r10);
+  a_.mov(x86::rax, reinterpret_cast<uint64_t>(function));
+  a_.call(x86::rax);
+  a_.test(x86::al, x86::al);
+  for (size_t i = std::size(kScratch); i > 0; --i) a_.pop(kScratch[i - 1]);
+}
+
+// r8: the AutogradMeta of an impl in r10 that has no history of its own.
+void Emitter::emit_history_of_base(bool wanted) {
+  const TensorLayout* layout = tensor_layout();
+  if (layout->is_view < 0) {
+    if (wanted) a_.jmp(fail_);
+    return;
+  }
+  const Label is_view = a_.newLabel(), resume = a_.newLabel();
+  a_.cmp(x86::byte_ptr(x86::r8, layout->is_view), 0);
+  a_.jne(is_view);
+  if (wanted) a_.jmp(fail_);
+  a_.bind(resume);
+  has_calls_ = true;
+  out_of_line([=, this] {
+    a_.bind(is_view);
+    ask(reinterpret_cast<const void*>(layout->view_requires_grad));
+    if (wanted)
+      a_.jnz(resume);
+    else
+      a_.jz(resume);
     a_.jmp(fail_);
   });
 }
@@ -111,13 +141,15 @@ void Emitter::emit_tensor_fields(const TensorSpec& spec, bool forward_mode) {
     a_.cmp(x86::byte_ptr(x86::r8, layout->requires_grad), 0);
     a_.jne(grad_done);
     a_.cmp(x86::qword_ptr(x86::r8, layout->grad_fn), 0);
-    fail_when(x86::CondCode::kE);
+    a_.jne(grad_done);
+    emit_history_of_base(true);
   } else {
     a_.jz(grad_done);
     if (forward_mode) emit_no_tangents();
     a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
     a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
     fail_when(x86::CondCode::kNZ);
+    emit_history_of_base(false);
   }
   a_.bind(grad_done);
 }

@@ -191,6 +191,8 @@ class Emitter {
   void emit_tensor_fields(const TensorSpec& spec,
                           bool forward_mode);  // r10: the impl
   void emit_no_tangents();                     // r8: the AutogradMeta
+  void emit_history_of_base(bool wanted);
+  void ask(const void* function);
   void emit_tensor_numbers(const Source* source, const TensorSpec& spec);
   // Tensors known by identity, most of them parameters, of which many are
   // alike: a loop over a table takes the place of code for each.

@@ -76,6 +76,10 @@ struct TensorLayout {
       device, key_set;         // within TensorImpl
   int requires_grad, grad_fn;  // within AutogradMeta
   int storage_inline_dims;     // SizesAndStrides: dims kept inline (5)
+  // Bool within AutogradMeta: a view, which has a history when its base got one
+  // by a write, although it says so only when it is asked. -1: there are none.
+  int is_view = -1;
+  bool (*view_requires_grad)(const void* impl) = nullptr;  // with is_view
   // Pointer within AutogradMeta to forward-mode tangents, which no capture
   // takes: a tensor that has any matches no spec. -1: there are none. It stays
   // behind, without tangents, when the level of forward mode is left.

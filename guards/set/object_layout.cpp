@@ -251,8 +251,11 @@ TensorFields tensor_fields(PyObject* object) {
   fields.device_index = load<int8_t>(impl, layout->device + 1);
   const char* autograd = load<const char*>(impl, layout->autograd_meta);
   fields.requires_grad =
-      autograd && (load<uint8_t>(autograd, layout->requires_grad) ||
-                   load<const void*>(autograd, layout->grad_fn));
+      autograd &&
+      (load<uint8_t>(autograd, layout->requires_grad) ||
+       load<const void*>(autograd, layout->grad_fn) ||
+       (layout->is_view >= 0 && load<uint8_t>(autograd, layout->is_view) &&
+        layout->view_requires_grad(impl)));
   fields.has_forward_grad = autograd && layout->forward_grad >= 0 &&
                             load<const void*>(autograd, layout->forward_grad) &&
                             layout->in_forward_mode();

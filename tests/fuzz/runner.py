@@ -26,7 +26,6 @@ import os
 import signal
 import sys
 import threading
-import traceback
 import types
 import warnings
 from collections.abc import Callable, Iterator
@@ -387,7 +386,11 @@ def _frees_what_speaks(names: dict[str, Any]) -> bool:
     said = len(names["LOG"])
     for found in gc.get_objects():
         if type(found) is types.TracebackType:  # asks nobody for a __class__
-            traceback.clear_frames(found)
+            frame: types.FrameType | None = found.tb_frame
+            while frame is not None:
+                with contextlib.suppress(RuntimeError):  # it runs
+                    frame.clear()
+                frame = frame.f_back
     gc.collect()
     return len(names["LOG"]) > said
 
