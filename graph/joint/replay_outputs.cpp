@@ -70,13 +70,17 @@ std::optional<Expr> expr_of_object(PyObject* object) {
 
 // ---- what the graph did to its inputs
 
-bool JointReplay::inputs_share_storage() const {
+bool JointReplay::shares_storage(int input) const {
+  if (guards_->storage_groups().empty()) return false;
+  const int object = source_.input_objects[input];
+  const Source* source = guards_->gathered()[object];
   for (const auto& relation : guards_->storage_groups()) {
-    auto groups = relation.groups;
-    std::sort(groups.begin(), groups.end());
-    if (std::adjacent_find(groups.begin(), groups.end()) != groups.end()) {
+    auto found =
+        std::find(relation.tensors.begin(), relation.tensors.end(), source);
+    if (found == relation.tensors.end()) continue;
+    const int group = relation.groups[found - relation.tensors.begin()];
+    if (std::count(relation.groups.begin(), relation.groups.end(), group) > 1)
       return true;
-    }
   }
   return false;
 }
@@ -128,8 +132,9 @@ Status JointReplay::find_mutations() {
     // No history: the check above.
     mutations_.push_back({static_cast<int>(i), now, false, writes_to(input)});
   }
-  if (!mutations_.empty() && guards_ && inputs_share_storage()) {
-    return Break{BreakReason::kAliasedMutation, "", {}};
+  for (const Graph::Mutation& mutation : mutations_) {
+    if (guards_ && shares_storage(mutation.input))
+      return Break{BreakReason::kAliasedMutation, "", {}};
   }
   return ok_status();
 }
