@@ -179,7 +179,9 @@ def test_what_shares_storage_changes_from_call_to_call(backend):
     compiled = framejit.compile(f, backend=backend)
     for kind in kinds + kinds[::-1]:
         expected, actual = given(kind), given(kind)
-        assert [r.tolist() for r in compiled(*actual)] == [r.tolist() for r in f(*expected)]
+        assert [r.tolist() for r in compiled(*actual)] == [
+            r.tolist() for r in f(*expected)
+        ]
         assert [x.tolist() for x in actual] == [x.tolist() for x in expected], kind
 
 
