@@ -574,11 +574,14 @@ Status Recorder::guard_storage() {
   const bool apart = storages_lie_apart(std::move(storages));
   for (size_t i = 0; i < inputs_.size(); ++i) {
     auto written = mutated_.find(entries_.at(inputs_[i]).value);
-    if (written == mutated_.end() || (apart && members[groups[i]] == 1))
-      continue;
-    return Break{BreakReason::kAliasedMutation,
-                 "an input is written to and shares memory with another one",
-                 written->second};
+    const bool shares = members[groups[i]] > 1;
+    if (written == mutated_.end() || (apart && !shares)) continue;
+    return Break{
+        BreakReason::kAliasedMutation,
+        shares ? "an input is written to and shares memory with another one"
+               : "an input is written to, and inputs share memory that is no "
+                 "tensor's own",
+        written->second};
   }
   if (sources.size() > 1)
     guards()->add_storage_relation(std::move(sources), std::move(groups));
