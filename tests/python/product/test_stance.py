@@ -301,6 +301,22 @@ def test_a_lost_mark_raises_under_fullgraph_and_is_logged_otherwise():
     assert torch.equal(f(b), x(3) + 1)
 
 
+@pytest.mark.parametrize(
+    "forces",
+    [
+        lambda x: x.view(3, 4) * 2,
+        lambda x: x.reshape(6, 2).sum(),
+        lambda x: x + 1 if 2 * x.size(0) - 1 == 5 else x,
+    ],
+)
+def test_a_mark_is_lost_where_a_multiple_of_the_size_is_one_number(forces):
+    a = torch.ones(3, 4)
+    framejit.mark_dynamic(a, 0)
+    f = framejit.compile(forces, backend="eager", fullgraph=True)
+    with pytest.raises(framejit.ConstraintViolationError, match="must be one number"):
+        f(a)
+
+
 def test_sizes_0_and_1_cannot_be_dynamic():
     f = framejit.compile(add, backend="eager", fullgraph=True)
     a = x(1)
