@@ -90,16 +90,12 @@ Status JointReplay::find_mutations() {
     const at::Tensor& input = inputs_[i];
     if (!input.defined()) continue;
     if (input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad) {
-      return Break{BreakReason::kAliasedMutation,
-                   "requires_grad of an input is changed",
-                   {}};
+      return torch_level_only("requires_grad of an input is changed");
     }
     Value* now = tracer_.value_of(input);
     auto* wrapper = functional::unsafeGetFunctionalWrapper(input);
     if (wrapper->has_metadata_mutation() || wrapper->was_storage_changed()) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input gets other sizes or another storage",
-                   {}};
+      return torch_level_only("an input gets other sizes or another storage");
     }
     if (now == initial_[i]) {
       if (uint32_t writes = writes_to(input))
@@ -108,9 +104,7 @@ Status JointReplay::find_mutations() {
     }
     // The commit would be seen in the version of the input.
     if (reads_data_) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input may be written to through .data",
-                   {}};
+      return torch_level_only("an input may be written to through .data");
     }
     if (!now) {
       return Break{BreakReason::kBackendFailed, "an input lost its value", {}};
@@ -119,22 +113,22 @@ Status JointReplay::find_mutations() {
         input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad ||
         input.grad_fn();
     if (differs) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input that is written to takes part in the gradient",
-                   {}};
+      return torch_level_only(
+          "an input that is written to takes part in the gradient");
     }
     const TensorMeta& meta = source_.graph->inputs[i]->meta;
     if (decide_repeats(meta.sizes, meta.strides)) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input whose elements share memory is written to",
-                   {}};
+      return torch_level_only(
+          "an input whose elements share memory is written to");
     }
     // No history: the check above.
     mutations_.push_back({static_cast<int>(i), now, false, writes_to(input)});
   }
   for (const Graph::Mutation& mutation : mutations_) {
     if (guards_ && shares_storage(mutation.input))
-      return Break{BreakReason::kAliasedMutation, "", {}};
+      return Break{BreakReason::kAliasedMutation,
+                   "an input is written to and shares memory with another one",
+                   {}};
   }
   return ok_status();
 }

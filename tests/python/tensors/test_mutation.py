@@ -221,6 +221,20 @@ def test_a_break_for_shared_storage_names_the_write():
     assert "FJ305" in text and f":{f.__code__.co_firstlineno + 2} " in text
 
 
+def test_a_write_through_data_is_no_matter_of_shared_storage():
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def f(x):
+        weight.data.clamp_(-0.5, 0.5)
+        return weight * x
+
+    compiled = framejit.compile(f)
+    compiled(torch.ones(3))
+    (entry,) = framejit.inspect(compiled)
+    assert "written to through .data" in entry.fallback_reason
+    assert "share" not in entry.fallback_reason
+
+
 @program(lambda: (lambda x: (x, x))(torch.randn(3)), graphs=None, breaks=None)
 def test_same_tensor_twice_mutated(x, y):
     x.add_(1)
