@@ -279,6 +279,19 @@ def test_dynamic_false_does_not_overrule_a_mark():
     assert compiles() == 1
 
 
+def test_anomaly_mode_names_the_operator_where_eager_is_forced():
+    f = framejit.compile(lambda x: (x * 0 / x).log().sum() * 0)
+    for stance, name in (
+        ("default", "FrameJitBackward"),
+        ("force_eager", "LogBackward0"),
+    ):
+        x = torch.zeros(2, requires_grad=True)
+        with torch.autograd.detect_anomaly(), framejit.set_stance(stance):
+            loss = f(x)
+            with pytest.warns(UserWarning), pytest.raises(RuntimeError, match=name):
+                loss.backward()
+
+
 def pinned(x):
     return x + 1 if x.size(0) == 3 else x - 1
 
