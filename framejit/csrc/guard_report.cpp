@@ -154,8 +154,9 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
       if (guard.expr.op() != ExprOp::kEq &&
           guard.expr.op() != ExprOp::kFloatSame)
         return "";
-      return "each value is a program of its own where it is an index or "
-             "decides a branch: pass a tensor, or raise recompile_limit";
+      return "each value is a program of its own where it is an index, decides "
+             "a branch or is a plain number to torch: pass a tensor where one "
+             "may be, or raise recompile_limit";
     case GuardKind::kTypeAttrIs:
       return "a class was changed after it was compiled";
     case GuardKind::kThreadState:

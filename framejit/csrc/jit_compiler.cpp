@@ -290,6 +290,20 @@ std::vector<std::string> log_misses(const CompileRequest& request,
   return lines;
 }
 
+// One value of `expr` is one value of `size`: size, 3 * size, size + 1 ...
+bool follows(const Expr& expr, const Expr& size) {
+  if (expr == size) return true;
+  if (expr.op() != ExprOp::kAdd && expr.op() != ExprOp::kMul) return false;
+  const Expr* other = nullptr;
+  for (const Expr& part : expr.operands()) {
+    if (part.is_const(0) && expr.op() == ExprOp::kMul) return false;
+    if (part.is_const()) continue;
+    if (other) return false;
+    other = &part;
+  }
+  return other && follows(*other, size);
+}
+
 // The guard that lets a symbol have one value only, or null.
 const Guard* pinning_guard(const GuardSet& guards, const Expr& size) {
   for (const Guard& guard : guards.guards()) {
@@ -297,8 +311,8 @@ const Guard* pinning_guard(const GuardSet& guards, const Expr& size) {
       continue;
     }
     const std::vector<Expr>& sides = guard.expr.operands();
-    if ((sides[0].is_const() && sides[1] == size) ||
-        (sides[1].is_const() && sides[0] == size)) {
+    if ((sides[0].is_const() && follows(sides[1], size)) ||
+        (sides[1].is_const() && follows(sides[0], size))) {
       return &guard;
     }
   }

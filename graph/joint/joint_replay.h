@@ -43,7 +43,7 @@ class JointReplay {
   void finish();
 
   // ---- what the graph did to its inputs, and what its outputs are
-  bool inputs_share_storage() const;
+  bool shares_storage(int input) const;
   Status find_mutations();
   Status find_outputs();
   Status add_output(Value* value);

@@ -114,7 +114,13 @@ Value* JointTracer::value_of(const at::Tensor& tensor) {
 }
 
 void JointTracer::before_pin(const Expr& real) {
-  unsupported(*this, "needs the value of a float that changes: " + real.str());
+  std::string what =
+      "an operator asks for the value of a float that changes: " + real.str();
+  if (auto current = torch::autograd::get_current_node();
+      in_backward_ && current)
+    broken_derivative_ = number_of(*current);
+  set_break({BreakReason::kBackendFailed, what, span_});
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: ", what);
 }
 
 namespace {
@@ -140,11 +146,21 @@ void JointTracer::mark_backward(Node* node) const {
 void JointTracer::find_lines_of_derivatives() {
   for (const auto& node : graph_->block().nodes) {
     if (!node->is_backward || node->derivative_of < 0) continue;
-    auto line = std::upper_bound(
-        lines_.begin(), lines_.end(), node->derivative_of,
-        [](int64_t number, const auto& row) { return number < row.first; });
-    if (line != lines_.begin()) node->span = std::prev(line)->second;
+    if (const Span* line = line_of(node->derivative_of)) node->span = *line;
   }
+}
+
+Span JointTracer::line_of_broken_derivative() const {
+  const Span* line =
+      broken_derivative_ < 0 ? nullptr : line_of(broken_derivative_);
+  return line ? *line : Span();
+}
+
+const Span* JointTracer::line_of(int64_t autograd_node) const {
+  auto line = std::upper_bound(
+      lines_.begin(), lines_.end(), autograd_node,
+      [](int64_t number, const auto& row) { return number < row.first; });
+  return line == lines_.begin() ? nullptr : &std::prev(line)->second;
 }
 
 Result<at::Tensor> JointTracer::lift(const at::Tensor& real, bool fresh) {

@@ -58,6 +58,8 @@ class JointTracer final : public TraceSession {
   // Nodes of the backward are from the line whose derivative they are. (Not
   // known while they are recorded: the engine runs without the GIL.)
   void find_lines_of_derivatives();
+  // Empty where no derivative was why the trace came to an end.
+  Span line_of_broken_derivative() const;
   std::unique_ptr<Graph> take_graph() { return std::move(graph_); }
   Graph& graph() { return *graph_; }
 
@@ -85,6 +87,7 @@ class JointTracer final : public TraceSession {
                       std::vector<c10::IValue>* stack);
   void replace_input(const at::Tensor& old_value, const at::Tensor& new_value);
   void mark_backward(Node* node) const;
+  const Span* line_of(int64_t autograd_node) const;  // null: unknown
 
   std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
   std::unordered_map<int, Value*> values_;  // by value id
@@ -95,6 +98,7 @@ class JointTracer final : public TraceSession {
   // Lines of the forward, by the first autograd node that each may have made.
   std::vector<std::pair<int64_t, Span>> lines_;
   bool in_backward_ = false;
+  int64_t broken_derivative_ = -1;
   const uint64_t first_autograd_node_ = at::sequence_number::peek();
   bool calls_bernoulli_ = false;
   std::vector<std::pair<double, Expr>> float_tokens_;

@@ -70,13 +70,17 @@ std::optional<Expr> expr_of_object(PyObject* object) {
 
 // ---- what the graph did to its inputs
 
-bool JointReplay::inputs_share_storage() const {
+bool JointReplay::shares_storage(int input) const {
+  if (guards_->storage_groups().empty()) return false;
+  const int object = source_.input_objects[input];
+  const Source* source = guards_->gathered()[object];
   for (const auto& relation : guards_->storage_groups()) {
-    auto groups = relation.groups;
-    std::sort(groups.begin(), groups.end());
-    if (std::adjacent_find(groups.begin(), groups.end()) != groups.end()) {
+    auto found =
+        std::find(relation.tensors.begin(), relation.tensors.end(), source);
+    if (found == relation.tensors.end()) continue;
+    const int group = relation.groups[found - relation.tensors.begin()];
+    if (std::count(relation.groups.begin(), relation.groups.end(), group) > 1)
       return true;
-    }
   }
   return false;
 }
@@ -86,16 +90,12 @@ Status JointReplay::find_mutations() {
     const at::Tensor& input = inputs_[i];
     if (!input.defined()) continue;
     if (input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad) {
-      return Break{BreakReason::kAliasedMutation,
-                   "requires_grad of an input is changed",
-                   {}};
+      return torch_level_only("requires_grad of an input is changed");
     }
     Value* now = tracer_.value_of(input);
     auto* wrapper = functional::unsafeGetFunctionalWrapper(input);
     if (wrapper->has_metadata_mutation() || wrapper->was_storage_changed()) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input gets other sizes or another storage",
-                   {}};
+      return torch_level_only("an input gets other sizes or another storage");
     }
     if (now == initial_[i]) {
       if (uint32_t writes = writes_to(input))
@@ -104,9 +104,7 @@ Status JointReplay::find_mutations() {
     }
     // The commit would be seen in the version of the input.
     if (reads_data_) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input may be written to through .data",
-                   {}};
+      return torch_level_only("an input may be written to through .data");
     }
     if (!now) {
       return Break{BreakReason::kBackendFailed, "an input lost its value", {}};
@@ -115,21 +113,22 @@ Status JointReplay::find_mutations() {
         input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad ||
         input.grad_fn();
     if (differs) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input that is written to takes part in the gradient",
-                   {}};
+      return torch_level_only(
+          "an input that is written to takes part in the gradient");
     }
     const TensorMeta& meta = source_.graph->inputs[i]->meta;
     if (decide_repeats(meta.sizes, meta.strides)) {
-      return Break{BreakReason::kAliasedMutation,
-                   "an input whose elements share memory is written to",
-                   {}};
+      return torch_level_only(
+          "an input whose elements share memory is written to");
     }
     // No history: the check above.
     mutations_.push_back({static_cast<int>(i), now, false, writes_to(input)});
   }
-  if (!mutations_.empty() && guards_ && inputs_share_storage()) {
-    return Break{BreakReason::kAliasedMutation, "", {}};
+  for (const Graph::Mutation& mutation : mutations_) {
+    if (guards_ && shares_storage(mutation.input))
+      return Break{BreakReason::kAliasedMutation,
+                   "an input is written to and shares memory with another one",
+                   {}};
   }
   return ok_status();
 }

@@ -285,7 +285,10 @@ Result<JointGraph> JointReplay::run() {
 
 // After a C++ exception: what a callee stored aside says more.
 Break JointReplay::failure(const char* text) {
-  if (auto brk = tracer_.take_break()) return *std::move(brk);
+  if (auto brk = tracer_.take_break()) {
+    if (!brk->span.code) brk->span = tracer_.line_of_broken_derivative();
+    return *std::move(brk);
+  }
   return {BreakReason::kBackendFailed, text, {}};
 }
 

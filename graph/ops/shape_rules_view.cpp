@@ -81,6 +81,11 @@ bool shape_expand(ShapeCall& call) {
   // Strides of new dims, from the inside out, as inferExpandGeometry has them.
   result.sizes.assign(wanted.size(), Expr(1));
   result.strides.assign(wanted.size(), Expr(1));
+  if (input.sizes.empty()) {  // 0 even where the size is 1
+    result.sizes = std::move(wanted);
+    result.strides.assign(result.sizes.size(), Expr(0));
+    return all_views(call, result);
+  }
   for (size_t i = wanted.size(); i-- > 0;) {
     bool old = i >= skip;
     Expr size = old ? input.sizes[i - skip] : Expr(1);

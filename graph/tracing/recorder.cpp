@@ -324,8 +324,7 @@ Result<Ref> Recorder::record_effect(PyObject* callable,
 }
 
 void Recorder::note_mutated(Value* input) {
-  if (mutated_.empty()) first_write_ = span_;
-  mutated_.insert(input);
+  mutated_.try_emplace(input, span_);
 }
 
 void Recorder::note_written(PyObject* stand_in) {
@@ -549,30 +548,41 @@ void Recorder::add_symbol_inputs() {
 }
 
 // Writing to an input changes every other input that shares its memory; the
-// functional graph cannot say that. What shares is guarded as soon as there is
-// a write.
+// functional graph cannot say that. Inputs that are only read may share theirs.
+// What shares is guarded as soon as there is a write.
 Status Recorder::guard_storage() {
   if (mutated_.empty()) return ok_status();
   std::vector<const Source*> sources;
   std::vector<int> groups;
+  std::vector<int> members;  // of each group
   std::unordered_map<const void*, int> seen;
   std::vector<const void*> storages;
-  bool shared = false;
   for (PyObject* stand_in : inputs_) {
     const Entry& entry = entries_.at(stand_in);
     const at::Tensor& real = unpack_tensor(entry.real.get());
     const void* storage =
         real.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
     auto [place, fresh] = seen.emplace(storage, static_cast<int>(seen.size()));
-    shared |= !fresh;
+    if (fresh) members.push_back(0);
+    ++members[place->second];
     storages.push_back(storage);
     sources.push_back(entry.source);
     groups.push_back(place->second);
   }
-  if (shared || !storages_lie_apart(std::move(storages)))
-    return Break{BreakReason::kAliasedMutation,
-                 "an input is written to and shares memory with another one",
-                 first_write_};
+  // Different storages over the same bytes are not told apart by who writes:
+  // the guard has no word for it.
+  const bool apart = storages_lie_apart(std::move(storages));
+  for (size_t i = 0; i < inputs_.size(); ++i) {
+    auto written = mutated_.find(entries_.at(inputs_[i]).value);
+    const bool shares = members[groups[i]] > 1;
+    if (written == mutated_.end() || (apart && !shares)) continue;
+    return Break{
+        BreakReason::kAliasedMutation,
+        shares ? "an input is written to and shares memory with another one"
+               : "an input is written to, and inputs share memory that is no "
+                 "tensor's own",
+        written->second};
+  }
   if (sources.size() > 1)
     guards()->add_storage_relation(std::move(sources), std::move(groups));
   return ok_status();

@@ -190,8 +190,7 @@ class Recorder final : public TraceSession {
   std::vector<PyObject*> inputs_;  // stand-ins of inputs, in order
   // Storage of an input's companion -> graph value, to see mutations.
   std::unordered_map<const void*, Value*> input_storages_;
-  std::unordered_set<Value*> mutated_;
-  Span first_write_;  // where the first of them was
+  std::unordered_map<Value*, Span> mutated_;  // where the first write was
   // Storage of a companion -> the one element of a constant, until written to.
   std::unordered_map<const void*, Ref> constants_;
   WriteRules write_rules_;

@@ -279,6 +279,19 @@ def test_dynamic_false_does_not_overrule_a_mark():
     assert compiles() == 1
 
 
+def test_anomaly_mode_names_the_operator_where_eager_is_forced():
+    f = framejit.compile(lambda x: (x * 0 / x).log().sum() * 0)
+    for stance, name in (
+        ("default", "FrameJitBackward"),
+        ("force_eager", "LogBackward0"),
+    ):
+        x = torch.zeros(2, requires_grad=True)
+        with torch.autograd.detect_anomaly(), framejit.set_stance(stance):
+            loss = f(x)
+            with pytest.warns(UserWarning), pytest.raises(RuntimeError, match=name):
+                loss.backward()
+
+
 def pinned(x):
     return x + 1 if x.size(0) == 3 else x - 1
 
@@ -299,6 +312,22 @@ def test_a_lost_mark_raises_under_fullgraph_and_is_logged_otherwise():
     framejit.maybe_mark_dynamic(b, 0)
     framejit.reset()
     assert torch.equal(f(b), x(3) + 1)
+
+
+@pytest.mark.parametrize(
+    "forces",
+    [
+        lambda x: x.view(3, 4) * 2,
+        lambda x: x.reshape(6, 2).sum(),
+        lambda x: x + 1 if 2 * x.size(0) - 1 == 5 else x,
+    ],
+)
+def test_a_mark_is_lost_where_a_multiple_of_the_size_is_one_number(forces):
+    a = torch.ones(3, 4)
+    framejit.mark_dynamic(a, 0)
+    f = framejit.compile(forces, backend="eager", fullgraph=True)
+    with pytest.raises(framejit.ConstraintViolationError, match="must be one number"):
+        f(a)
 
 
 def test_sizes_0_and_1_cannot_be_dynamic():

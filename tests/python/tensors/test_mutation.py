@@ -153,6 +153,88 @@ def test_inputs_that_share_storage(a, b, base):
     return b * 2, base.sum()
 
 
+@program(lambda: (*aliased(), torch.zeros(4)))
+def test_inputs_that_share_storage_and_are_only_read(a, b, base, total):
+    total.add_(a * b)
+    return b * 2, base.sum(), total * 2
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_shares_storage_changes_from_call_to_call(backend):
+    def f(x, y, total):
+        total.add_(1)
+        return x + y, total.sum()
+
+    def given(kind):
+        data, own = torch.arange(8.0), torch.ones(4)
+        return {
+            "none": (torch.arange(4.0), torch.ones(4), own),
+            "what is read": (data[:4], data[1:5], own),
+            "one of it is written": (data[:4], torch.ones(4), data[2:6]),
+            "all": (data[:4], data[1:5], data[2:6]),
+            "the same": (own, data[:4], own),
+        }[kind]
+
+    kinds = ["what is read", "none", "one of it is written", "all", "the same"]
+    compiled = framejit.compile(f, backend=backend)
+    for kind in kinds + kinds[::-1]:
+        expected, actual = given(kind), given(kind)
+        assert [r.tolist() for r in compiled(*actual)] == [
+            r.tolist() for r in f(*expected)
+        ]
+        assert [x.tolist() for x in actual] == [x.tolist() for x in expected], kind
+
+
+# The inputs and the targets of a language model are parts of one tensor.
+@pytest.mark.parametrize("make", [torch.optim.SGD, torch.optim.AdamW])
+def test_training_step_on_parts_of_one_tensor(make):
+    torch.manual_seed(0)
+    tokens = torch.randint(8, (30,))
+    embed = torch.nn.Embedding(8, 8)
+    optimizer = make(embed.parameters(), lr=0.1)
+
+    def step(x, y):
+        loss = torch.nn.functional.cross_entropy(embed(x), y)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    compiled = framejit.compile(step)
+    for _ in range(2):  # the first makes the optimizer's state
+        compiled(tokens[:6], tokens[1:7])
+    with framejit.testing.no_recompile():
+        for i in range(1, 6):
+            compiled(tokens[i : i + 6], tokens[i + 1 : i + 7])
+    assert framejit.counters()["breaks"] == 0
+
+
+def test_a_break_for_shared_storage_names_the_write():
+    def f(x, y, total):
+        total.add_(x)
+        x.mul_(2)
+        return y * 2
+
+    data = torch.arange(8.0)
+    framejit.compile(f)(data[:4], data[4:], torch.zeros(4))
+    (text,) = [text for kind, text in framejit.events() if kind == "graph_breaks"]
+    assert "FJ305" in text and f":{f.__code__.co_firstlineno + 2} " in text
+
+
+def test_a_write_through_data_is_no_matter_of_shared_storage():
+    weight = torch.nn.Parameter(torch.ones(3))
+
+    def f(x):
+        weight.data.clamp_(-0.5, 0.5)
+        return weight * x
+
+    compiled = framejit.compile(f)
+    compiled(torch.ones(3))
+    (entry,) = framejit.inspect(compiled)
+    assert "written to through .data" in entry.fallback_reason
+    assert "share" not in entry.fallback_reason
+
+
 @program(lambda: (lambda x: (x, x))(torch.randn(3)), graphs=None, breaks=None)
 def test_same_tensor_twice_mutated(x, y):
     x.add_(1)
