@@ -10,6 +10,7 @@
 
 #include "frame_hook/frame_eval.h"
 #include "graph/tensors/python_tensor.h"
+#include "guards/set/view_gradients.h"
 
 // Declared in a header of TorchScript's executor, which includes most of it.
 namespace torch::jit {
@@ -183,6 +184,11 @@ TensorLayout native_tensor_offsets() {
   layout.requires_grad =
       offset_of(&torch::autograd::AutogradMeta::requires_grad_);
   layout.grad_fn = offset_of(&torch::autograd::AutogradMeta::grad_fn_);
+  view_gradients() = {
+      offset_of(&torch::autograd::AutogradMeta::is_view_),
+      [](const void* impl) {
+        return static_cast<const c10::TensorImpl*>(impl)->requires_grad();
+      }};
   layout.forward_grad = offset_of(&torch::autograd::AutogradMeta::fw_grad_);
   layout.storage_inline_dims = C10_SIZES_AND_STRIDES_MAX_INLINE_SIZE;
   return layout;

@@ -4,6 +4,7 @@
 #include "guards/emit/emit_helpers.h"
 #include "guards/emit/emitter.h"
 #include "guards/set/storage_memory.h"
+#include "guards/set/view_gradients.h"
 
 namespace framejit {
 
@@ -20,6 +21,10 @@ bool same_spec(const TensorSpec& a, const TensorSpec& b) {
          a.check_offset == b.check_offset &&
          (!a.check_offset || a.storage_offset == b.storage_offset);
 }
+
+// What a call may change of what the checks have in hand.
+const x86::Gp kScratch[] = {x86::rax, x86::rdi, x86::rsi, x86::rdx,
+                            x86::rcx, x86::r8,  x86::r10, x86::r11};
 
 }  // namespace
 
@@ -65,8 +70,6 @@ void Emitter::emit_no_tangents() {
   a_.bind(resume);
   has_calls_ = true;
   out_of_line([=, this] {
-    const x86::Gp kScratch[] = {x86::rax, x86::rdi, x86::rsi, x86::rdx,
-                                x86::rcx, x86::r8,  x86::r10, x86::r11};
     a_.bind(has_pointer);
     for (const x86::Gp& reg : kScratch) a_.push(reg);
     a_.mov(x86::rax, reinterpret_cast<uint64_t>(reinterpret_cast<const void*>(
@@ -75,6 +78,27 @@ void Emitter::emit_no_tangents() {
     a_.test(x86::al, x86::al);
     for (size_t i = std::size(kScratch); i > 0; --i) a_.pop(kScratch[i - 1]);
     a_.jz(resume);
+    a_.jmp(fail_);
+  });
+}
+
+// r10: the impl. From `asks`, out of line, to `resume` where it is as wanted.
+void Emitter::emit_ask_requires_grad(Label asks, Label resume, bool wanted) {
+  has_calls_ = true;
+  out_of_line([=, this] {
+    a_.bind(asks);
+    for (const x86::Gp& reg : kScratch) a_.push(reg);
+    a_.mov(x86::rdi, x86::r10);
+    a_.mov(x86::rax, reinterpret_cast<uint64_t>(reinterpret_cast<const void*>(
+                         view_gradients().requires_grad)));
+    a_.call(x86::rax);
+    a_.test(x86::al, x86::al);
+    for (size_t i = std::size(kScratch); i > 0; --i) a_.pop(kScratch[i - 1]);
+    if (wanted) {
+      a_.jnz(resume);
+    } else {
+      a_.jz(resume);
+    }
     a_.jmp(fail_);
   });
 }
@@ -111,13 +135,25 @@ void Emitter::emit_tensor_fields(const TensorSpec& spec, bool forward_mode) {
     a_.cmp(x86::byte_ptr(x86::r8, layout->requires_grad), 0);
     a_.jne(grad_done);
     a_.cmp(x86::qword_ptr(x86::r8, layout->grad_fn), 0);
-    fail_when(x86::CondCode::kE);
+    if (view_gradients().is_view < 0) {
+      fail_when(x86::CondCode::kE);
+    } else {
+      const Label neither = a_.newLabel();
+      a_.je(neither);
+      emit_ask_requires_grad(neither, grad_done, true);
+    }
   } else {
     a_.jz(grad_done);
     if (forward_mode) emit_no_tangents();
     a_.movzx(x86::r9d, x86::byte_ptr(x86::r8, layout->requires_grad));
     a_.or_(x86::r9, x86::qword_ptr(x86::r8, layout->grad_fn));
     fail_when(x86::CondCode::kNZ);
+    if (view_gradients().is_view >= 0) {
+      const Label view = a_.newLabel();
+      a_.cmp(x86::byte_ptr(x86::r8, view_gradients().is_view), 0);
+      a_.jne(view);
+      emit_ask_requires_grad(view, grad_done, false);
+    }
   }
   a_.bind(grad_done);
 }

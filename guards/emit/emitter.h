@@ -190,7 +190,9 @@ class Emitter {
   void emit_tensor(const Source* source, const Guard& guard);
   void emit_tensor_fields(const TensorSpec& spec,
                           bool forward_mode);  // r10: the impl
-  void emit_no_tangents();                     // r8: the AutogradMeta
+  void emit_ask_requires_grad(asmjit::Label asks, asmjit::Label resume,
+                              bool wanted);
+  void emit_no_tangents();  // r8: the AutogradMeta
   void emit_tensor_numbers(const Source* source, const TensorSpec& spec);
   // Tensors known by identity, most of them parameters, of which many are
   // alike: a loop over a table takes the place of code for each.

@@ -4,6 +4,7 @@
 
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/native_stack.h"
+#include "guards/set/view_gradients.h"
 
 namespace framejit {
 namespace {
@@ -250,9 +251,13 @@ TensorFields tensor_fields(PyObject* object) {
   fields.device_type = load<int8_t>(impl, layout->device);
   fields.device_index = load<int8_t>(impl, layout->device + 1);
   const char* autograd = load<const char*>(impl, layout->autograd_meta);
+  const ViewGradients& views = view_gradients();
   fields.requires_grad =
-      autograd && (load<uint8_t>(autograd, layout->requires_grad) ||
-                   load<const void*>(autograd, layout->grad_fn));
+      autograd &&
+      (load<uint8_t>(autograd, layout->requires_grad) ||
+       load<const void*>(autograd, layout->grad_fn) ||
+       (views.is_view >= 0 && load<uint8_t>(autograd, views.is_view) &&
+        views.requires_grad(impl)));
   fields.has_forward_grad = autograd && layout->forward_grad >= 0 &&
                             load<const void*>(autograd, layout->forward_grad) &&
                             layout->in_forward_mode();
