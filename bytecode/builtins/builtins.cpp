@@ -205,6 +205,30 @@ Result<bool> refuses_receiver(const BuiltinCall& call) {
   return !PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(type.get()), owner);
 }
 
+// "{0.name}".format(a): attributes and items of what C code may otherwise be
+// given as it is: classes, functions, modules.
+bool reads_attributes(const BuiltinCall& call) {
+  PyObject* text = call.args.empty() ? nullptr : call.args[0];
+  if (!text || !PyUnicode_Check(text) ||
+      !Py_IS_TYPE(call.callable, &PyMethodDescr_Type))
+    return false;
+  const char* name =
+      reinterpret_cast<PyMethodDescrObject*>(call.callable)->d_method->ml_name;
+  if (std::strcmp(name, "format") != 0 && std::strcmp(name, "format_map") != 0)
+    return false;
+  bool in_field = false, reads = false;
+  for (Py_ssize_t i = 0; i < PyUnicode_GET_LENGTH(text); ++i) {
+    Py_UCS4 c = PyUnicode_READ_CHAR(text, i);
+    if (c == '{') in_field = true;
+    if (c == '}' || c == ':' || c == '!') in_field = false;
+    reads = reads || (in_field && (c == '.' || c == '['));
+  }
+  for (size_t i = 1; reads && i < call.args.size(); ++i) {
+    if (!is_builtin_constant(call.args[i])) return true;
+  }
+  return false;
+}
+
 // A callee of a registered library. Empty: it has no row.
 Result<Ref> call_library(BuiltinCall& call) {
   const CalleeRow* row = find_callee(call.callable);
@@ -284,6 +308,7 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
       Py_IS_TYPE(raw.get(), &PyWrapperDescr_Type) ||
       Py_IS_TYPE(raw.get(), &PyClassMethodDescr_Type)) {
     if (is_immutable_builtin(PyDescr_TYPE(raw.get()))) {
+      if (reads_attributes(call)) return call.unknown();
       return call.native(Reads::kDeep);
     }
     return call_by_type(call);

@@ -5,6 +5,7 @@
 #include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/own_items.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -40,12 +41,10 @@ Result<Ref> new_arguments(CaptureState& state, PyObject* self) {
     return state.caller.call(raw.get(), {self});
   }
   if (PyTuple_Check(self)) {
-    FJ_TRY(std::vector<Ref> items, state.elements(self));
-    Ref tuple = Ref::steal(PyTuple_New(items.size()));
+    // (tuple.__getnewargs__ asks for no `__iter__`.)
+    Ref items = own_items(self);
+    Ref tuple = Ref::steal(items ? PyList_AsTuple(items.get()) : nullptr);
     if (!tuple) return Result<Ref>::raised();
-    for (size_t i = 0; i < items.size(); ++i) {
-      PyTuple_SET_ITEM(tuple.get(), i, items[i].release());
-    }
     return from_api(PyTuple_Pack(1, tuple.get()));
   }
   FJ_TRY(Ref plain, plain_scalar(self));

@@ -157,6 +157,8 @@ Result<Ref> call_operator(BuiltinCall& call, const char* name) {
                     state.tracer.symbolic_type(args[0]) ==
                         reinterpret_cast<PyObject*>(&PyLong_Type);
       if (is_int) return Ref::borrow(args[0]);
+      // (Not asked of what is an int.)
+      if (PyLong_Check(args[0])) return from_api(PyNumber_Index(args[0]));
       FJ_TRY(Ref special, state.python_special(args[0], "__index__"));
       if (special) return state.caller.call(special.get(), {args[0]});
     }

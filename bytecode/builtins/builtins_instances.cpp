@@ -212,17 +212,6 @@ Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
   return object;
 }
 
-// Struct sequences and the like.
-bool is_struct_sequence(PyTypeObject* type) {
-  if (type->tp_base != &PyTuple_Type || type->tp_new == PyTuple_Type.tp_new) {
-    return false;
-  }
-  PyObject* maker = raw_lookup(type, "__new__");
-  Ref dict = own_dict(type);
-  return maker && PyCFunction_Check(maker) && dict &&
-         PyDict_GetItemString(dict.get(), "n_sequence_fields");
-}
-
 }  // namespace
 
 Result<Ref> call_type(CaptureState& state, PyTypeObject* type,

@@ -516,6 +516,9 @@ Result<Ref> fold_constants_natively(BuiltinCall& call, PyObject* iterable,
   Ref constants = Ref::steal(PyList_New(0));
   if (!constants) return Result<Ref>::raised();
   bool native = is_builtin_constant(total.get());
+  // What C code adds in doubles: ints of any class, whose methods it ignores.
+  bool doubles = PyFloat_CheckExact(total.get());
+  bool others = PyComplex_CheckExact(total.get());
   auto so_far = [&]() -> Result<Ref> {
     Ref args = Ref::steal(PyTuple_Pack(1, constants.get()));
     Ref names = Ref::steal(Py_BuildValue("{sO}", "start", total.get()));
@@ -530,7 +533,10 @@ Result<Ref> fold_constants_natively(BuiltinCall& call, PyObject* iterable,
     // (Anything else may raise: before the next item is made.)
     bool number = PyLong_CheckExact(item.get()) ||
                   PyFloat_CheckExact(item.get()) || PyBool_Check(item.get()) ||
-                  PyComplex_CheckExact(item.get());
+                  PyComplex_CheckExact(item.get()) ||
+                  (doubles && !others && PyLong_Check(item.get()));
+    doubles |= PyFloat_CheckExact(item.get());
+    others |= PyComplex_CheckExact(item.get());
     if (native && number) {
       if (PyList_Append(constants.get(), item.get()) < 0) {
         return Result<Ref>::raised();

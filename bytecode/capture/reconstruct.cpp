@@ -16,6 +16,7 @@
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/origins.h"
 #include "bytecode/objects/overrides.h"
+#include "bytecode/objects/own_items.h"
 #include "bytecode/objects/step_functions.h"
 #include "bytecode/objects/unbuildable.h"
 #include "guards/known_objects.h"
@@ -283,8 +284,7 @@ Status Planner::fill_dict(PyObject* object, int step) {
   PyTypeObject* base = PyODict_Check(object) ? &PyODict_Type : &PyDict_Type;
   PyObject* set_item = raw_lookup(base, "__setitem__");
   // OrderedDict has an order of its own.
-  Ref keys = Ref::steal(PyODict_Check(object) ? PySequence_List(object)
-                                              : PyDict_Keys(object));
+  Ref keys = own_items(object);
   if (!keys) return Status::raised();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(keys.get()); ++i) {
     PyObject* key = PyList_GET_ITEM(keys.get(), i);
@@ -328,7 +328,7 @@ Result<int> Planner::dict(PyObject* object) {
 }
 
 Result<std::optional<int>> Planner::set_table(PyObject* set) {
-  Ref items = Ref::steal(PySequence_List(set));
+  Ref items = own_items(set);
   if (!items) return Result<std::optional<int>>::raised();
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(items.get(), i);
@@ -347,7 +347,7 @@ Result<std::optional<int>> Planner::set_table(PyObject* set) {
 Result<int> Planner::set(PyObject* object) {
   FJ_TRY(std::optional<int> table, set_table(object));
   if (table) return call(copy_set_function(), {*table});
-  Ref items = Ref::steal(PySequence_List(object));
+  Ref items = own_items(object);
   if (!items) return Result<int>::raised();
   FJ_TRY(std::vector<int> steps, items_of(items.get()));
   if (PySet_CheckExact(object)) {
@@ -358,7 +358,7 @@ Result<int> Planner::set(PyObject* object) {
 }
 
 Result<int> Planner::deque(PyObject* object) {
-  Ref items = Ref::steal(PySequence_List(object));
+  Ref items = own_items(object);
   Ref maxlen = Ref::steal(PyObject_GetAttrString(object, "maxlen"));
   if (!items || !maxlen) return Result<int>::raised();
   FJ_TRY(std::vector<int> steps, items_of(items.get()));
@@ -546,7 +546,7 @@ Result<int> Planner::make_tuple(PyObject* object, PyTypeObject* base,
 
 Result<int> Planner::make_frozenset(PyObject* object, PyTypeObject* base,
                                     int type) {
-  Ref items = Ref::steal(PySequence_List(object));
+  Ref items = own_items(object);
   if (!items) return Result<int>::raised();
   FJ_TRY(std::vector<int> steps, items_of(items.get()));
   int list = build(Step::Kind::kList, std::move(steps));
@@ -575,7 +575,7 @@ Status Planner::fill_list(PyObject* object, int step) {
 Status Planner::fill_set(PyObject* object, int step) {
   FJ_TRY(std::optional<int> table, set_table(object));
   if (table) call(take_set_function(), {step, *table});
-  Ref items = Ref::steal(PySequence_List(object));
+  Ref items = own_items(object);
   if (!items) return Status::raised();
   FJ_TRY(std::vector<int> steps, items_of(items.get()));
   PyObject* add = raw_lookup(&PySet_Type, "add");

@@ -380,6 +380,7 @@ Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
   }
   // An IntEnum is a number to the library.
   if (PyLong_Check(value) || PyFloat_Check(value) || PyUnicode_Check(value)) {
+    FJ_CHECK_OK(check_no_answers(state, value));
     return plain_scalar(value);
   }
   if (state.is_input(value) &&

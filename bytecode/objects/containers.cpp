@@ -17,6 +17,7 @@
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/origins.h"
 #include "bytecode/objects/overrides.h"
+#include "bytecode/objects/own_items.h"
 #include "bytecode/objects/special_results.h"
 #include "bytecode/objects/write_log.h"
 #include "frame_hook/frame_eval.h"
@@ -612,7 +613,7 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
   }
   if (PyAnySet_Check(container) && !is_input(container) &&
       is_identity_key(*this, item)) {
-    Ref items = Ref::steal(PySequence_List(container));
+    Ref items = own_items(container);
     if (!items) return Result<bool>::raised();
     for (Py_ssize_t i = 0; i < PyList_GET_SIZE(items.get()); ++i) {
       FJ_TRY(bool same, is_same(PyList_GET_ITEM(items.get(), i), item));

@@ -12,6 +12,7 @@
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/own_items.h"
 #include "bytecode/objects/private_type.h"
 
 namespace framejit::bytecode {
@@ -174,6 +175,8 @@ class Preparation {
   Result<Ref> dict(PyObject* dict);
   Result<Ref> as_it_is(PyObject* object);
   Result<Ref> scalar(PyObject* object);
+  Status check_own_answers(PyObject* object);
+  Status check_own_elements(PyObject* object);
   Result<Ref> other(PyObject* object);
 
   CaptureState& state;
@@ -182,8 +185,49 @@ class Preparation {
   std::vector<Ref> kept_;
 };
 
+// What these modules define for the classes that they make reads the object
+// and nothing else.
+bool is_method_of_library(PyObject* function) {
+  PyObject* home =
+      PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
+  return home && PyUnicode_Check(home) &&
+         (PyUnicode_CompareWithASCIIString(home, "enum") == 0 ||
+          PyUnicode_CompareWithASCIIString(home, "collections") == 0);
+}
+
+Status Preparation::check_own_answers(PyObject* object) {
+  for (const char* method :
+       {"__str__",     "__repr__",    "__format__", "__bytes__", "__eq__",
+        "__ne__",      "__hash__",    "__lt__",     "__le__",    "__gt__",
+        "__ge__",      "__bool__",    "__index__",  "__int__",   "__float__",
+        "__complex__", "__trunc__",   "__floor__",  "__ceil__",  "__round__",
+        "__abs__",     "__neg__",     "__add__",    "__radd__",  "__sub__",
+        "__rsub__",    "__mul__",     "__rmul__",   "__len__",   "__iter__",
+        "__getitem__", "__contains__"}) {
+    FJ_TRY(Ref special, state.python_special(object, method));
+    if (special && PyFunction_Check(special.get()) &&
+        !is_method_of_library(special.get())) {
+      return unguardable(state, object, "the value");
+    }
+  }
+  return ok_status();
+}
+
+// An operator in C may ask for each element.
+Status Preparation::check_own_elements(PyObject* object) {
+  for (const char* method : {"__iter__", "__len__", "__getitem__"}) {
+    FJ_TRY(Ref special, state.python_special(object, method));
+    if (special && PyFunction_Check(special.get()) &&
+        !is_method_of_library(special.get())) {
+      return unguardable(state, object, "the elements");
+    }
+  }
+  return ok_status();
+}
+
 Result<Ref> Preparation::items(PyObject* object) {
-  Ref list = Ref::steal(PySequence_List(object));
+  if (PyTuple_Check(object)) FJ_CHECK_OK(check_own_answers(object));
+  Ref list = own_items(object);
   if (!list) return Result<Ref>::raised();
   bool changed = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
@@ -232,14 +276,10 @@ Result<Ref> Preparation::as_it_is(PyObject* object) {
   return Ref::borrow(object);
 }
 
+// An int, a str, a tuple of a subclass that answers by methods of its own, now
+// or when its class gets some.
 Result<Ref> Preparation::scalar(PyObject* object) {
-  if (is_enum_member(object)) return other(object);
-  // An int, float or str of a subclass whose text is its own.
-  for (const char* method : {"__str__", "__repr__", "__format__", "__eq__",
-                             "__hash__", "__lt__", "__index__"}) {
-    FJ_TRY(Ref special, state.python_special(object, method));
-    if (special) return unguardable(state, object, "the value");
-  }
+  FJ_CHECK_OK(check_own_answers(object));
   return Ref::borrow(object);
 }
 
@@ -306,11 +346,21 @@ Result<Ref> Preparation::prepare(PyObject* object, Reads reads) {
     FJ_TRY(visible, state.shadow(object));
   } else if (source && !PyTuple_Check(object)) {
     if (is_guarded_by_identity(object) && !is_bound_input(state, object)) {
+      // Its value never changes, its class may.
+      bool answers = is_enum_member(object) || PyLong_Check(object) ||
+                     PyFloat_Check(object) || PyComplex_Check(object) ||
+                     PyUnicode_Check(object) || PyBytes_Check(object) ||
+                     PyFrozenSet_Check(object);
+      if (answers && reads == Reads::kDeep) return scalar(object);
+      if (answers) FJ_CHECK_OK(check_own_elements(object));
       return visible;
     }
     return unguardable(state, object, "the contents");
   }
-  if (reads == Reads::kElements) return visible;
+  if (reads == Reads::kElements) {
+    if (PyTuple_Check(object)) FJ_CHECK_OK(check_own_elements(object));
+    return visible;
+  }
   return contents(visible.get());
 }
 

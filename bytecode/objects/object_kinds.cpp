@@ -117,6 +117,16 @@ bool is_guarded_by_identity(PyObject* object) {
   return is_method_of_descriptor(object) || is_enum_member(object);
 }
 
+bool is_struct_sequence(PyTypeObject* type) {
+  if (type->tp_base != &PyTuple_Type || type->tp_new == PyTuple_Type.tp_new) {
+    return false;
+  }
+  PyObject* maker = raw_lookup(type, "__new__");
+  Ref dict = own_dict(type);
+  return maker && PyCFunction_Check(maker) && dict &&
+         PyDict_GetItemString(dict.get(), "n_sequence_fields");
+}
+
 bool is_enum_member(PyObject* object) {
   return is_heap_type(Py_TYPE(object)) &&
          kEnumMeta.is_base_of(Py_TYPE(Py_TYPE(object)));

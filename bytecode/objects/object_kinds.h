@@ -25,6 +25,9 @@ bool is_method_of_descriptor(PyObject* object);
 bool is_container(PyObject* object);
 // operator.itemgetter, attrgetter, methodcaller.
 bool is_getter(PyObject* object);
+// time.struct_time, torch.return_types.max: its `__new__` in C takes the items,
+// and may have room for more than the sequence shows.
+bool is_struct_sequence(PyTypeObject* type);
 // re.Pattern, re.Match: what they were made of is constant.
 bool is_regular_expression(PyTypeObject* type);
 // None, True, an exact int ...: things whose `is` says what `==` says.

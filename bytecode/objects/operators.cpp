@@ -134,6 +134,8 @@ Result<Specials> find_specials(CaptureState& state, const BinaryRow& row,
 Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
                            bool in_place, PyObject* a, PyObject* b);
 
+Result<Ref> format_operator(CaptureState& state, PyObject* a, PyObject* b);
+
 // At least one operand's class implements the operator in Python.
 Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
                           bool in_place, PyObject* a, PyObject* b,
@@ -155,6 +157,9 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
   if (special.left) {
     FJ_TRY(Ref result, attempt(state, special.left.get(), a, b));
     if (result) return result;
+  } else if (&row == &kBinary[kRemainder] &&
+             (PyUnicode_Check(a) || PyBytes_Check(a))) {
+    return format_operator(state, a, b);
   } else if (is_stand_in(state, a)) {
     // The tensor's own method knows what to do with tensors, with what
     // overrides it, and with numbers of any class.
@@ -309,7 +314,9 @@ Result<Ref> in_place_container(CaptureState& state, const BinaryRow& row,
 // "%s" % args calls str() on what it formats.
 Result<Ref> format_operator(CaptureState& state, PyObject* a, PyObject* b) {
   FJ_TRY(Ref args, prepare(state, b, Reads::kDeep));
-  return state.after_native(PyNumber_Remainder(a, args.get()));
+  // Whatever comes is formatted: a `__rmod__` is not asked.
+  PyTypeObject* text = PyUnicode_Check(a) ? &PyUnicode_Type : &PyBytes_Type;
+  return state.after_native(text->tp_as_number->nb_remainder(a, args.get()));
 }
 
 }  // namespace

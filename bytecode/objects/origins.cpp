@@ -228,6 +228,30 @@ Result<Ref> wrap_tensor(CaptureState& state, PyObject* tensor,
   return stand_in;
 }
 
+// The items behind those that a struct sequence shows (`tm_zone`) are its own.
+Result<Ref> with_hidden_items(CaptureState& state, PyObject* like,
+                              PyObject* items) {
+  Ref dict = own_dict(Py_TYPE(like));
+  PyObject* fields =
+      dict ? PyDict_GetItemString(dict.get(), "n_fields") : nullptr;
+  Py_ssize_t all = fields ? PyLong_AsSsize_t(fields) : -1;
+  Py_ssize_t shown = PyTuple_GET_SIZE(items);
+  if (all <= shown) {
+    PyErr_Clear();
+    return Ref::borrow(items);
+  }
+  // sys.flags and the like: none are made but by CPython itself.
+  if (!Py_TYPE(like)->tp_new) return unguardable(state, like, "the items");
+  Ref whole = Ref::steal(PyTuple_New(all));
+  if (!whole) return Result<Ref>::raised();
+  for (Py_ssize_t i = 0; i < all; ++i) {
+    PyObject* item = i < shown ? PyTuple_GET_ITEM(items, i)
+                               : PyStructSequence_GET_ITEM(like, i);
+    PyTuple_SET_ITEM(whole.get(), i, Py_NewRef(item ? item : Py_None));
+  }
+  return whole;
+}
+
 // A tuple of the same type with other items. `like` is exact, a namedtuple or
 // a struct sequence of C.
 Result<Ref> tuple_like(CaptureState& state, PyObject* like, PyObject* items) {
@@ -235,7 +259,13 @@ Result<Ref> tuple_like(CaptureState& state, PyObject* like, PyObject* items) {
   if (type == &PyTuple_Type) return Ref::borrow(items);
   newfunc make = PyTuple_Type.tp_new;
   if (!is_heap_type(type) && type->tp_new) make = type->tp_new;
-  Ref args = Ref::steal(PyTuple_Pack(1, items));
+  Ref all = Ref::borrow(items);
+  if (is_struct_sequence(type)) {
+    // A tuple of that type would have no room for the items that it hides.
+    FJ_TRY(all, with_hidden_items(state, like, items));
+    if (type->tp_new) make = type->tp_new;
+  }
+  Ref args = Ref::steal(PyTuple_Pack(1, all.get()));
   if (!args) return Result<Ref>::raised();
   return from_api(make(type, args.get(), nullptr));
 }
