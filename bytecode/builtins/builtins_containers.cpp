@@ -420,6 +420,13 @@ Result<Ref> set_operand(CaptureState& state, PyObject* object) {
     return visible;
   }
   if (PyAnySet_Check(object)) FJ_CHECK_OK(check_no_iter(state, object));
+  if (!PyList_CheckExact(object) && !PyTuple_CheckExact(object)) {
+    // C code may stop in the middle (isdisjoint), and the rest is still there.
+    FJ_TRY(Ref iterator, state.iter(object));
+    std::vector<Ref> sources{std::move(iterator)};
+    return make_iterator(state, IteratorKind::kKeys, nullptr,
+                         std::move(sources));
+  }
   FJ_TRY(std::vector<Ref> items, state.elements(object));
   Ref list = Ref::steal(PyList_New(0));
   if (!list) return Result<Ref>::raised();

@@ -166,7 +166,9 @@ Result<int> Planner::model_iterator(PyObject* object) {
     FJ_TRY(int sentinel, value(model_iterator_sources(iterator)[0].get()));
     return call(make_iter, {function, sentinel});
   }
-  if (kind != IteratorKind::kUser) {
+  const bool passes_on =
+      kind == IteratorKind::kUser || kind == IteratorKind::kKeys;
+  if (!passes_on) {
     FJ_TRY(int function, value(model_iterator_function(iterator)));
     operands.push_back(function);
   }
@@ -174,7 +176,7 @@ Result<int> Planner::model_iterator(PyObject* object) {
     FJ_TRY(int step, value(source.get()));
     operands.push_back(step);
   }
-  if (kind == IteratorKind::kUser) return operands[0];
+  if (passes_on) return operands[0];
   PyTypeObject* type =
       kind == IteratorKind::kMap ? &PyMap_Type : &PyFilter_Type;
   return call(reinterpret_cast<PyObject*>(type), std::move(operands));

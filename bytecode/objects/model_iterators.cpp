@@ -1,6 +1,8 @@
 #include "bytecode/objects/model_iterators.h"
 
+#include "bytecode/objects/breaks.h"
 #include "bytecode/objects/containers.h"
+#include "bytecode/objects/keys.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/private_type.h"
 
@@ -73,6 +75,7 @@ PyTypeObject* shown_iterator_type(PyObject* self) {
     case IteratorKind::kCallable:
       return &PyCallIter_Type;
     case IteratorKind::kUser:
+    case IteratorKind::kKeys:
       break;
   }
   return nullptr;
@@ -175,6 +178,12 @@ Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator) {
   if (iterator->kind == IteratorKind::kUser) {
     if (iterator->sources.empty()) return Ref();  // no iterator yet
     return state.next(iterator->sources[0].get());
+  }
+  if (iterator->kind == IteratorKind::kKeys) {
+    FJ_TRY(Ref key, state.next(iterator->sources[0].get()));
+    if (key && !is_safe_key(state, key.get()))
+      return unguardable_key(state, key.get());
+    return key;
   }
   if (iterator->kind == IteratorKind::kSequence) {
     return sequence_next(state, iterator);

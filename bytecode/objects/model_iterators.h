@@ -13,6 +13,7 @@ enum class IteratorKind : uint8_t {
   kMap,
   kFilter,
   kUser,
+  kKeys,      // kUser for C code that hashes the items
   kSequence,  // function: the object
   kCallable
 };
