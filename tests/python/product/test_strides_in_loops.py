@@ -18,6 +18,8 @@ import framejit
 
 Program = Callable[..., Any]
 FLOATS = (torch.float32, torch.float64, torch.bfloat16)
+# The interpreter of loops gives parts of results memory of their own.
+HAS_OFFSETS = os.environ.get("FRAMEJIT_ISA") != "loops"
 FORMATS = {
     "contiguous": torch.contiguous_format,
     "channels last": torch.channels_last,
@@ -55,8 +57,7 @@ def compare(ours: list[torch.Tensor], theirs: list[torch.Tensor]) -> None:
         ] == [
             n for n, size in zip(eager.stride(), eager.shape, strict=True) if size > 1
         ]
-        # The interpreter of loops gives parts of results memory of their own.
-        if os.environ.get("FRAMEJIT_ISA") != "loops":
+        if HAS_OFFSETS:
             assert mine.storage_offset() == eager.storage_offset()
         if mine.requires_grad:
             assert mine.stride() == eager.stride()
@@ -175,6 +176,8 @@ MEMORIES: dict[str, Program] = {
 @pytest.mark.parametrize("places", PLACES)
 def test_strides_into_memory(places: str, memory: str) -> None:
     where = PLACES[places]
+    if memory == "part" and len(where) > 2 and not HAS_OFFSETS:
+        pytest.skip("an offset counts from elsewhere")
 
     def read(x: torch.Tensor) -> torch.Tensor:
         return MEMORIES[memory](x).as_strided(*where) * 3
