@@ -1,5 +1,6 @@
 #include "backend/out_calls.h"
 
+#include <ATen/ops/addbmm.h>
 #include <ATen/ops/addmm.h>
 #include <ATen/ops/addmv.h>
 #include <ATen/ops/baddbmm.h>
@@ -15,14 +16,9 @@ namespace framejit::backend {
 
 namespace {
 
-struct OutCallRow {
-  std::string_view name, overload;
-  OutCall call;
-};
-
-const OutCallRow kRows[] = {
-#define FJ_OUT_CALL(name, overload, ...) \
-  {"aten::" name, overload,              \
+const OutCall kRows[] = {
+#define FJ_OUT_CALL(name, overload, over, ...) \
+  {"aten::" name, overload, over,              \
    [](at::Tensor& out, const CallArguments& args) { (__VA_ARGS__); }},
 #include "backend/out_calls.def"
 #undef FJ_OUT_CALL
@@ -49,18 +45,18 @@ at::Scalar CallArguments::scalar(size_t i) const {
   return build_aten_arg(args_[i], registers_, symbols_).toScalar();
 }
 
-OutCall find_out_call(const c10::OperatorHandle& op,
-                      const std::vector<AtenArg>& args,
-                      const graph::TensorMeta& result) {
+const OutCall* find_out_call(const c10::OperatorHandle& op,
+                             const std::vector<AtenArg>& args,
+                             const graph::TensorMeta& result) {
   // Whether the memory of a complex tensor is conjugated is up to the operator.
   if (!graph::is_contiguous(result) || result.is_conj || result.is_neg ||
       c10::isComplexType(result.dtype) ||
       !std::all_of(args.begin(), args.end(), is_plain))
     return nullptr;
   const c10::OperatorName& name = op.operator_name();
-  for (const OutCallRow& row : kRows)
+  for (const OutCall& row : kRows)
     if (name.name == row.name && name.overload_name == row.overload)
-      return row.call;
+      return &row;
   return nullptr;
 }
 

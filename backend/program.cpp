@@ -204,7 +204,7 @@ class Program::Builder {
       for (const auto& callee : lowered->callees)
         wanted.keeps_operands.push_back(graph::is_custom(*callee.node));
       for (const Instruction& instruction : program_.instructions_)
-        wanted.has_out_call.push_back(instruction.out_call != nullptr);
+        wanted.out_calls.push_back(instruction.out_call);
       program_.loops_ = ScheduledLoops::make(
           *lowered, register_of, std::move(wanted), refused, &reason);
     }
@@ -480,8 +480,8 @@ void Program::call(const Instruction& instruction, c10::IValue* registers,
 void Program::call_into(const Instruction& instruction, c10::IValue* registers,
                         const int64_t* symbols, at::Tensor* out) const {
   const void* memory = out->storage().data();
-  instruction.out_call(*out,
-                       CallArguments(instruction.args, registers, symbols));
+  instruction.out_call->call(
+      *out, CallArguments(instruction.args, registers, symbols));
   // An operator that thinks otherwise of the result changes the tensor.
   const Promise& promise = instruction.promises[0];
   if (out->storage().data() != memory ||

@@ -127,7 +127,7 @@ class Program {
     // May return an argument although its schema does not say so.
     bool may_return_argument = false;
     std::vector<int> dying;
-    OutCall out_call = nullptr;
+    const OutCall* out_call = nullptr;
   };
   class Builder;
 

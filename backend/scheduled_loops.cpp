@@ -10,10 +10,10 @@
 
 #include <algorithm>
 #include <atomic>
+#include <utility>
 
 #include "backend/block_cache.h"
 #include "backend/kernel_names.h"
-#include "backend/out_calls.h"
 #include "backend/profiled.h"
 #include "backend/scratch.h"
 #include "codegen/legalise/expand.h"
@@ -77,6 +77,31 @@ void note_refused(const LoweredGraph& graph, const codegen::Schedule& schedule,
   }
 }
 
+// The loops, and which calls write their result where that is to lie.
+codegen::LoopGraph with_out_calls(const LoweredGraph& graph,
+                                  const std::vector<const OutCall*>& calls) {
+  codegen::LoopGraph out = graph.loops;
+  for (codegen::Definition& d : out.definitions) {
+    if (d.kind != codegen::DefinitionKind::kExtern || !calls[d.callee])
+      continue;
+    d.into = true;
+    const int over = calls[d.callee]->over;
+    if (over < 0) continue;
+    const LoweredGraph::Callee& callee = graph.callees[d.callee];
+    const graph::Value* argument = callee.node->args[over].get<graph::Value*>();
+    int uses = 0;
+    for (const graph::Arg& arg : callee.node->args)
+      graph::for_each_value(
+          arg, [&](const graph::Value* value) { uses += value == argument; });
+    // What is read in another way, too, cannot be written meanwhile.
+    if (uses == 1)
+      d.over = static_cast<int>(
+          std::find(callee.operands.begin(), callee.operands.end(), argument) -
+          callee.operands.begin());
+  }
+  return out;
+}
+
 }  // namespace
 
 // ---- what is known before any run
@@ -106,7 +131,8 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
   target.max_nodes = codegen::kMostNodes / 2;
   if (request.functions == codegen::Functions::kVector)
     target.node_size = &codegen::expanded_size;
-  made->schedule_ = codegen::make_schedule(graph.loops, target);
+  made->schedule_ =
+      codegen::make_schedule(with_out_calls(graph, request.out_calls), target);
   made->target_ = std::move(target);
   for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {
     note_progress(CompilePhase::kKernels, k, made->schedule_.kernels.size());
@@ -193,11 +219,19 @@ void ScheduledLoops::work_out(const Request& request) {
     for (BufferId buffer : step.arguments) out.operands.push_back(part(buffer));
     for (const LoopOperand& operand : operands_.callees[out.callee].operands)
       out.layouts.emplace_back(operand.meta);
-    if (request.has_out_call[out.callee])
+    if (request.out_calls[out.callee])
       out.out.emplace(operands_.callees[out.callee].results[0].meta);
     for (BufferId buffer : step.results) {
       out.results.push_back(part(buffer));
       places_[out.results.back().allocation].brings_memory = !out.out;
+    }
+    if (out.out) {
+      const Part& result = out.results[0];
+      out.is_placed =
+          schedule_.allocations[result.allocation].kind == MemoryKind::kInput;
+      const int over = schedule_.calls[step.call].over;
+      if (over >= 0 && out.operands[over].allocation == result.allocation)
+        out.over_register = operands_.callees[out.callee].operands[over].reg;
     }
     at_.push_back(-1 - static_cast<int>(calls_.size()));
     calls_.push_back(std::move(out));
@@ -282,9 +316,16 @@ class ScheduledLoops::Run {
       const Part& part = step.results[0];
       Memory& memory = memory_[part.allocation];
       at::Tensor out = new_tensor(memory, part, *step.out);
+      c10::IValue operand;
+      if (step.over_register >= 0)
+        operand = std::exchange(registers_[step.over_register], out);
       call(step.callee, &out);
-      memory.came_as = part.buffer;
-      memory.tensor = std::move(out);
+      if (step.over_register >= 0)
+        registers_[step.over_register] = std::move(operand);
+      if (!step.is_placed) {
+        memory.came_as = part.buffer;
+        memory.tensor = std::move(out);
+      }
     } else {
       call(step.callee, nullptr);
     }
@@ -327,6 +368,11 @@ class ScheduledLoops::Run {
           std::move(registers_[callee.results[i].reg]).toTensor();
       registers_[callee.results[i].reg] = c10::IValue();
       if (!tensor.defined()) continue;
+      if (step.is_placed) {
+        const Part& part = step.results[i];
+        new_tensor(memory_[part.allocation], part, *step.out).copy_(tensor);
+        continue;
+      }
       // Others hold it, too (an operand, the operator itself): not ours to
       // write over.
       if (tensor.use_count() != 1 || tensor.storage().use_count() != 1)

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "backend/loop_runner.h"
+#include "backend/out_calls.h"
 #include "backend/promise.h"
 #include "codegen/schedule/schedule.h"
 #include "codegen/x86/compile.h"
@@ -36,8 +37,8 @@ class ScheduledLoops final : public LoopRunner {
     std::vector<bool> freed;
     // Of callees: it may hold on to its operands.
     std::vector<bool> keeps_operands;
-    // Of callees: the result can be written where it is to lie (out_calls.h).
-    std::vector<bool> has_out_call;
+    // Of callees, or null: the result can be written where it is to lie.
+    std::vector<const OutCall*> out_calls;
     bool wants_listings = false;
     // The graph, for other profilers than torch's (perf_map.h).
     std::string name;
@@ -101,6 +102,9 @@ class ScheduledLoops final : public LoopRunner {
     std::vector<Layout> layouts;  // of operands
     std::vector<Part> results;
     std::optional<Layout> out;  // the result's, which is written to its place
+    // That is an input's memory, and perhaps the operand's in this register.
+    bool is_placed = false;
+    int over_register = -1;
     bool keeps_operands;
   };
   struct Place {  // an allocation

@@ -27,6 +27,8 @@ TensorView diagonal_of(const TensorView& view, int64_t offset, int dim1,
 // Nothing: not without memory.
 std::optional<TensorView> reshaped(const TensorView& view,
                                    const std::vector<Expr>& sizes);
+// The argument as memory that lies as eager's does.
+TensorView in_memory(NodeLowering& node, size_t i);
 // An index that may count from the end.
 Expr from_front(const Expr& index, const Expr& size);
 Expr slice_start(const Expr& start, const Expr& size);

@@ -2,7 +2,6 @@
 #include <algorithm>
 
 #include "backend/lowering/rows.h"
-#include "graph/tensors/memory_places.h"
 
 namespace framejit::backend {
 
@@ -156,15 +155,14 @@ bool lies_as(const LoopBuilder::Memory& memory, const graph::TensorMeta& meta) {
   return true;
 }
 
-// The argument as memory that lies as eager's does.
+}  // namespace
+
 TensorView in_memory(NodeLowering& node, size_t i) {
   TensorView view = node.tensor(i);
   const graph::TensorMeta& meta = node.meta_of(i);
   if (lies_as(node.memory_of(view), meta)) return view;
   return node.whole(node.buffer_of(view, &meta.strides));
 }
-
-}  // namespace
 
 void lower_identity(NodeLowering& node) { node.set(0, node.tensor(0)); }
 
@@ -182,24 +180,6 @@ void lower_view_copy(NodeLowering& node) {
   auto folded = reshaped(node.tensor(0), node.out().sizes);
   require(folded.has_value(), "a reshape that copies");
   node.set(0, *folded);
-}
-
-void lower_as_strided(NodeLowering& node) {
-  TensorView memory = in_memory(node, 0);
-  Expr offset =
-      node.has(3) ? node.integer(3) - node.meta_of(0).storage_offset : Expr(0);
-  const codegen::Buffer& buffer = node.graph().buffers[memory.buffer];
-  require(buffer.alias_of == codegen::kNoBuffer &&
-              buffer.sizes == memory.sizes &&
-              graph::is_dense(buffer.sizes, buffer.strides),
-          "strides into other memory");
-  Expr elements = product(buffer.sizes), last = offset;
-  for (size_t dim = 0; dim < node.out().sizes.size(); ++dim)
-    last = last + (node.out().sizes[dim] - 1) * node.out().strides[dim];
-  require(offset.is_const() && last.is_const() && elements.is_const() &&
-              offset.constant() >= 0 && last.constant() < elements.constant(),
-          "strides beyond the memory");
-  node.set(0, node.alias(memory, node.out().sizes, node.out().strides, offset));
 }
 
 void lower_permute(NodeLowering& node) {

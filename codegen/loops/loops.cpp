@@ -41,6 +41,23 @@ BufferId LoopGraph::root(BufferId buffer) const {
   return base == kNoBuffer ? buffer : base;
 }
 
+bool can_write_over(const std::vector<Buffer>& buffers, const Definition& call,
+                    BufferId root) {
+  if (!call.into) return false;
+  const Buffer& result = buffers[call.results[0]];
+  for (size_t i = 0; i < call.operands.size(); ++i) {
+    const Buffer& operand = buffers[call.operands[i]];
+    const bool is_alias = operand.alias_of != kNoBuffer;
+    if ((is_alias ? operand.alias_of : call.operands[i]) != root) continue;
+    if (static_cast<int>(i) != call.over ||
+        (is_alias && !operand.offset.is_const(0)) ||
+        operand.type != result.type || operand.sizes != result.sizes ||
+        operand.strides != result.strides)
+      return false;
+  }
+  return true;
+}
+
 std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes) {
   std::vector<Expr> strides(sizes.size());
   Expr stride = 1;

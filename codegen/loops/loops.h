@@ -122,6 +122,10 @@ struct Definition {
   bool kept = false;
   // It cannot fail, but for want of memory.
   bool sure = false;
+  // Its one result is written where that is to lie. That may be where operand
+  // `over` lies (-1: not where any does).
+  bool into = false;
+  int over = -1;
 };
 
 class LoopGraph {
@@ -143,6 +147,11 @@ class LoopGraph {
   // The buffer whose memory it is: itself, but for aliases.
   BufferId root(BufferId buffer) const;
 };
+
+// A call can write its result where `root` is: of what lies there it reads at
+// most the operand that it may write over, all of it, lying as the result does.
+bool can_write_over(const std::vector<Buffer>& buffers, const Definition& call,
+                    BufferId root);
 
 // Contiguous strides of these sizes.
 std::vector<Expr> contiguous_strides(const std::vector<Expr>& sizes);

@@ -256,6 +256,8 @@ class Parser {
       definition.ordered = accept_word("ordered");
       definition.kept = accept_word("kept");
       definition.sure = accept_word("sure");
+      definition.into = accept_word("into");
+      if (accept_word("over")) definition.over = static_cast<int>(integer());
       expect("(");
       while (!accept(")")) {
         definition.operands.push_back(defined_buffer());

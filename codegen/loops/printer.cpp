@@ -271,10 +271,7 @@ class Printer {
       case DefinitionKind::kExtern:
         break;
     }
-    std::string out = "extern " + std::to_string(definition.callee) +
-                      (definition.ordered ? " ordered" : "") +
-                      (definition.kept ? " kept" : "") +
-                      (definition.sure ? " sure (" : " (");
+    std::string out = call_text(definition) + " (";
     for (size_t i = 0; i < definition.operands.size(); ++i)
       out += (i ? ", " : "") + buffer_name(definition.operands[i]);
     return out + ")";
@@ -300,6 +297,16 @@ class Printer {
 };
 
 }  // namespace
+
+std::string call_text(const Definition& call) {
+  std::string out = "extern " + std::to_string(call.callee);
+  if (call.ordered) out += " ordered";
+  if (call.kept) out += " kept";
+  if (call.sure) out += " sure";
+  if (call.into) out += " into";
+  if (call.over >= 0) out += " over " + std::to_string(call.over);
+  return out;
+}
 
 std::string print(const LoopGraph& graph) { return Printer(graph).run(); }
 

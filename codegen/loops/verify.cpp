@@ -162,6 +162,11 @@ class Verifier {
           if (!require(is_defined(operand), "an operand that is not defined"))
             return;
         require(d.callee >= 0, "an extern without a callee");
+        require(!d.into || d.results.size() == 1,
+                "several results that are written to their place");
+        require(d.over == -1 || (d.into && d.over >= 0 &&
+                                 d.over < static_cast<int>(d.operands.size())),
+                "a result over an operand that is not there");
         return check_is_plain();
       case DefinitionKind::kMap:
       case DefinitionKind::kReduce:
@@ -350,7 +355,7 @@ class Verifier {
       require(d.base == kNoBuffer && d.target.empty(),
               "only an update has a base");
     require(d.operands.empty() && d.callee == -1 && !d.ordered && !d.kept &&
-                !d.sure,
+                !d.sure && !d.into && d.over == -1,
             "only an extern calls");
     const DType value = d.body.type(d.value);
     if (d.kind == DefinitionKind::kMap) {

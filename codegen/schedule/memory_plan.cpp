@@ -126,6 +126,7 @@ class Planner {
                    schedule_.allocations[allocation_of(result)].kind ==
                        MemoryKind::kInput) {
           // take_place() has seen to it.
+          if (step.kernel < 0) continue;
           merge_shared(step, place_of_.at(result), result);
         } else if (step.kernel >= 0) {
           reuse_argument(static_cast<int>(s), result);
@@ -200,10 +201,12 @@ class Planner {
       if (step.base == kNoBuffer || root_of(step.base) == place) break;
       written.push_back(root_of(step.base));
     }
-    bool fits = first && first->kernel >= 0;
+    bool fits = first && (first->kernel >= 0 ||
+                          can_write_over(schedule_.buffers,
+                                         schedule_.calls[first->call], place));
     for (size_t s = 0; fits && s < schedule_.steps.size(); ++s)
       if (&schedule_.steps[s] > first) fits = !reads(schedule_.steps[s], place);
-    if (fits && first->base == kNoBuffer) {
+    if (fits && first->kernel >= 0 && first->base == kNoBuffer) {
       const auto& arguments = first->arguments;
       auto at = [&](BufferId buffer) {
         return static_cast<int>(

@@ -6,6 +6,8 @@
 //
 //   %1 = update %0 ... ; return %1 into %0        written over the input
 //   %1 = map f(%0[i]) ; return %1 into %0         likewise, by the kernel
+//   %1 = extern sure into over 0 (%0, ...) ;      likewise, by the call
+//     return %1 into %0
 //   %2 = extern (%1) ; return %2, %1 into %0      the call can fail: elsewhere
 #include <algorithm>
 
@@ -34,9 +36,13 @@ std::vector<int> writers_of(const LoopGraph& graph,
     const int number = producer[at];
     if (number < 0) return {};
     const Definition& d = graph.definitions[number];
-    if (d.kind != DefinitionKind::kMap && d.kind != DefinitionKind::kUpdate)
+    const bool is_call = d.kind == DefinitionKind::kExtern;
+    if (is_call ? !can_write_over(graph.buffers, d, place)
+                : d.kind != DefinitionKind::kMap &&
+                      d.kind != DefinitionKind::kUpdate)
       return {};
     out.push_back(number);
+    if (is_call) return out;
     if (d.kind == DefinitionKind::kMap || d.base == kNoBuffer ||
         writes_everything(graph, d))
       return out;

@@ -2,6 +2,7 @@
 #include <numeric>
 
 #include "codegen/kernels/text.h"
+#include "codegen/loops/text.h"
 #include "codegen/schedule/schedule.h"
 
 namespace framejit::codegen {
@@ -102,9 +103,7 @@ std::string print(const Schedule& schedule, bool with_bodies) {
       out += "\n";
     } else {
       const Definition& call = schedule.calls[step.call];
-      out += "  extern " + std::to_string(call.callee) +
-             (call.ordered ? " ordered" : "") + (call.kept ? " kept" : "") +
-             (call.sure ? " sure " : " ") + list(step.arguments) + " -> " +
+      out += "  " + call_text(call) + " " + list(step.arguments) + " -> " +
              list(step.results) + "\n";
     }
   }

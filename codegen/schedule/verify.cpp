@@ -94,7 +94,9 @@ class Verifier {
       for (BufferId buffer : step.results) {
         writes(buffer);
         for (BufferId argument : step.arguments)
-          if (schedule_.allocation(argument) == schedule_.allocation(buffer))
+          if (schedule_.allocation(argument) == schedule_.allocation(buffer) &&
+              !can_write_over(schedule_.buffers, schedule_.calls[step.call],
+                              root(argument)))
             fail("a call's result lies in an operand's memory");
         hold(buffer);
       }

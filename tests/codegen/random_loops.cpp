@@ -513,6 +513,7 @@ class Generator {
     definition.callee = 0;
     definition.sure = random_.chance(2);
     definition.kept = !definition.sure && random_.chance(3);
+    definition.into = random_.chance(2);
     definition.operands = {operand};
     finish(std::move(definition), of.type, of.sizes, known_[operand]);
   }

@@ -225,5 +225,55 @@ TEST(MemoryPlan, NothingThatCanFailComesBehindAWrite) {
   EXPECT_EQ(checked.first_write(), 1u);
 }
 
+TEST(MemoryPlan, ACallWritesWhereItsResultIsToLie) {
+  const std::string start = R"(loops() {
+  %0 : f32[4, 4] = input
+  %1 : f32[4, 4] = input
+  %2 : f32[1, 4, 4] = alias %0
+  %3 : f32[4, 4] strides [1, 4] = alias %0
+)";
+  const auto of = [&](const std::string& call) {
+    return places(start + "  %4 : f32[4, 4] = extern 0 " + call +
+                  "\n  return %4 into %0\n}\n");
+  };
+  const std::vector<BufferId> placed{0}, elsewhere{kNoBuffer};
+  EXPECT_EQ(of("sure into (%1)"), placed);
+  EXPECT_EQ(of("sure into over 0 (%0, %1)"), placed);
+  // It can fail; it brings its own memory.
+  EXPECT_EQ(of("into (%1)"), elsewhere);
+  EXPECT_EQ(of("sure (%1)"), elsewhere);
+  // It reads, while it writes, what it has overwritten.
+  EXPECT_EQ(of("sure into (%0)"), elsewhere);
+  EXPECT_EQ(of("sure into over 0 (%0, %3)"), elsewhere);
+  EXPECT_EQ(of("sure into over 0 (%1, %0)"), elsewhere);
+  EXPECT_EQ(of("sure into over 0 (%3, %1)"), elsewhere);
+  // The same elements in other dims are not the tensor that it may write over.
+  EXPECT_EQ(of("sure into over 0 (%2, %1)"), elsewhere);
+  // What was there is read first, or by a call that needs the result.
+  Schedule first = scheduled(start + R"(
+  %4 : f32[4, 4] = extern 0 sure into over 0 (%0, %1)
+  %5 : f32[4] = reduce sum (i0 < 4; i1 < 4) %0[i0, i1]
+  return %4 into %0, %5
+}
+)");
+  EXPECT_EQ(first.places, (std::vector<BufferId>{0, kNoBuffer}));
+  EXPECT_EQ(first.first_write(), first.steps.size() - 1);
+  EXPECT_EQ(places(start + R"(
+  %4 : f32[4, 4] = extern 0 sure into over 0 (%0, %1)
+  %5 : f32[4, 4] = extern 1 (%4)
+  return %4 into %0, %5
+}
+)"),
+            (std::vector<BufferId>{kNoBuffer, kNoBuffer}));
+  // What is written over its result is written there, too.
+  EXPECT_EQ(places(start + R"(
+  %4 : f32[4, 4] = extern 0 sure into over 0 (%0, %1)
+  %5 : f32[4, 4] = update %4 (i0 < 4) f32(1) to [i0, 0]
+  return %5 into %0
+}
+)"),
+            placed);
+}
+
 }  // namespace
 }  // namespace framejit::codegen

@@ -64,6 +64,13 @@ def baddbmm(m, n, k, of):
     return (of(3, 1, n), of(3, m, k), of(3, k, n)), torch.baddbmm
 
 
+def addbmm(m, n, k, of):
+    def call(c, a, b):
+        return torch.addbmm(c, a, b, beta=2, alpha=-3)
+
+    return (of(m, n), of(3, m, k), of(3, k, n)), call
+
+
 def mv(m, n, k, of):
     return (of(m, k), of(k)), torch.mv
 
@@ -84,6 +91,7 @@ CASES = (
     addmm_whole,
     addmm_without,
     baddbmm,
+    addbmm,
     mv,
     addmv,
 )
