@@ -40,7 +40,7 @@ Result<Ref> number_function(BuiltinCall& call, const char* method,
   if (special) {
     return state.caller.call(special.get(), call.args, call.kwnames);
   }
-  return call.native(Reads::kDeep);
+  return call.native(Reads::kConverts);
 }
 
 }  // namespace

@@ -103,9 +103,9 @@ Result<Ref> convert(BuiltinCall& call, const char* method) {
     bool symbolic = is_symbolic(state, value.get());
     if (symbolic && kind == SpecialResult::kInt) return value;
     call.args[0] = value.get();
-    return call.native(Reads::kDeep);
+    return call.native(Reads::kConverts);
   }
-  return call.native(Reads::kDeep);
+  return call.native(Reads::kConverts);
 }
 
 }  // namespace

@@ -622,7 +622,7 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
     return false;
   }
   FJ_TRY(Ref whole, prepare(*this, container, Reads::kElements));
-  FJ_TRY(Ref needle, prepare(*this, item, Reads::kDeep));
+  FJ_TRY(Ref needle, prepare(*this, item, Reads::kCompares));
   FJ_CHECK_OK(check_fresh_key(*this, whole.get(), needle.get()));
   int found = PySequence_Contains(whole.get(), needle.get());
   if (found < 0) {

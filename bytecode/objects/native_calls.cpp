@@ -2,6 +2,7 @@
 
 #include <cstring>
 
+#include <span>
 #include <string_view>
 #include <unordered_map>
 #include <vector>
@@ -140,14 +141,31 @@ Result<Ref> CaptureState::after_native(PyObject* new_reference) {
   return result;
 }
 
+namespace {
+
+// Those know the value of what they are called on and ask it for nothing.
+bool is_method_of_scalar(PyObject* callable) {
+  if (!Py_IS_TYPE(callable, &PyMethodDescr_Type) &&
+      !Py_IS_TYPE(callable, &PyWrapperDescr_Type))
+    return false;
+  PyTypeObject* type = PyDescr_TYPE(callable);
+  return type == &PyUnicode_Type || type == &PyLong_Type ||
+         type == &PyFloat_Type || type == &PyBytes_Type;
+}
+
+}  // namespace
+
 Result<Ref> call_native(CaptureState& state, PyObject* callable,
                         const std::vector<PyObject*>& args, PyObject* kwnames,
                         Reads reads) {
   std::vector<Ref> prepared;
   std::vector<PyObject*> values;
   prepared.reserve(args.size());
+  const bool has_receiver = is_method_of_scalar(callable);
   for (PyObject* arg : args) {
-    FJ_TRY(Ref value, prepare(state, arg, reads));
+    const bool is_receiver = has_receiver && values.empty();
+    FJ_TRY(Ref value,
+           prepare(state, arg, is_receiver ? Reads::kNothing : reads));
     values.push_back(value.get());
     prepared.push_back(std::move(value));
   }
@@ -165,8 +183,8 @@ namespace {
 // what is one object stays one.
 class Preparation {
  public:
-  explicit Preparation(CaptureState& state) : state(state) {}
-  Result<Ref> prepare(PyObject* object, Reads reads);
+  Preparation(CaptureState& state, Reads reads) : state(state), reads_(reads) {}
+  Result<Ref> prepare(PyObject* object);
 
  private:
   Result<Ref> contents(PyObject* object);
@@ -179,7 +197,10 @@ class Preparation {
   Status check_own_elements(PyObject* object);
   Result<Ref> other(PyObject* object);
 
+  bool is_deep() const { return reads_ >= Reads::kCompares; }
+
   CaptureState& state;
+  const Reads reads_;
   // An empty one: not ready yet.
   std::unordered_map<PyObject*, Ref> known_;
   std::vector<Ref> kept_;
@@ -195,21 +216,33 @@ bool is_method_of_library(PyObject* function) {
           PyUnicode_CompareWithASCIIString(home, "collections") == 0);
 }
 
+// What C code asks an object for.
+constexpr const char* kComparisons[] = {
+    "__eq__", "__ne__", "__hash__", "__lt__", "__le__", "__gt__", "__ge__"};
+constexpr const char* kConversions[] = {
+    "__bool__",  "__index__", "__int__",  "__float__", "__complex__",
+    "__trunc__", "__floor__", "__ceil__", "__round__", "__abs__"};
+constexpr const char* kTexts[] = {"__str__", "__repr__", "__format__"};
+constexpr const char* kOtherQuestions[] = {
+    "__bytes__", "__neg__",  "__add__",     "__radd__",
+    "__sub__",   "__rsub__", "__mul__",     "__rmul__",
+    "__len__",   "__iter__", "__getitem__", "__contains__"};
+
 Status Preparation::check_own_answers(PyObject* object) {
-  for (const char* method :
-       {"__str__",     "__repr__",    "__format__", "__bytes__", "__eq__",
-        "__ne__",      "__hash__",    "__lt__",     "__le__",    "__gt__",
-        "__ge__",      "__bool__",    "__index__",  "__int__",   "__float__",
-        "__complex__", "__trunc__",   "__floor__",  "__ceil__",  "__round__",
-        "__abs__",     "__neg__",     "__add__",    "__radd__",  "__sub__",
-        "__rsub__",    "__mul__",     "__rmul__",   "__len__",   "__iter__",
-        "__getitem__", "__contains__"}) {
-    FJ_TRY(Ref special, state.python_special(object, method));
-    if (special && PyFunction_Check(special.get()) &&
-        !is_method_of_library(special.get())) {
-      return unguardable(state, object, "the value");
+  auto check = [&](std::span<const char* const> methods) -> Status {
+    for (const char* method : methods) {
+      FJ_TRY(Ref special, state.python_special(object, method));
+      if (special && PyFunction_Check(special.get()) &&
+          !is_method_of_library(special.get()))
+        return unguardable(state, object, "the value");
     }
-  }
+    return ok_status();
+  };
+  const bool all = reads_ == Reads::kDeep;
+  if (all || reads_ == Reads::kCompares) FJ_CHECK_OK(check(kComparisons));
+  if (all || reads_ == Reads::kConverts) FJ_CHECK_OK(check(kConversions));
+  if (all || reads_ == Reads::kFormats) FJ_CHECK_OK(check(kTexts));
+  if (all) FJ_CHECK_OK(check(kOtherQuestions));
   return ok_status();
 }
 
@@ -232,7 +265,7 @@ Result<Ref> Preparation::items(PyObject* object) {
   bool changed = false;
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(list.get()); ++i) {
     PyObject* item = PyList_GET_ITEM(list.get(), i);
-    FJ_TRY(Ref prepared, prepare(item, Reads::kDeep));
+    FJ_TRY(Ref prepared, prepare(item));
     FJ_CHECK_OK(guard_class_text(state, item));
     if (prepared.get() == item) continue;
     changed = true;
@@ -258,7 +291,7 @@ Result<Ref> Preparation::dict(PyObject* dict) {
   PyObject *key, *value;
   while (PyDict_Next(dict, &position, &key, &value)) {
     if (!is_safe_key(state, key)) return unguardable_key(state, key);
-    FJ_TRY(Ref prepared, prepare(value, Reads::kDeep));
+    FJ_TRY(Ref prepared, prepare(value));
     changed |= prepared.get() != value;
     if (PyDict_SetItem(copy.get(), key, prepared.get()) < 0) {
       return Result<Ref>::raised();
@@ -317,7 +350,7 @@ Result<Ref> Preparation::contents(PyObject* object) {
   return result;
 }
 
-Result<Ref> Preparation::prepare(PyObject* object, Reads reads) {
+Result<Ref> Preparation::prepare(PyObject* object) {
   if (is_builtin_constant(object)) return Ref::borrow(object);
   switch (state.tracer.classify(object)) {
     case ObjectClass::kPlain:
@@ -327,14 +360,14 @@ Result<Ref> Preparation::prepare(PyObject* object, Reads reads) {
     case ObjectClass::kSymbolic:
       return state.tracer.concretise(object);
     case ObjectClass::kStandIn:
-      if (reads != Reads::kDeep) return Ref::borrow(object);
+      if (!is_deep()) return Ref::borrow(object);
       return state.make_break(BreakReason::kDataDependentValue,
                               "C code looks at a tensor");
     default:
       return state.make_break(BreakReason::kUnknownTensor,
                               Py_TYPE(object)->tp_name);
   }
-  if (reads == Reads::kNothing) return Ref::borrow(object);
+  if (reads_ == Reads::kNothing) return Ref::borrow(object);
   if (PyType_Check(object) || PyFunction_Check(object) ||
       PyModule_Check(object) ||
       (PyCFunction_Check(object) && !is_bound_input(state, object))) {
@@ -351,13 +384,13 @@ Result<Ref> Preparation::prepare(PyObject* object, Reads reads) {
                      PyFloat_Check(object) || PyComplex_Check(object) ||
                      PyUnicode_Check(object) || PyBytes_Check(object) ||
                      PyFrozenSet_Check(object);
-      if (answers && reads == Reads::kDeep) return scalar(object);
+      if (answers && is_deep()) return scalar(object);
       if (answers) FJ_CHECK_OK(check_own_elements(object));
       return visible;
     }
     return unguardable(state, object, "the contents");
   }
-  if (reads == Reads::kElements) {
+  if (!is_deep()) {
     if (PyTuple_Check(object)) FJ_CHECK_OK(check_own_elements(object));
     return visible;
   }
@@ -367,7 +400,7 @@ Result<Ref> Preparation::prepare(PyObject* object, Reads reads) {
 }  // namespace
 
 Result<Ref> prepare(CaptureState& state, PyObject* object, Reads reads) {
-  return Preparation(state).prepare(object, reads);
+  return Preparation(state, reads).prepare(object);
 }
 
 }  // namespace framejit::bytecode

@@ -34,7 +34,10 @@ struct NativeCalls {
 enum class Reads : uint8_t {
   kNothing,   // the callee keeps or compares the identity only
   kElements,  // looks at the elements (one level), not into them
-  kDeep,      // looks at values: compares, formats, hashes them
+  kCompares,  // compares and hashes values
+  kConverts,  // asks for a number
+  kFormats,   // asks for a text
+  kDeep,      // looks at values in any way: compares, formats, converts them
 };
 // `object` as C code may have it: shadows for input containers, concrete
 // values for symbolic ones; Break UnguardableInput for what no guard covers.

@@ -556,7 +556,7 @@ Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
   // A default-compared object against a C type: the C side looks at the type.
   auto visible = [&](PyObject* object, bool by_default) -> Result<Ref> {
     if (by_default) return Ref::borrow(object);
-    return prepare(*this, object, Reads::kDeep);
+    return prepare(*this, object, Reads::kCompares);
   };
   FJ_TRY(Ref plain_a, visible(a, default_a));
   FJ_TRY(Ref plain_b, visible(b, default_b));
@@ -628,9 +628,20 @@ Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
     return state.after_native(repr ? PyObject_Repr(value)
                                    : PyObject_Str(value));
   }
-  FJ_TRY(Ref plain, prepare(state, value, Reads::kDeep));
+  FJ_TRY(Ref plain, prepare(state, value, Reads::kFormats));
   return state.after_native(repr ? PyObject_Repr(plain.get())
                                  : PyObject_Str(plain.get()));
+}
+
+// Is format(object, "") its str()? Not where C code has a form of its own
+// (decimal.Decimal).
+bool formats_by_text(PyTypeObject* type) {
+  PyObject* raw = raw_lookup(type, "__format__");
+  if (!raw || !Py_IS_TYPE(raw, &PyMethodDescr_Type)) return false;
+  PyTypeObject* owner = PyDescr_TYPE(raw);
+  return owner == &PyBaseObject_Type || owner == &PyLong_Type ||
+         owner == &PyFloat_Type || owner == &PyComplex_Type ||
+         owner == &PyUnicode_Type;
 }
 
 }  // namespace
@@ -663,9 +674,11 @@ Result<Ref> CaptureState::format_value(PyObject* value, int conversion,
     return checked_special(*this, SpecialResult::kFormat, std::move(made));
   }
   if (empty_spec && !is_builtin_constant(subject.get())) {
-    return text_of(*this, subject.get(), false);
+    FJ_TRY(Ref own_text, python_special(subject.get(), "__str__"));
+    if (!own_text || formats_by_text(Py_TYPE(subject.get())))
+      return text_of(*this, subject.get(), false);
   }
-  FJ_TRY(Ref plain, prepare(*this, subject.get(), Reads::kDeep));
+  FJ_TRY(Ref plain, prepare(*this, subject.get(), Reads::kFormats));
   return after_native(PyObject_Format(plain.get(), text));
 }
 

@@ -252,8 +252,9 @@ void infer_writing(OpFacts& facts, Stack* stack) {
 // ---- the others
 
 // On the CPU, TensorIterator converts arguments to the common type before it
-// looks at their strides, which makes them dense.
-void convert_arguments(const OpFacts& facts, Stack* stack) {
+// looks at their strides, which makes them dense; but not before an operator
+// refuses the mixture (lerp).
+void convert_arguments(OpFacts& facts, Stack* stack) {
   std::optional<c10::ScalarType> type;
   bool mixed = false, sparse = false;
   size_t base = stack->size() - facts.num_arguments;
@@ -266,6 +267,10 @@ void convert_arguments(const OpFacts& facts, Stack* stack) {
     sparse |= !tensor.is_non_overlapping_and_dense();
   }
   if (!mixed || !sparse) return;
+  if (facts.kernel.kind == MetaKernel::Kind::kMeta) {
+    Stack as_they_are = copy_arguments(facts, *stack);
+    call_kernel(facts, &as_they_are);
+  }
   at::native::ResultTypeState state = {};
   for (size_t i = base; i < stack->size(); ++i) {
     const c10::IValue& value = (*stack)[i];

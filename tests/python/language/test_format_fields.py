@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
+import fractions
 import types
 from typing import Any
 
@@ -59,3 +62,34 @@ def test_format_fields(expression: str, make: Any) -> None:
     for held in (1, 2, 3, 1):
         v.held = held
         assert outcome(compiled, v) == outcome(fn, v)
+
+
+# ---- whose form is its text: classes of C code may have another one
+
+OWN_TEXTS = [
+    decimal.Decimal,
+    datetime.date,
+    fractions.Fraction,
+    int,
+    float,
+    str,
+    object,
+]
+
+
+@pytest.mark.parametrize("method", ["__str__", "__repr__", "__format__"])
+@pytest.mark.parametrize("base", OWN_TEXTS, ids=lambda base: base.__name__)
+def test_formats_of_derived_classes(base: Any, method: str) -> None:
+    made = type("Own", (base,), {method: lambda self, *spec: "own"})
+    arguments = {datetime.date: (2020, 1, 1), object: ()}.get(base, (1,))
+
+    def fn(v: Any, x: torch.Tensor) -> Any:
+        text = f"{v}", f"{v!s}", f"{v!r}", format(v), format(v, ""), str(v), repr(v)
+        return *text, "{}".format(v), "%s %r" % (v, v), x * 2
+
+    compiled = framejit.compile(fn, backend="eager")
+    for _ in range(2):
+        v = made(*arguments)
+        expected = [part.partition(" at 0x")[0] for part in fn(v, torch.ones(1))[:-1]]
+        actual = compiled(v, torch.ones(1))[:-1]
+        assert [part.partition(" at 0x")[0] for part in actual] == expected
