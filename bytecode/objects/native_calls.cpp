@@ -222,7 +222,9 @@ constexpr const char* kComparisons[] = {
 constexpr const char* kConversions[] = {
     "__bool__",  "__index__", "__int__",  "__float__", "__complex__",
     "__trunc__", "__floor__", "__ceil__", "__round__", "__abs__"};
-constexpr const char* kTexts[] = {"__str__", "__repr__", "__format__"};
+// The text of a set iterates over it.
+constexpr const char* kTexts[] = {"__str__", "__repr__", "__format__",
+                                  "__iter__"};
 constexpr const char* kOtherQuestions[] = {
     "__bytes__", "__neg__",  "__add__",     "__radd__",
     "__sub__",   "__rsub__", "__mul__",     "__rmul__",
