@@ -224,7 +224,7 @@ constexpr const char* kConversions[] = {
     "__trunc__", "__floor__", "__ceil__", "__round__", "__abs__"};
 // The text of a set iterates over it.
 constexpr const char* kTexts[] = {"__str__", "__repr__", "__format__",
-                                  "__iter__"};
+                                  "__iter__", "__len__"};
 constexpr const char* kOtherQuestions[] = {
     "__bytes__", "__neg__",  "__add__",     "__radd__",
     "__sub__",   "__rsub__", "__mul__",     "__rmul__",
