@@ -249,20 +249,20 @@ def _compare(
     if a != b:
         raise Mismatch(f"eager raised {a}, compiled raised {b}")
     exact = not limits["rtol"]
+    modified = "modified by an inplace"
+    twice = settings.get("gradients") in ("double", "penalty")
+    if not exact and twice and modified in str(actual.grads)[:200]:
+        return  # once; docs/architecture.md names it. No gradient was stored.
     if (expected.picture is None) != (actual.picture is None):
         raise Mismatch(f"unreadable: {expected.grads} against {actual.grads}")
     if expected.picture is not None and actual.picture is not None:
         compare(expected.picture, actual.picture, limits)
     if not torch.equal(expected.rng, actual.rng):
         raise Mismatch("random number state differs")
-    modified = "modified by an inplace"
     if not exact and modified in str(expected.grads)[:200]:
         return  # a functional graph has the gradients that eager lost
-    # Limits that docs/architecture.md names.
+    # Another limit.
     if not exact and expected.written_unseen:
-        return
-    twice = settings.get("gradients") in ("double", "penalty")
-    if not exact and twice and modified in str(actual.grads)[:200]:
         return
     if type(expected.grads) is not type(actual.grads):
         raise Mismatch(f"gradients: {expected.grads} against {actual.grads}")
@@ -315,7 +315,10 @@ def _interrupted(code: types.CodeType, backend: str, delay: float) -> None:
     error: BaseException | None = None
     try:
         _seed(50)
-        args = names["make_args"](0)
+        try:
+            args = names["make_args"](0)
+        except Exception:  # the program's own; eager's turn says so
+            return
         state["armed"] = True
         try:
             signal.setitimer(signal.ITIMER_REAL, delay)
