@@ -43,6 +43,8 @@ void raise_key_error(PyObject* key);
 // C code that knows a type reads the elements of derived classes as they lie,
 // whatever their __iter__ would give. A break where there is one.
 Status check_no_iter(CaptureState& state, PyObject* container);
+// Has its class __len__ or __length_hint__ in Python?
+Result<bool> tells_its_length(CaptureState& state, PyObject* object);
 // PyObject_LengthHint() of a class with one of the methods in Python.
 Status ask_length_hint(CaptureState& state, PyObject* object);
 // The elements for list(), tuple() and kin, which ask first how many there are.

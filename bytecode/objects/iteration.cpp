@@ -198,6 +198,12 @@ Result<std::vector<Ref>> CaptureState::elements(PyObject* iterable,
   return items;
 }
 
+Result<bool> tells_its_length(CaptureState& state, PyObject* object) {
+  FJ_TRY(Ref length, state.python_special(object, "__len__"));
+  FJ_TRY(Ref hint, state.python_special(object, "__length_hint__"));
+  return (length || hint) && !PyTuple_CheckExact(object);
+}
+
 Status ask_length_hint(CaptureState& state, PyObject* object) {
   FJ_TRY(Ref length, state.python_special(object, "__len__"));
   if (length) {
@@ -230,11 +236,8 @@ Status ask_length_hint(CaptureState& state, PyObject* object) {
 
 Result<std::vector<Ref>> listed_elements(CaptureState& state,
                                          PyObject* iterable) {
-  FJ_TRY(Ref length, state.python_special(iterable, "__len__"));
-  FJ_TRY(Ref hint, state.python_special(iterable, "__length_hint__"));
-  if ((!length && !hint) || PyTuple_CheckExact(iterable)) {
-    return state.elements(iterable);
-  }
+  FJ_TRY(bool tells, tells_its_length(state, iterable));
+  if (!tells) return state.elements(iterable);
   FJ_TRY(Ref iterator, state.iter(iterable));
   FJ_CHECK_OK(ask_length_hint(state, iterable));
   std::vector<Ref> items;

@@ -228,10 +228,8 @@ Result<Ref> native_iterable(CaptureState& state, PyObject* object) {
 }
 
 Result<Ref> sized_iterable(CaptureState& state, PyObject* object) {
-  FJ_TRY(Ref length, state.python_special(object, "__len__"));
-  FJ_TRY(Ref hint, state.python_special(object, "__length_hint__"));
-  if ((!length && !hint) || PyTuple_CheckExact(object))
-    return native_iterable(state, object);
+  FJ_TRY(bool tells, tells_its_length(state, object));
+  if (!tells) return native_iterable(state, object);
   return make_iterator(state, IteratorKind::kUser, object, {});
 }
 

@@ -6,8 +6,8 @@ others, whatever the layout of its arguments.
 
 from __future__ import annotations
 
+import functools
 import warnings
-from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -23,9 +23,13 @@ LAYOUTS = {
 TYPES = [torch.float32, torch.int64, torch.bool, torch.float64, torch.bfloat16]
 
 
-def operators() -> Iterator[Any]:
-    """Of two or three tensors of the same size, and nothing else."""
-    seen = set()
+@functools.cache
+def operators() -> list[tuple[Any, int]]:
+    """Of two or three tensors of the same size, and nothing else, with how many.
+
+    Asked by a test and not where tests are collected: each of them is called.
+    """
+    seen, found = set(), []
     for op in op_db:
         if op.name in seen:
             continue
@@ -38,7 +42,8 @@ def operators() -> Iterator[Any]:
             except Exception:
                 continue
             if isinstance(result, torch.Tensor) and result.shape == (3, 3):
-                yield op, tensors
+                found.append((op, tensors))
+    return found
 
 
 def arguments(tensors: int, layout: str, first: torch.dtype, other: torch.dtype) -> Any:
