@@ -193,6 +193,8 @@ class Preparation {
   Result<Ref> dict(PyObject* dict);
   Result<Ref> as_it_is(PyObject* object);
   Result<Ref> scalar(PyObject* object);
+  using Methods = std::span<const char* const>;
+  Status check(PyObject* object, Methods methods, const char* what);
   Status check_own_answers(PyObject* object);
   Status check_own_elements(PyObject* object);
   Result<Ref> other(PyObject* object);
@@ -226,38 +228,34 @@ constexpr const char* kConversions[] = {
 constexpr const char* kTexts[] = {"__str__", "__repr__", "__format__",
                                   "__iter__", "__len__"};
 constexpr const char* kOtherQuestions[] = {
-    "__bytes__", "__neg__",  "__add__",     "__radd__",
-    "__sub__",   "__rsub__", "__mul__",     "__rmul__",
-    "__len__",   "__iter__", "__getitem__", "__contains__"};
+    "__bytes__", "__neg__", "__add__",  "__radd__",    "__sub__",
+    "__rsub__",  "__mul__", "__rmul__", "__getitem__", "__contains__"};
+// An operator in C may ask for each element.
+constexpr const char* kElementwise[] = {"__iter__", "__len__", "__getitem__"};
 
-Status Preparation::check_own_answers(PyObject* object) {
-  auto check = [&](std::span<const char* const> methods) -> Status {
-    for (const char* method : methods) {
-      FJ_TRY(Ref special, state.python_special(object, method));
-      if (special && PyFunction_Check(special.get()) &&
-          !is_method_of_library(special.get()))
-        return unguardable(state, object, "the value");
-    }
-    return ok_status();
-  };
-  const bool all = reads_ == Reads::kDeep;
-  if (all || reads_ == Reads::kCompares) FJ_CHECK_OK(check(kComparisons));
-  if (all || reads_ == Reads::kConverts) FJ_CHECK_OK(check(kConversions));
-  if (all || reads_ == Reads::kFormats) FJ_CHECK_OK(check(kTexts));
-  if (all) FJ_CHECK_OK(check(kOtherQuestions));
+Status Preparation::check(PyObject* object, Methods methods, const char* what) {
+  for (const char* method : methods) {
+    FJ_TRY(Ref special, state.python_special(object, method));
+    if (special && PyFunction_Check(special.get()) &&
+        !is_method_of_library(special.get()))
+      return unguardable(state, object, what);
+  }
   return ok_status();
 }
 
-// An operator in C may ask for each element.
+Status Preparation::check_own_answers(PyObject* object) {
+  const bool all = reads_ == Reads::kDeep;
+  auto ask = [&](bool asked, Methods methods) {
+    return asked ? check(object, methods, "the value") : ok_status();
+  };
+  FJ_CHECK_OK(ask(all || reads_ == Reads::kCompares, kComparisons));
+  FJ_CHECK_OK(ask(all || reads_ == Reads::kConverts, kConversions));
+  FJ_CHECK_OK(ask(all || reads_ == Reads::kFormats, kTexts));
+  return ask(all, kOtherQuestions);
+}
+
 Status Preparation::check_own_elements(PyObject* object) {
-  for (const char* method : {"__iter__", "__len__", "__getitem__"}) {
-    FJ_TRY(Ref special, state.python_special(object, method));
-    if (special && PyFunction_Check(special.get()) &&
-        !is_method_of_library(special.get())) {
-      return unguardable(state, object, "the elements");
-    }
-  }
-  return ok_status();
+  return check(object, kElementwise, "the elements");
 }
 
 Result<Ref> Preparation::items(PyObject* object) {
