@@ -2,6 +2,7 @@
 
 #include <ATen/EmptyTensor.h>
 #include <ATen/ops/empty_strided.h>
+#include <ATen/ops/zeros.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/engine.h>
 
@@ -44,6 +45,8 @@ bool is_expanded_float(const at::Tensor& tensor) {
 at::Tensor AotNode::tangent(size_t index, at::Tensor grad) const {
   const BackwardCode::Tangent& expected = code_->tangents()[index];
   if (grad.layout() != at::kStrided) grad = grad.to_dense();
+  // Formulas of autograd answer with zeros that have no memory (sgn's).
+  if (grad._is_zerotensor()) grad = at::zeros(grad.sizes(), grad.options());
   if (grad.is_neg() || grad.is_conj()) grad = grad.resolve_neg().resolve_conj();
   if (expected.contiguous) {
     if (grad.is_contiguous()) return grad;

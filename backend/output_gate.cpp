@@ -9,7 +9,7 @@ using torch::autograd::variable_list;
 
 OutputGate::OutputGate(const graph::NodePtr<AotNode>& node, uint32_t tangent,
                        const std::vector<graph::NodePtr<OutputGate>>& behind)
-    : node_(node), tangent_(tangent) {
+    : tangent_(tangent) {
   add_next_edge({node, tangent});
   for (const auto& gate : behind) {
     add_next_edge({gate, 0});
@@ -22,7 +22,8 @@ variable_list OutputGate::apply(variable_list&& grads) {
   variable_list results(num_outputs());
   results[0] = grads.at(0);
   if (behind_.empty() || !grads[0].defined()) return results;
-  variable_list passed = node_->pass_behind(tangent_, grads[0], behind_);
+  auto& node = static_cast<AotNode&>(*next_edge(0).function);
+  variable_list passed = node.pass_behind(tangent_, grads[0], behind_);
   for (size_t i = 0; i < passed.size(); ++i)
     results[i + 1] = std::move(passed[i]);
   return results;

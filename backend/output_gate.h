@@ -48,7 +48,9 @@ class OutputGate final : public torch::autograd::Node {
   }
 
  private:
-  graph::NodePtr<AotNode> node_;
+  // The AotNode is where the first edge leads. Nothing else holds it: it knows
+  // its gates weakly, and what a node is known by weakly gives up its edges and
+  // nothing more when it goes.
   uint32_t tangent_;
   std::vector<int> behind_;
   bool is_behind_another_ = false;

@@ -58,7 +58,8 @@ Promise::Kept Promise::kept_by(const at::Tensor& result,
   if (!made_) return Kept::kYes;
   if (!result.defined() || result.scalar_type() != dtype_ ||
       result.layout() != c10::kStrided || result.device().type() != device_ ||
-      result.is_conj() != is_conj_ || result.is_neg() != is_neg_) {
+      result.is_conj() != is_conj_ || result.is_neg() != is_neg_ ||
+      result._is_zerotensor()) {
     return Kept::kNo;
   }
   bool strides_kept;
@@ -88,6 +89,7 @@ std::string Promise::difference(const at::Tensor& result,
     text << result.layout();
   } else {
     if (result.device().type() != device_) text << result.device() << " ";
+    if (result._is_zerotensor()) text << "without memory ";
     add(result.scalar_type(), result.sizes(), result.strides(),
         result.is_conj(), result.is_neg());
   }

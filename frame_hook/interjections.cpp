@@ -342,6 +342,7 @@ std::vector<Ref> handler_codes() {
 
 bool traceback_has(PyObject* exception, const std::vector<Ref>& codes) {
   Ref traceback = Ref::steal(PyException_GetTraceback(exception));
+  if (!traceback || !PyTraceBack_Check(traceback.get())) return false;
   for (auto* at = reinterpret_cast<PyTracebackObject*>(traceback.get()); at;
        at = at->tb_next) {
     Ref code =

@@ -46,7 +46,9 @@ Result<Ref> model_exc_info(BuiltinCall& call) {
   CaptureState& state = call.state;
   Ref handled = handled_exception();
   if (!handled) {
-    // Whether the caller handles an exception is no input of the capture.
+    FJ_TRY(bool outside, is_handled_outside(state));
+    if (!outside) return from_api(PyTuple_Pack(3, Py_None, Py_None, Py_None));
+    // Which one is no input of the capture.
     FJ_TRY(Ref unknown, make_opaque(state, OpaqueKind::kUnknown));
     return from_api(
         PyTuple_Pack(3, unknown.get(), unknown.get(), unknown.get()));

@@ -346,6 +346,7 @@ bool depends_on_guards(PyObject* exception) {
 
 Result<CaptureOutcome> Attempt::run(bool* restart) {
   *restart = false;
+  bool handled_outside = static_cast<bool>(handled_exception());
   _PyErr_StackItem handled_item = {};
   HandledExceptionScope handled(&handled_item, true);
   // Released inside the scopes of the tracer and the interpreter.
@@ -356,6 +357,7 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   FJ_CHECK_OK(scope_.begin(guards_.get()));
   Interpreter interpreter(request_, tracer_, *guards_, stop_);
   interpreter_ = &interpreter;
+  note_handled_outside(interpreter.state, handled_outside);
   Frame frame;
   FJ_CHECK_OK(bind_inputs(frame));
   Result<Interpreter::Exit> exit = [&] {

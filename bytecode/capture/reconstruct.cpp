@@ -520,7 +520,7 @@ Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
     FJ_CHECK_OK(set("__suppress_context__", Py_True));
   }
   if (error->notes) FJ_CHECK_OK(set("__notes__", error->notes));
-  if (error->traceback) {
+  if (error->traceback && PyTraceBack_Check(error->traceback)) {
     FJ_TRY(Ref lines, traceback_lines(error->traceback));
     kept_.push_back(lines);
     call(add_traceback_function(), {step, constant(lines.get())});

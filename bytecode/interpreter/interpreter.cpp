@@ -146,6 +146,15 @@ bool in_handler_of_thread(const Frame* frame) {
   return false;
 }
 
+// What is caught has been given what is handled as its __context__.
+Status check_context(Interpreter& interp) {
+  if (handled_exception()) return ok_status();
+  FJ_TRY(bool outside, is_handled_outside(interp.state));
+  if (!outside) return ok_status();
+  return interp.make_break(BreakReason::kUnsupportedException,
+                           "raised while a caller handles another exception");
+}
+
 }  // namespace
 
 namespace {
@@ -391,6 +400,8 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
     if (frame.pc > 0) frame.current = frame.pc - 1;
     FJ_CHECK_OK(check_may_raise(*this, thrown.get()));
     FJ_CHECK_OK(add_traceback_line(frame, thrown.get()));
+    if (frame.decoded->op(frame.current).handler >= 0)
+      FJ_CHECK_OK(check_context(*this));
     if (!enter_handler(frame, thrown)) {
       restore_raised(std::move(thrown));
       return Result<Exit>::raised();
@@ -435,6 +446,13 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
       }
     }
     if (!again) FJ_CHECK_OK(add_traceback_line(frame, exception.get()));
+    Status known = op.handler >= 0 ? check_context(*this) : ok_status();
+    if (known.broke()) {
+      Break brk = known.take_break();
+      note_break(&brk);
+      return brk;
+    }
+    FJ_CHECK_OK(std::move(known));
     if (!enter_handler(frame, exception)) {
       restore_raised(std::move(exception));
       return Result<Exit>::raised();

@@ -68,13 +68,13 @@ Result<Ref> fixed_part(CaptureState& state, PyObject* descriptor,
 }
 
 Result<Ref> bind_property(CaptureState& state, PyObject* descriptor,
-                          PyObject* object, PyTypeObject* type,
-                          PyObject* name) {
+                          PyObject* object, PyTypeObject* type) {
   FJ_TRY(Ref getter, fixed_part(state, descriptor, "fget"));
   if (getter.get() == Py_None) {
-    PyErr_Format(PyExc_AttributeError,
-                 "property '%U' of '%.100s' object has no getter", name,
-                 type->tp_name);
+    // In CPython's words, which may name the property.
+    Ref none = Ref::steal(PyProperty_Type.tp_descr_get(
+        descriptor, object, reinterpret_cast<PyObject*>(type)));
+    FJ_CHECK(!none);
     return Result<Ref>::raised();
   }
   return state.caller.call(getter.get(), {object});
@@ -329,7 +329,7 @@ Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
   }
   if (get == PyProperty_Type.tp_descr_get) {
     if (!object) return Ref::borrow(descriptor);
-    return bind_property(state, descriptor, object, type, name);
+    return bind_property(state, descriptor, object, type);
   }
   if (object && kind == &PyMemberDescr_Type) {
     return bind_member(state, descriptor, object, type, name);

@@ -34,14 +34,13 @@ Status native_set(CaptureState& state, PyObject* object, PyObject* name,
 }
 
 Status set_property(CaptureState& state, PyObject* descriptor, PyObject* object,
-                    PyObject* name, PyObject* value) {
+                    PyObject* value) {
   Ref function = Ref::steal(
       PyObject_GenericGetAttr(descriptor, interned(value ? "fset" : "fdel")));
   if (!function) return Status::raised();
   if (function.get() == Py_None) {
-    PyErr_Format(PyExc_AttributeError,
-                 "property '%U' of '%.100s' object has no %s", name,
-                 Py_TYPE(object)->tp_name, value ? "setter" : "deleter");
+    // In CPython's words, which may name the property.
+    FJ_CHECK(PyProperty_Type.tp_descr_set(descriptor, object, value) < 0);
     return Status::raised();
   }
   if (state.is_input(descriptor)) state.pin(function.get());
@@ -91,7 +90,7 @@ Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
                               PyObject* value) {
   PyTypeObject* kind = Py_TYPE(descriptor);
   if (kind->tp_descr_set == PyProperty_Type.tp_descr_set) {
-    return set_property(state, descriptor, object, name, value);
+    return set_property(state, descriptor, object, value);
   }
   if (kind == &PyGetSetDescr_Type && value && sets_own_dict(descriptor) &&
       is_dict_of_a_class(state, value)) {

@@ -4,6 +4,8 @@
 
 #include <cstdarg>
 
+#include "bytecode/objects/fact_object.h"
+
 namespace framejit::bytecode {
 
 Ref take_raised() {
@@ -81,6 +83,38 @@ Ref handled_exception() {
   Ref exception = Ref::steal(PyErr_GetHandledException());
   if (exception.get() == Py_None) return {};
   return exception;
+}
+
+namespace {
+
+class HandledFact final : public Fact {
+ public:
+  Ref read(FactName) override {
+    return Ref::borrow(handled_exception() ? Py_True : Py_False);
+  }
+};
+
+struct HandledOutside {
+  bool handled = false;
+  bool guarded = false;
+};
+
+}  // namespace
+
+void note_handled_outside(CaptureState& state, bool handled) {
+  state.table<HandledOutside>().handled = handled;
+}
+
+Result<bool> is_handled_outside(CaptureState& state) {
+  auto& outside = state.table<HandledOutside>();
+  if (!outside.guarded) {
+    FJ_TRY(Ref fact, make_fact(std::make_unique<HandledFact>()));
+    state.guard(GuardKind::kIs,
+                fact_source(state, fact.get(), FactName::handles_exception),
+                outside.handled ? Py_True : Py_False);
+    outside.guarded = true;
+  }
+  return outside.handled;
 }
 
 Ref swap_handled_exception(Ref exception) {

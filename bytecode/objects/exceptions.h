@@ -7,11 +7,17 @@
 // by file, function and line only (the code objects in them are empty): enough
 // to print, and nothing of the capture is kept alive. What the program rebuilds
 // after a capture has the same lines.
+//
+// What a caller of the compiled function handles is no input of a capture, but
+// whether one handles anything is a guarded fact: an exception that is raised
+// and caught meanwhile would get that one as its __context__.
 #pragma once
 
 #include "guards/result.h"
 
 namespace framejit::bytecode {
+
+class CaptureState;
 
 // Takes the pending exception out of the thread state, normalised. Empty when
 // none is pending.
@@ -28,7 +34,7 @@ Status add_traceback_line(PyObject* exception, const char* file,
                           const char* function, int line);
 
 // An entry of the thread's stack of handled exceptions, in force for a scope: a
-// whole capture (hiding the caller's: what the caller handles is no input), or
+// whole capture (hiding the caller's), or
 // one resumption of an interpreted generator (which keeps `item` suspended).
 class HandledExceptionScope {
  public:
@@ -44,6 +50,10 @@ class HandledExceptionScope {
 };
 // The topmost handled exception; empty: none within this capture.
 Ref handled_exception();
+// Before a capture hides them from itself: does a caller handle one now?
+void note_handled_outside(CaptureState& state, bool handled);
+// The same during the capture, guarded.
+Result<bool> is_handled_outside(CaptureState& state);
 // Swaps the value of the innermost entry: what PUSH_EXC_INFO and POP_EXCEPT do.
 Ref swap_handled_exception(Ref exception);
 

@@ -18,6 +18,7 @@ namespace framejit::bytecode {
   X(log_outlet)            \
   X(class_names)           \
   X(recursion_limit)       \
+  X(handles_exception)     \
   X(thread_ident)
 // clang-format on
 enum class FactName : uint8_t {

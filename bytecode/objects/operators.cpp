@@ -72,7 +72,7 @@ const BinaryRow kBinary[] = {
     ROW("xor", "ixor", "xor", PyNumber_Xor, PyNumber_InPlaceXor, "^"),
 };
 #undef ROW
-constexpr int kAdd = 0, kRemainder = 6, kOr = 7;
+constexpr int kAdd = 0, kRemainder = 6, kOr = 7, kPower = 8;
 
 struct CompareRow {
   const char* name;
@@ -102,10 +102,12 @@ Result<Ref> attempt(CaptureState& state, PyObject* function, PyObject* a,
 Result<Ref> unsupported(CaptureState& state, const BinaryRow& row,
                         bool in_place, PyObject* a, PyObject* b) {
   Ref type_a = state.type_of(a), type_b = state.type_of(b);
+  // CPython names pow() where the operator may have been called so.
+  const char* symbol = in_place && &row == &kBinary[kPower] ? "**" : row.symbol;
   PyErr_Format(PyExc_TypeError,
                "unsupported operand type(s) for %.100s%s: '%.100s' and "
                "'%.100s'",
-               row.symbol, in_place ? "=" : "",
+               symbol, in_place ? "=" : "",
                reinterpret_cast<PyTypeObject*>(type_a.get())->tp_name,
                reinterpret_cast<PyTypeObject*>(type_b.get())->tp_name);
   return Result<Ref>::raised();
@@ -212,7 +214,13 @@ Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
       FJ_TRY(right, prepare(state, b, Reads::kElements));
       FJ_TRY(right, plain_scalar(right.get()));
     }
-    return operate(state, function, {left.get(), right.get()});
+    Result<Ref> result = operate(state, function, {left.get(), right.get()});
+    if (in_place && !tensor && result.is_raised() &&
+        PyErr_ExceptionMatches(PyExc_TypeError)) {
+      PyErr_Clear();
+      return unsupported(state, row, in_place, a, b);
+    }
+    return result;
   }
   Ref left = Ref::borrow(a), right = Ref::borrow(b);
   if (is_symbolic(state, a)) {
@@ -330,7 +338,10 @@ Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
   }
   FJ_CHECK(op >= 0 && op < 13, "unknown binary operator");
   const BinaryRow& row = kBinary[op];
-  if (is_number(a) && is_number(b)) return from_api(row.native(a, b));
+  if (is_number(a) && is_number(b)) {
+    // In place it makes a new number as well, but refuses in other words.
+    return from_api(in_place ? row.native_in_place(a, b) : row.native(a, b));
+  }
   FJ_TRY(Specials special, find_specials(*this, row, in_place, a, b));
   if (special.any()) {
     return python_binary(*this, row, in_place, a, b, std::move(special));

@@ -222,6 +222,13 @@ Result<Ref> call_override(CaptureState& state, PyObject* callable,
 
 Result<Ref> operate(CaptureState& state, PyObject* function,
                     std::vector<PyObject*> operands) {
+  // Operators of Python's numbers ask nobody; symbols that stand for them would
+  // let a mode see what they are made of.
+  bool numbers =
+      std::all_of(operands.begin(), operands.end(), [&](PyObject* operand) {
+        return is_symbolic(state, operand) || is_builtin_constant(operand);
+      });
+  if (numbers) return state.tracer.operate(function, operands);
   Result<Ref> answer = call_override(state, function, operands);
   if (answer.is_raised() && PyErr_ExceptionMatches(PyExc_TypeError)) {
     // The slot of the operator makes NotImplemented of it.

@@ -516,13 +516,17 @@ else:
 -> v:I
 """,
     """
+%t% = 0
 while True:
+    %t% += 1
+    if %t% > 3:
+        break
     <block>
     if not $B1$ or True:
         break
 while (%n% := $I0$ % 3) > 5:
     pass
--> n:I
+-> n:I t:I
 """,
 )
 

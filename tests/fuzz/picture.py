@@ -12,6 +12,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import math
 import types
 import weakref
 from typing import Any, NamedTuple
@@ -189,6 +190,13 @@ def _equal(a: Any, b: Any) -> bool:
     return bool(a == b) or (a != a and b != b) or repr(a) == repr(b)
 
 
+def _close(a: Any, b: Any, limits: dict[str, float]) -> bool:
+    """Numbers that may have been elements of tensors."""
+    if not limits["rtol"] or not isinstance(a, float) or not isinstance(b, float):
+        return False
+    return math.isclose(a, b, rel_tol=1e-5, abs_tol=1e-6)
+
+
 def compare(expected: Picture, actual: Picture, limits: dict[str, float]) -> None:
     """limits: those of torch.testing.assert_close for tensors."""
     for number, (a, b) in enumerate(
@@ -209,5 +217,5 @@ def compare(expected: Picture, actual: Picture, limits: dict[str, float]) -> Non
                 differential.assert_same_tensor(a.value, b.value, where, near)
         elif isinstance(a.value, torch.Tensor) or isinstance(b.value, torch.Tensor):
             raise Different(f"{where}: {a} != {b}")
-        elif not _equal(a.value, b.value):
+        elif not _equal(a.value, b.value) and not _close(a.value, b.value, limits):
             raise Different(f"{where}: {a.value!r} != {b.value!r}"[:600])

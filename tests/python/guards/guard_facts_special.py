@@ -313,6 +313,37 @@ def thread_ident_read():
     return env(lambda x: (x + 1, threading.get_ident()), X())
 
 
+def _catches(x: torch.Tensor) -> Any:
+    try:
+        raise ValueError("caught")
+    except ValueError as error:
+        return x + 1, repr(error.__context__)
+
+
+@fact(handler=lambda e: _beneath_a_handler(e))
+def context_of_what_is_caught():
+    return env(_catches, X())
+
+
+class _beneath_a_handler:
+    """Whoever calls handles an exception."""
+
+    def __init__(self, e: Any) -> None:
+        self.e = e
+
+    def __enter__(self) -> None:
+        def call(f: Any, *args: Any) -> Any:
+            try:
+                raise OSError("handled")
+            except OSError:
+                return f(*args)
+
+        self.e.wrap = lambda f: lambda *args: call(f, *args)
+
+    def __exit__(self, *exc: object) -> None:
+        del self.e.wrap
+
+
 class _in_thread:
     """The calls are made by another thread, which lives on."""
 

@@ -397,3 +397,33 @@ def test_assertion(x):
         assert x.ndim == 2, f"rank {x.ndim}"
     except AssertionError as error:
         return x + 1, "rank 1" in str(error)
+
+
+class Properties:
+    @property
+    def named(self):
+        return 1
+
+    given = property(lambda self: 2)
+    written = property(None, lambda self, value: None)
+
+
+Properties.added = property(lambda self: 2)
+Properties.alias = Properties.__dict__["named"]
+
+
+@pytest.mark.parametrize("name", ["named", "given", "written", "added", "alias"])
+def test_what_properties_refuse(name):
+    """CPython names a property by its own name, where it has one."""
+
+    def f(x, o):
+        said = []
+        for attempt in (getattr, lambda o, n: setattr(o, n, 3), delattr):
+            try:
+                attempt(o, name)
+            except AttributeError as error:
+                said.append(str(error))
+        return x + 1, said
+
+    compiled = framejit.compile(f, backend="eager")
+    assert compiled(torch.ones(1), Properties())[1] == f(torch.ones(1), Properties())[1]
