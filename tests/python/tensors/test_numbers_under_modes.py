@@ -74,10 +74,16 @@ for _name in ("floor", "ceil", "trunc", "sqrt", "exp", "sin", "log2", "fabs", "m
 
 
 @pytest.mark.parametrize("dynamic", [None, True])
-@pytest.mark.parametrize("mode", [Names, Doubling])
+@pytest.mark.parametrize("kind", ["names", "doubling", "device"])
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_numbers_in_a_mode(name: str, mode: type, dynamic: bool | None) -> None:
+def test_numbers_in_a_mode(name: str, kind: str, dynamic: bool | None) -> None:
     operation = OPERATIONS[name]
+    modes: dict[str, Callable[[], Any]] = {
+        "names": Names,
+        "doubling": Doubling,
+        "device": lambda: torch.device("cpu"),
+    }
+    mode = modes[kind]
 
     def f(x: torch.Tensor, a: int) -> Any:
         with mode() as entered:
