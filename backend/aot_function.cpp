@@ -385,6 +385,18 @@ Status AotExecutor::build_gates(const AotGraphs& graphs) {
   auto made_at = [&](size_t i) { return graphs.outputs[outputs[i]].made_at; };
   std::stable_sort(gate_order_.begin(), gate_order_.end(),
                    [&](size_t a, size_t b) { return made_at(a) < made_at(b); });
+  // A view gets its history anew when its base is written to: what it passes
+  // through may be younger than its own node.
+  std::vector<size_t> in_order;
+  std::vector<bool> placed(outputs.size());
+  auto place = [&](auto&& self, size_t i) -> void {
+    if (placed[i]) return;
+    placed[i] = true;
+    for (int behind : gates_behind_[i]) self(self, behind);
+    in_order.push_back(i);
+  };
+  for (size_t i : gate_order_) place(place, i);
+  gate_order_ = std::move(in_order);
   return ok_status();
 }
 

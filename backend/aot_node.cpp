@@ -329,8 +329,14 @@ bool AotNode::is_kept(int saved) const {
   });
 }
 
+// A tensor with a history may be written to later, and be in the history of
+// this node then: it would keep itself alive. What is held is its memory, with
+// its count of versions; a replay has its edges.
 void AotNode::keep(int input, const at::Tensor& tensor) {
-  kept_.push_back({input, -1, tensor, version_of(tensor)});
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  const bool has_history = meta && (meta->grad_fn_ || meta->is_view_);
+  kept_.push_back({input, -1, has_history ? tensor.tensor_data() : tensor,
+                   version_of(tensor)});
 }
 
 // By tangent.

@@ -174,6 +174,56 @@ def test_arguments_go(f: Callable[..., Any], use: Use, backend: str) -> None:
     assert alive(framejit.compile(f, backend=backend), use) == expected
 
 
+def written_to(x):
+    x.add_(torch.relu(x))
+
+
+def written_to_by_an_exponential(x):
+    x.add_(x.exp())
+
+
+def written_to_and_returned(x):
+    x.mul_(2)
+    return x, x * 2
+
+
+def its_value_in_between(x):
+    y = x.relu()
+    x.add_(y)
+    return y
+
+
+def in_its_own_place(x):
+    x.relu_()
+    return x[0]
+
+
+def a_copy_written_to(x):
+    y = x.sigmoid()
+    y.add_(torch.relu(y))
+    return y
+
+
+WRITERS = [written_to, written_to_by_an_exponential, written_to_and_returned]
+WRITERS += [its_value_in_between, in_its_own_place, a_copy_written_to]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+@pytest.mark.parametrize("f", WRITERS, ids=lambda f: f.__name__)
+def test_arguments_with_a_history_go(f: Callable[..., Any], backend: str) -> None:
+    """What a write puts into a tensor's history may need that tensor itself."""
+    framejit.reset()
+    compiled = framejit.compile(f, backend=backend)
+    for _ in range(4):
+        leaf = torch.randn(3, 3, requires_grad=True)
+        x = leaf * 1
+        references = weakref.ref(leaf), weakref.ref(x)
+        result = compiled(x)
+        del leaf, x, result
+        gc.collect()
+        assert [r() for r in references] == [None, None]
+
+
 def test_histories_of_many_calls_go() -> None:
     """A chain of calls is freed without recursion, however long it is."""
     compiled = framejit.compile(two, backend="native")

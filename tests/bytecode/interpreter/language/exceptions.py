@@ -424,7 +424,6 @@ def f(x):
 
 # ==== sys.exc_info inside handlers
 # args: ()
-# expect: FJ405
 import sys
 def f():
     out = [sys.exc_info()[0]]
