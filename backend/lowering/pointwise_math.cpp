@@ -25,7 +25,8 @@ Term add(Term a, Term b, Term alpha) {
 
 Term subtract(Term a, Term b, Term alpha) {
   if (is_constant(alpha, 1)) return a - b;
-  return is_float(a) ? fma(b, -alpha, a) : a - b * alpha;
+  // (An integer alpha need not have a negative.)
+  return is_float(a) ? fma(-b, alpha, a) : a - b * alpha;
 }
 
 Term multiply(Term a, Term b) { return is_bool(a) ? a & b : a * b; }

@@ -517,6 +517,22 @@ Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
 
 }  // namespace
 
+namespace {
+
+// Whatever they hold: CPython compares them with their own kind alone.
+bool equals_no_number(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  for (PyTypeObject* known :
+       {&PyUnicode_Type, &PyBytes_Type, &PyTuple_Type, &PyList_Type,
+        &PyDict_Type, &PySet_Type, &PyFrozenSet_Type, &PySlice_Type,
+        &PyRange_Type}) {
+    if (type == known) return true;
+  }
+  return has_default_compare(object, "__eq__");
+}
+
+}  // namespace
+
 Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
   FJ_CHECK_OK(room_for(*this, "objects"));
   if (is_builtin_constant(a) && is_builtin_constant(b)) {
@@ -533,14 +549,18 @@ Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
   bool foreign = is_foreign(*this, a) || is_foreign(*this, b);
   if (foreign && !left.first && !right.first) {
     bool tensor = is_stand_in(*this, a) || is_stand_in(*this, b);
-    // None and strings are not numbers: no symbolic answer exists.
-    bool numbers = (is_number(a) || is_symbolic(*this, a)) &&
-                   (is_number(b) || is_symbolic(*this, b));
+    auto is_real = [&](PyObject* object) {
+      return is_symbolic(*this, object) ||
+             (is_number(object) && !PyComplex_CheckExact(object));
+    };
+    bool numbers = is_real(a) && is_real(b);
     if (tensor || numbers) {
       PyObject* function = library_object("operator", kCompare[op].name);
       return operate(*this, function, {a, b});
     }
-    if (op == Py_EQ || op == Py_NE) {
+    // Enum members, NumPy's scalars, decimals may be equal to a number.
+    if ((op == Py_EQ || op == Py_NE) &&
+        (equals_no_number(a) || equals_no_number(b))) {
       return Ref::borrow(op == Py_NE ? Py_True : Py_False);
     }
     FJ_TRY(Ref plain_a, is_symbolic(*this, a) ? tracer.concretise(a)
