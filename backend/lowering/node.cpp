@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "backend/lowering/lower.h"
 #include "graph/tensors/memory_places.h"
@@ -282,6 +283,18 @@ void NodeLowering::ensure_in_range(const Expr& value, DType type) const {
   }
   ensure(at_most(Expr::real(least), value), reason);
   ensure(at_most(value, Expr::real(most)), reason);
+}
+
+void NodeLowering::ensure_has_negative(size_t i) const {
+  const char* reason = "a number without a negative";
+  const Expr value = number(i);
+  if (value.is_float() || value.is_float_const()) return;
+  int64_t least = std::numeric_limits<int64_t>::min();
+  const auto type = element_type(out().dtype);
+  if (type && codegen::is_integer(*type) && *type != DType::kI64)
+    least = static_cast<int64_t>(range_of(*type).first);
+  if (value.is_const()) return require(value.constant() > least, reason);
+  ensure(expr_le(Expr(least + 1), value), reason);
 }
 
 Term NodeLowering::number(Elements& elements, size_t i, DType type) const {

@@ -63,6 +63,8 @@ class NodeLowering : public LoopBuilder {
 
   // ---- what eager's kernel asks of them
   void ensure_in_range(const Expr& value, codegen::DType type) const;
+  // Eager subtracts by adding the negative of the number, which must be one.
+  void ensure_has_negative(size_t i) const;
   void ensure_sizes(const std::vector<Expr>& a, const std::vector<Expr>& b,
                     const char* reason) const;
   // The given ones of these tensors have one type.

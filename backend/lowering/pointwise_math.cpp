@@ -23,10 +23,10 @@ Term add(Term a, Term b, Term alpha) {
   return is_float(a) ? fma(b, alpha, a) : a + b * alpha;
 }
 
-Term subtract(Term a, Term b, Term alpha) {
+Term subtract(NodeLowering& node, Term a, Term b, Term alpha) {
   if (is_constant(alpha, 1)) return a - b;
-  // (An integer alpha need not have a negative.)
-  return is_float(a) ? fma(-b, alpha, a) : a - b * alpha;
+  node.ensure_has_negative(2);
+  return is_float(a) ? fma(b, -alpha, a) : a - b * alpha;
 }
 
 Term multiply(Term a, Term b) { return is_bool(a) ? a & b : a * b; }

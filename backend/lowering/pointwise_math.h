@@ -15,7 +15,7 @@ inline bool is_float(Term a) { return codegen::is_float(a.type()); }
 bool is_constant(Term a, double value);
 
 Term add(Term a, Term b, Term alpha);
-Term subtract(Term a, Term b, Term alpha);
+Term subtract(NodeLowering& node, Term a, Term b, Term alpha);
 Term multiply(Term a, Term b);
 Term add_product(Term a, Term factor, Term b, Term c);
 Term nonzero(Term divisor);  // an integer: checked
