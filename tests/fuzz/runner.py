@@ -542,6 +542,9 @@ def _run(
         # Writes that autograd does not count, to what it may have saved.
         body = source[source.find("def f(") :]
         settings["data"] = ".data\n" in body or ".data." in body
+        if settings["data"]:
+            settings["gradients"] = "sum"  # stores none
+        eager["SETTINGS"] = compiled["SETTINGS"] = settings
         framejit.reset()
         for delay in settings.get("signals", ()):
             _interrupted(code, backend, delay)
