@@ -338,10 +338,9 @@ Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
   }
   FJ_CHECK(op >= 0 && op < 13, "unknown binary operator");
   const BinaryRow& row = kBinary[op];
-  if (is_number(a) && is_number(b)) {
-    // In place it makes a new number as well, but refuses in other words.
-    return from_api(in_place ? row.native_in_place(a, b) : row.native(a, b));
-  }
+  // (In place it makes a new number as well, but refuses in other words.)
+  auto* native = in_place ? row.native_in_place : row.native;
+  if (is_number(a) && is_number(b)) return from_api(native(a, b));
   FJ_TRY(Specials special, find_specials(*this, row, in_place, a, b));
   if (special.any()) {
     return python_binary(*this, row, in_place, a, b, std::move(special));
@@ -361,7 +360,6 @@ Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
     FJ_TRY(right, sized_iterable(*this, b));
   }
   // A sequence times a tensor or a user's __index__ was handled above.
-  auto* native = in_place ? row.native_in_place : row.native;
   return after_native(native(left.get(), right.get()));
 }
 
@@ -514,10 +512,6 @@ Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
   }
   return Ref::borrow(answer ? Py_True : Py_False);
 }
-
-}  // namespace
-
-namespace {
 
 // Whatever they hold: CPython compares them with their own kind alone.
 bool equals_no_number(PyObject* object) {
