@@ -34,8 +34,8 @@ Status add_traceback_line(PyObject* exception, const char* file,
                           const char* function, int line);
 
 // An entry of the thread's stack of handled exceptions, in force for a scope: a
-// whole capture (hiding the caller's), or
-// one resumption of an interpreted generator (which keeps `item` suspended).
+// whole capture (hiding the caller's), or one resumption of an interpreted
+// generator (which keeps `item` suspended).
 class HandledExceptionScope {
  public:
   HandledExceptionScope(_PyErr_StackItem* item, bool hide_outer);

@@ -103,3 +103,32 @@ def test_numbers_that_change(name, numbers, used):
             args = torch.ones(2, dtype=dtype), number
             expected = outcome(fn, *args)
             assert outcome(compiled, *args) == expected, (backend, dtype, number)
+
+
+# alpha, of a type that may not hold its negative, which is what eager adds.
+SUBTRACTIONS = {
+    "sub": lambda x, n: torch.sub(x, x, alpha=n),
+    "sub_": lambda x, n: x.clone().sub_(x, alpha=n),
+    "rsub": lambda x, n: torch.rsub(x, x * 2, alpha=n),
+    "add": lambda x, n: torch.add(x, x, alpha=n),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "native"])
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("factor", [-(2**63), 2**63 - 1, -(2**31), -1, 0])
+@pytest.mark.parametrize("name", SUBTRACTIONS)
+def test_factors_without_a_negative(name, factor, dynamic, backend):
+    f = SUBTRACTIONS[name]
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.int32):
+        framejit.reset()
+        compiled = framejit.compile(f, backend=backend, dynamic=dynamic)
+        for n in (3, 4, factor):
+            x = torch.tensor([1, 2, 3]).to(dtype)
+            try:
+                expected = f(x, n)
+            except RuntimeError:
+                with pytest.raises(RuntimeError):
+                    compiled(x, n)
+                continue
+            assert torch.equal(compiled(x, n), expected), (dtype, n)
