@@ -132,6 +132,8 @@ class AotExecutor final : public Executor {
   std::vector<SavedSlot> saved_;
   std::vector<Watch> watches_;
   std::vector<Kept> kept_;
+  // Inputs that eager saves when the graph has written to them.
+  std::vector<int> saved_written_;
   bool uses_random_ = false;
   // Of outputs by tangent: the order to make their gates in, and which lie next
   // behind each. Empty: no gates.
@@ -363,6 +365,9 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
   FJ_TRY(backward_, BackwardCode::build(torch_graph_, graphs, options,
                                         std::move(saved_last)));
   FJ_CHECK(backward_->num_saved() == saved_.size());
+  for (const InputWrite& write : writes_)
+    if (!backward_->saved_inputs().at(write.input).readers.empty())
+      saved_written_.push_back(write.input);
   return build_gates(graphs);
 }
 
@@ -443,11 +448,12 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
   AotNode& node = *call.node;
   for (size_t i = 0; i < saved_.size(); ++i) {
     if (saved_[i].kind == SavedSlot::Kind::kInput)
-      node.save(static_cast<int>(i), *call.tensors[saved_[i].index], false);
+      node.save_input(static_cast<int>(i), saved_[i].index,
+                      *call.tensors[saved_[i].index]);
   }
   for (const Watch& watch : watches_) {
     if (!watch.is_output)
-      node.watch(watch.saved, *call.tensors[watch.index], false);
+      node.watch_input(watch.saved, watch.index, *call.tensors[watch.index]);
   }
   for (const Kept& kept : kept_) {
     if (kept.saved >= 0) {
@@ -500,7 +506,7 @@ void AotExecutor::attach_node(Call& call) const {
   }
   for (const Watch& watch : watches_) {
     if (watch.is_output)
-      call.node->watch(watch.saved, call.results[watch.index], true);
+      call.node->watch_output(watch.saved, call.results[watch.index]);
   }
 }
 
@@ -564,6 +570,10 @@ void AotExecutor::commit(Call& call, bool* committing) const {
   }
   for (auto [input, writes] : touched_)
     count_writes(*call.tensors[input], writes);
+  // Only now has their version the number that it has in eager when it is
+  // saved.
+  for (int input : saved_written_)
+    call.node->watch_written(input, *call.tensors[input]);
 }
 
 // What is behind the inputs sees what the one node of the call does otherwise

@@ -296,16 +296,33 @@ bool AotNode::is_consumed(const std::vector<int64_t>& readers) const {
   });
 }
 
+// A parameter stays a leaf. What becomes part of the history of one of several
+// outputs need not have been saved for that one.
+at::Tensor AotNode::held(int input, const at::Tensor& tensor) const {
+  const bool is_parameter = tensor.requires_grad() && tensor.is_leaf();
+  const bool is_saved =
+      code_->tangent_of().size() == 1 && code_->saved_inputs().at(input).itself;
+  return is_parameter || is_saved ? tensor : tensor.tensor_data();
+}
+
+bool AotNode::is_read(const Watched& watched,
+                      const BackwardProgram& program) const {
+  if (watched.saved >= 0) {
+    return std::any_of(
+        program.saved.begin(), program.saved.end(),
+        [&](const auto& read) { return read.second == watched.saved; });
+  }
+  const auto& own = code_->saved_inputs().at(watched.input).readers;
+  return std::any_of(own.begin(), own.end(), [&](int64_t reader) {
+    return std::count(program.readers.begin(), program.readers.end(), reader);
+  });
+}
+
 std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {
   std::vector<at::Tensor> values(program.program->num_inputs());
   std::lock_guard<std::mutex> lock(mutex_);
-  for (const auto& [saved, variable] : watched_) {
-    auto reads = [&, number = saved](const auto& read) {
-      return read.second == number;
-    };
-    if (std::any_of(program.saved.begin(), program.saved.end(), reads))
-      variable.unpack(getptr());
-  }
+  for (const Watched& watched : watched_)
+    if (is_read(watched, program)) watched.variable.unpack(getptr());
   for (const auto& [position, saved] : program.saved)
     values[position] = saved_.at(saved).unpack(getptr());
   return values;
@@ -329,14 +346,9 @@ bool AotNode::is_kept(int saved) const {
   });
 }
 
-// A tensor with a history may be written to later, and be in the history of
-// this node then: it would keep itself alive. What is held is its memory, with
-// its count of versions; a replay has its edges.
+// A replay has its edges from elsewhere.
 void AotNode::keep(int input, const at::Tensor& tensor) {
-  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
-  const bool has_history = meta && (meta->grad_fn_ || meta->is_view_);
-  kept_.push_back({input, -1, has_history ? tensor.tensor_data() : tensor,
-                   version_of(tensor)});
+  kept_.push_back({input, -1, held(input, tensor), version_of(tensor)});
 }
 
 // By tangent.

@@ -4,7 +4,13 @@
 // require grad are where its edges lead. What the backward programs read is in
 // SavedVariables, so that a write to an input or an output before the backward
 // raises as in eager. A value that is saved but shares memory with an input or
-// an output is watched through a SavedVariable of that tensor, too.
+// an output is watched through a SavedVariable of that tensor, too, and so is
+// an input that the graph writes to and eager's history holds from then on.
+//
+// A SavedVariable holds the tensor itself. Where eager holds something else of
+// its memory (a part of it, what was computed of it), the node has that memory
+// and its count of versions alone: the tensor may be written to later, and be
+// in the history of this node then, which would keep itself alive.
 //
 // The other inputs that gradients depend on are held as they are, for a replay
 // (torch_replay.h): their versions are looked at only then.
@@ -53,9 +59,20 @@ class AotNode final : public torch::autograd::Node {
   void save(int saved, const at::Tensor& tensor, bool is_output) {
     saved_[saved] = SavedVariable(tensor, is_output);
   }
-  // The memory of a saved value is that of this tensor: the version matters.
-  void watch(int saved, const at::Tensor& tensor, bool is_output) {
-    watched_.emplace_back(saved, SavedVariable(tensor, is_output));
+  void save_input(int saved, int input, const at::Tensor& tensor) {
+    save(saved, held(input, tensor), false);
+  }
+  // The memory of a saved value is that of this output: the version matters.
+  void watch_output(int saved, const at::Tensor& tensor) {
+    watched_.push_back({saved, -1, SavedVariable(tensor, true)});
+  }
+  void watch_input(int saved, int input, const at::Tensor& tensor) {
+    watched_.push_back(
+        {saved, input, SavedVariable(held(input, tensor), false)});
+  }
+  // What a graph has written to by now, and eager's history holds.
+  void watch_written(int input, const at::Tensor& tensor) {
+    watch_input(-1, input, tensor);
   }
   // A graph input, by its number. saved: it is this saved value.
   void keep(int input, const at::Tensor& tensor);
@@ -81,6 +98,12 @@ class AotNode final : public torch::autograd::Node {
     at::Tensor tensor;
     uint32_t version;
   };
+  // Whose version a backward looks at.
+  struct Watched {
+    int saved;  // for those that read this saved value
+    int input;  // saved -1: for those whose nodes saved this graph input
+    SavedVariable variable;
+  };
   using variable_list = torch::autograd::variable_list;
 
   // What a backward is asked for.
@@ -105,6 +128,8 @@ class AotNode final : public torch::autograd::Node {
   void free_all();
   bool is_kept(int saved) const;
   bool is_consumed(const std::vector<int64_t>& readers) const;
+  at::Tensor held(int input, const at::Tensor& tensor) const;
+  bool is_read(const Watched& watched, const BackwardProgram& program) const;
   std::vector<at::Tensor> unpack(const BackwardProgram& program);
   ReplayedCall unpack_inputs();
   ReplayedCall inputs_to_replay();
@@ -116,7 +141,7 @@ class AotNode final : public torch::autograd::Node {
   std::vector<graph::WeakNodePtr<OutputGate>> gates_;
   // ---- under mutex_
   std::vector<SavedVariable> saved_;
-  std::vector<std::pair<int, SavedVariable>> watched_;
+  std::vector<Watched> watched_;
   std::vector<KeptInput> kept_;
   at::Tensor random_state_;
   // Eager frees node by node: what one output's backward freed, another's may

@@ -143,6 +143,8 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->replay_ = TorchReplay::make(std::move(torch_graph));
   code->tangent_of_ = graphs.tangent_of;
   code->read_inputs_ = graphs.read_inputs;
+  code->saved_inputs_ = graphs.saved_inputs;
+  code->saved_inputs_.resize(graphs.forward->inputs.size());
   code->cut_ = graphs.cut;
   code->saved_readers_ = graphs.saved_readers;
   code->num_inputs_ = graphs.forward->inputs.size();

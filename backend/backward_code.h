@@ -82,6 +82,10 @@ class BackwardCode {
   const std::vector<std::vector<int64_t>>& saved_readers() const {
     return saved_readers_;
   }
+  // What eager's history holds of each graph input.
+  const std::vector<graph::SavedInput>& saved_inputs() const {
+    return saved_inputs_;
+  }
   // Graph inputs that a replay needs the content of.
   const std::vector<bool>& read_inputs() const { return read_inputs_; }
   bool uses_random() const { return uses_random_; }
@@ -114,6 +118,7 @@ class BackwardCode {
   std::vector<int> tangent_of_;
   std::vector<int> edge_inputs_, partial_inputs_;
   std::vector<bool> read_inputs_;
+  std::vector<graph::SavedInput> saved_inputs_;
   graph::ForwardCut cut_;
   std::vector<std::vector<int64_t>> saved_readers_;
   std::vector<bool> saved_last_;

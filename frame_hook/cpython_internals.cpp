@@ -200,12 +200,12 @@ Ref own_dict(PyTypeObject* type) {
 }
 
 PyTypeObject* method_wrapper_type() {
-  static PyTypeObject* const type = [] {
+  static PyTypeObject* const type = made_once([] {
     Ref wrapper = Ref::steal(PyObject_GetAttrString(Py_None, "__repr__"));
     if (!wrapper) Py_FatalError("None has no __repr__");
     return reinterpret_cast<PyTypeObject*>(
         Py_NewRef(reinterpret_cast<PyObject*>(Py_TYPE(wrapper.get()))));
-  }();
+  });
   return type;
 }
 

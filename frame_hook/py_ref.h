@@ -61,4 +61,12 @@ class ErrorGuard {
   PyObject* traceback_ = nullptr;
 };
 
+// For a static: what is made when it is first asked for, and kept. An exception
+// of the program's may be set by then, under which many constructors fail.
+template <class Make>
+auto made_once(Make make) {
+  ErrorGuard keep;
+  return make();
+}
+
 }  // namespace framejit

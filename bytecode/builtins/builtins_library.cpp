@@ -224,9 +224,8 @@ PyObject* closure_item(PyObject* function, const char* name) {
 
 // The code object of singledispatch(f).dispatch.
 PyObject* dispatch_code() {
-  static PyObject* code = [] {
+  static PyObject* code = made_once([] {
     PauseHook pause;
-    ErrorGuard keep;
     PyObject* make = library_object("functools", "singledispatch");
     PyObject* sample = library_object("functools", "reduce");
     Ref made = make ? Ref::steal(PyObject_CallOneArg(make, sample)) : Ref();
@@ -238,7 +237,7 @@ PyObject* dispatch_code() {
       return static_cast<PyObject*>(nullptr);
     }
     return Py_NewRef(PyFunction_GET_CODE(dispatch.get()));
-  }();
+  });
   return code;
 }
 

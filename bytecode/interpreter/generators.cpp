@@ -232,11 +232,11 @@ PyTypeObject* make_generator_type() {
 }
 
 PyTypeObject* generator_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     PyTypeObject* made = make_generator_type();
     if (made) set_shown_type(made, [](PyObject*) { return &PyGen_Type; });
     return made;
-  }();
+  });
   return type;
 }
 

@@ -17,10 +17,10 @@ PyTypeObject* as_type(PyObject* object) {
 
 // Of a str that is ASCII; it has no name in the C API.
 PyTypeObject* ascii_iterator_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     Ref made = Ref::steal(PyObject_GetIter(interned("a")));
     return Py_TYPE(made.get());
-  }();
+  });
   return type;
 }
 

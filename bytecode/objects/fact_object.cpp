@@ -40,7 +40,7 @@ const char* name_of(FactName name) {
 }
 
 PyTypeObject* fact_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     static PyGetSetDef getset[] = {
 #define X(name)                            \
   {#name, get_attribute, nullptr, nullptr, \
@@ -56,7 +56,7 @@ PyTypeObject* fact_type() {
         make_private_type("framejit.Fact", sizeof(FactObject), slots);
     set_fact_type(made);
     return made;
-  }();
+  });
   return type;
 }
 

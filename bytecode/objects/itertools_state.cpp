@@ -44,7 +44,7 @@ class IgnoreDeprecations {
 // The method, called from a Python function with globals of its own: a warning
 // leaves a registry in the globals of the frame it is raised from.
 PyObject* caller() {
-  static PyObject* const function = [] {
+  static PyObject* const function = made_once([] {
     Ref code = Ref::steal(
         Py_CompileString("lambda method, arguments: method(*arguments)",
                          "<framejit>", Py_eval_input));
@@ -54,7 +54,7 @@ PyObject* caller() {
                              PyEval_GetBuiltins()) < 0)
       return static_cast<PyObject*>(nullptr);
     return PyEval_EvalCode(code.get(), globals.get(), globals.get());
-  }();
+  });
   return function;
 }
 

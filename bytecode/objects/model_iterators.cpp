@@ -82,7 +82,7 @@ PyTypeObject* shown_iterator_type(PyObject* self) {
 }
 
 PyTypeObject* iterator_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     static PyType_Slot slots[] = {
         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
         {Py_tp_iter, reinterpret_cast<void*>(iterator_iter)},
@@ -91,7 +91,7 @@ PyTypeObject* iterator_type() {
         {0, nullptr}};
     return make_private_type("framejit._ModelIterator", sizeof(ModelIterator),
                              slots, shown_iterator_type);
-  }();
+  });
   return type;
 }
 

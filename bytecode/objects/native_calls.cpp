@@ -77,20 +77,20 @@ PyObject* trampoline_call(PyObject* self, PyObject* args, PyObject* keywords) {
 }
 
 PyTypeObject* trampoline_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     static PyType_Slot slots[] = {
         {Py_tp_dealloc, reinterpret_cast<void*>(dealloc)},
         {Py_tp_call, reinterpret_cast<void*>(trampoline_call)},
         {0, nullptr}};
     return make_private_type("framejit._Trampoline", sizeof(Trampoline), slots);
-  }();
+  });
   return type;
 }
 
 }  // namespace
 
 PyObject* capture_break_type() {
-  static PyObject* type = make_capture_break_type();
+  static PyObject* type = made_once(make_capture_break_type);
   return type;
 }
 

@@ -119,7 +119,7 @@ void dealloc(PyObject* self) {
 }
 
 PyTypeObject* opaque_object_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     auto slot = [](auto function) { return reinterpret_cast<void*>(function); };
     static PyType_Slot slots[] = {{Py_tp_dealloc, slot(dealloc)},
                                   {Py_tp_repr, slot(unary)},
@@ -156,7 +156,7 @@ PyTypeObject* opaque_object_type() {
                                   {0, nullptr}};
     return make_private_type("framejit._Opaque", sizeof(Opaque), slots,
                              opaque_type);
-  }();
+  });
   return type;
 }
 

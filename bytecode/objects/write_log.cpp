@@ -19,8 +19,9 @@
 namespace framejit::bytecode {
 
 PyObject* deleted_marker() {
-  static PyObject* marker =
-      PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  static PyObject* marker = made_once([] {
+    return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+  });
   return marker;
 }
 

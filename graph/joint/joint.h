@@ -67,6 +67,14 @@ struct BackwardPattern {
   bool operator==(const BackwardPattern&) const = default;
 };
 
+// What eager's history holds of a graph input.
+struct SavedInput {
+  // The autograd nodes (by order of creation) that saved it, or a tensor that
+  // shares its memory and with that its version.
+  std::vector<int64_t> readers;
+  bool itself = false;  // the tensor, and not only one of its memory
+};
+
 struct JointGraph {
   // Inputs: the primals (as in the TorchGraph), then the tangents.
   // Outputs: user outputs, then one gradient (or None) per primal.
@@ -82,6 +90,7 @@ struct JointGraph {
   // The autograd nodes that saved a tensor, if only a constant, by order of
   // creation: they cannot run again when it is freed.
   std::vector<int64_t> saving_nodes;
+  std::vector<SavedInput> saved_inputs;  // per primal; none without a backward
   // Values of the symbols at capture: the partition weighs bytes with them.
   std::vector<int64_t> symbol_hints;
   std::vector<Expr> facts;  // shape expressions that the guards hold
@@ -120,6 +129,7 @@ struct AotGraphs {
   // Graph inputs whose content the gradients, or an operation that may raise,
   // depend on.
   std::vector<bool> read_inputs;
+  std::vector<SavedInput> saved_inputs;  // as in JointGraph
   // The symbols' values at capture, and what the guards say of them: for a
   // trace when the guards are gone.
   std::vector<int64_t> symbol_hints;

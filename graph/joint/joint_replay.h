@@ -13,6 +13,7 @@
 #include "frame_hook/py_ref.h"
 #include "graph/joint/joint.h"
 #include "graph/joint/joint_tracer.h"
+#include "graph/joint/saving_nodes.h"
 #include "graph/tensors/libtorch_private.h"
 
 namespace framejit::graph {
@@ -61,6 +62,7 @@ class JointReplay {
   bool is_spent(const at::Tensor& tensor) const;
   Status check_late_reads();
   Status check_history(const at::Tensor& tensor);
+  void note_saved(const std::vector<SavingNode>& nodes);
   Status differentiate();
   bool has_two_ways(size_t input) const;
 

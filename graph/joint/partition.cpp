@@ -126,6 +126,7 @@ class Partitioner {
     result.symbol_hints = std::move(joint_.symbol_hints);
     result.facts = std::move(joint_.facts);
     result.touched = std::move(joint_.touched);
+    result.saved_inputs = std::move(joint_.saved_inputs);
     check(*result.forward);
     if (result.backward) check(*result.backward);
     return result;

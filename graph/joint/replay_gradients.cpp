@@ -51,9 +51,9 @@ void JointReplay::note_freed(const Node& node,
       retains |= args[node.args.size() + i] == Py_True;
   }
   if (retains) return;
-  for (torch::autograd::Node* freed :
+  for (const SavingNode& freed :
        saving_nodes(tensors_in(args[0]), tensors_in(args[1])))
-    freed_.insert(freed);
+    freed_.insert(freed.node);
 }
 
 // Does every way from it to an input lead through what is freed?
@@ -120,6 +120,27 @@ Status JointReplay::check_history(const at::Tensor& tensor) {
   return ok_status();
 }
 
+// Who holds what of the inputs.
+void JointReplay::note_saved(const std::vector<SavingNode>& nodes) {
+  joint_.saved_inputs.resize(inputs_.size());
+  for (const SavingNode& saving : nodes) {
+    const int64_t number = tracer_.number_of(*saving.node);
+    joint_.saving_nodes.push_back(number);
+    for (size_t i = 0; i < inputs_.size(); ++i) {
+      SavedInput& input = joint_.saved_inputs[i];
+      bool shares = false;
+      for (const at::Tensor& saved : saving.saved) {
+        if (!inputs_[i].defined() ||
+            storage_of(saved) != storage_of(inputs_[i]))
+          continue;
+        shares = true;
+        input.itself |= saved.is_same(inputs_[i]);
+      }
+      if (shares) input.readers.push_back(number);
+    }
+  }
+}
+
 // ---- the backward
 
 Status JointReplay::differentiate() {
@@ -162,8 +183,7 @@ Status JointReplay::differentiate() {
                  {}};
   }
   joint_.has_backward = true;
-  for (torch::autograd::Node* node : saving_nodes(outputs, primals))
-    joint_.saving_nodes.push_back(tracer_.number_of(*node));
+  note_saved(saving_nodes(outputs, primals));
   tracer_.start_backward();
   tracer_.set_span({});
   std::vector<at::Tensor> gradients;

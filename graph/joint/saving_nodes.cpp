@@ -31,40 +31,44 @@ const std::vector<Ref>& saved_attributes(PyTypeObject* type) {
     // Only tensors have a raw form; to read a number would fix its value.
     std::string raw = text_of(PyList_GET_ITEM(names.get(), i));
     if (!raw.starts_with("_raw_saved_")) continue;
-    Ref name = Ref::steal(PyUnicode_FromString(raw.c_str() + 4));
+    // The program's own functions have theirs without an underscore.
+    const bool own = raw == "_raw_saved_tensors";
+    Ref name = Ref::steal(PyUnicode_FromString(raw.c_str() + (own ? 5 : 4)));
     if (!name) PyErr_Clear();
     if (name) entry->second.push_back(std::move(name));
   }
   return entry->second;
 }
 
-bool holds_tensor(PyObject* value) {
-  if (is_tensor_object(value)) return true;
-  if (!PyTuple_Check(value)) return false;
+void collect_tensors(PyObject* value, std::vector<at::Tensor>* found) {
+  if (is_tensor_object(value)) found->push_back(unpack_tensor(value));
+  if (!PyTuple_Check(value)) return;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value); ++i)
-    if (is_tensor_object(PyTuple_GET_ITEM(value, i))) return true;
-  return false;
+    collect_tensors(PyTuple_GET_ITEM(value, i), found);
 }
 
-bool saves(const NodePtr<AutogradNode>& node) {
+// Does it save anything? Also where what it saved cannot be had.
+bool saves(const NodePtr<AutogradNode>& node, std::vector<at::Tensor>* saved) {
   Ref object = Ref::steal(torch::autograd::functionToPyObject(node));
   if (!object) {
     PyErr_Clear();
     return false;
   }
+  bool unreadable = false;
   for (const Ref& name : saved_attributes(Py_TYPE(object.get()))) {
     Ref value = Ref::steal(PyObject_GetAttr(object.get(), name.get()));
     // Written to meanwhile: the backward says so.
     if (!value) PyErr_Clear();
-    if (!value || holds_tensor(value.get())) return true;
+    unreadable |= !value;
+    if (value) collect_tensors(value.get(), saved);
   }
-  return false;
+  return unreadable || !saved->empty();
 }
 
 }  // namespace
 
-std::vector<AutogradNode*> saving_nodes(const std::vector<at::Tensor>& outputs,
-                                        const std::vector<at::Tensor>& inputs) {
+std::vector<SavingNode> saving_nodes(const std::vector<at::Tensor>& outputs,
+                                     const std::vector<at::Tensor>& inputs) {
   std::unordered_set<const AutogradNode*> goals;
   for (const at::Tensor& input : inputs)
     goals.insert(torch::autograd::impl::gradient_edge(input).function.get());
@@ -75,7 +79,7 @@ std::vector<AutogradNode*> saving_nodes(const std::vector<at::Tensor>& outputs,
   };
   std::unordered_map<const AutogradNode*, bool> leads;
   std::vector<Place> open;
-  std::vector<AutogradNode*> found;
+  std::vector<SavingNode> found;
   auto visit = [&](const NodePtr<AutogradNode>& node) {
     if (node &&
         leads.try_emplace(node.get(), goals.contains(node.get())).second)
@@ -92,8 +96,10 @@ std::vector<AutogradNode*> saving_nodes(const std::vector<at::Tensor>& outputs,
       bool& passes = leads[node];
       for (const auto& edge : node->next_edges())
         passes |= edge.function && leads[edge.function.get()];
-      if (passes && !goals.contains(node) && saves(open.back().node))
-        found.push_back(node);
+      SavingNode saving{node, {}};
+      if (passes && !goals.contains(node) &&
+          saves(open.back().node, &saving.saved))
+        found.push_back(std::move(saving));
       open.pop_back();
     }
   }

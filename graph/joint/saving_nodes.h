@@ -12,10 +12,15 @@
 
 namespace framejit::graph {
 
+struct SavingNode {
+  torch::autograd::Node* node;
+  // What it saved, but for what was written to since: its backward raises.
+  std::vector<at::Tensor> saved;
+};
+
 // Of the nodes that gradients from the outputs to the inputs pass through.
 // Needs the GIL; nothing was differentiated yet.
-std::vector<torch::autograd::Node*> saving_nodes(
-    const std::vector<at::Tensor>& outputs,
-    const std::vector<at::Tensor>& inputs);
+std::vector<SavingNode> saving_nodes(const std::vector<at::Tensor>& outputs,
+                                     const std::vector<at::Tensor>& inputs);
 
 }  // namespace framejit::graph

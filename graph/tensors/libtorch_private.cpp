@@ -137,7 +137,7 @@ namespace {
 // torch.set_default_device("cpu"), or `with torch.device("cpu")`.
 bool is_cpu_context(PyObject* mode) {
   // Kept alive: never destroyed.
-  static PyObject* type = [] {
+  static PyObject* type = made_once([] {
     PauseHook pause;
     Ref module = Ref::steal(PyImport_ImportModule("torch.utils._device"));
     Ref found = Ref::steal(
@@ -145,7 +145,7 @@ bool is_cpu_context(PyObject* mode) {
                : nullptr);
     PyErr_Clear();
     return found.release();
-  }();
+  });
   static PyObject* name = PyUnicode_InternFromString("device");
   if (reinterpret_cast<PyObject*>(Py_TYPE(mode)) != type || !name) return false;
   Ref device = Ref::steal(PyObject_GenericGetAttr(mode, name));

@@ -129,10 +129,10 @@ Ref device_object(size_t index) {
 PyObject* autograd_state_setter() {
   static PyMethodDef method = {
       "set_autograd_state", set_autograd_state_function, METH_VARARGS, nullptr};
-  static PyObject* function = [] {
+  static PyObject* function = made_once([] {
     Ref module = Ref::steal(PyUnicode_FromString("framejit"));
     return PyCFunction_NewEx(&method, nullptr, module.get());
-  }();
+  });
   FJ_CHECK(function, "no memory");
   return function;
 }

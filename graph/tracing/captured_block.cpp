@@ -54,7 +54,7 @@ PyMethodDef kBlockMethods[] = {{"__copy__", block_copy, METH_NOARGS, nullptr},
                                {nullptr, nullptr, 0, nullptr}};
 
 PyTypeObject* block_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     static PyType_Slot slots[] = {
         {Py_tp_call, reinterpret_cast<void*>(block_call)},
         {Py_tp_dealloc, reinterpret_cast<void*>(block_dealloc)},
@@ -63,7 +63,7 @@ PyTypeObject* block_type() {
     static PyType_Spec spec = {"framejit.CapturedBlock", sizeof(BlockObject), 0,
                                Py_TPFLAGS_DEFAULT, slots};
     return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  }();
+  });
   FJ_CHECK(type, "the type of captured blocks");
   return type;
 }

@@ -288,7 +288,7 @@ PyMemberDef kLinkMembers[] = {{"__dictoffset__", T_PYSSIZET,
                               {nullptr, 0, 0, 0, nullptr}};
 
 PyTypeObject* link_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     static PyType_Slot slots[] = {
         {Py_tp_call, reinterpret_cast<void*>(link_call)},
         {Py_tp_dealloc, reinterpret_cast<void*>(link_dealloc)},
@@ -299,7 +299,7 @@ PyTypeObject* link_type() {
     static PyType_Spec spec = {"framejit.GradientLink", sizeof(LinkObject), 0,
                                Py_TPFLAGS_DEFAULT, slots};
     return reinterpret_cast<PyTypeObject*>(PyType_FromSpec(&spec));
-  }();
+  });
   FJ_CHECK(type, "the type of gradient links");
   return type;
 }

@@ -39,8 +39,10 @@ struct Listener {
 };
 
 PyObject* listener_done() {
-  static PyObject* type = PyErr_NewException("framejit._C.OverrideFound",
-                                             PyExc_BaseException, nullptr);
+  static PyObject* type = made_once([] {
+    return PyErr_NewException("framejit._C.OverrideFound", PyExc_BaseException,
+                              nullptr);
+  });
   return type;
 }
 
@@ -71,10 +73,10 @@ PyType_Spec kListenerSpec = {"framejit._C.OverrideListener", sizeof(Listener),
 
 // One for all: captures do not nest, and it is asked within listen_to() only.
 Listener* listener() {
-  static PyObject* instance = [] {
+  static PyObject* instance = made_once([] {
     PyObject* type = PyType_FromSpec(&kListenerSpec);
     return type ? PyObject_CallNoArgs(type) : nullptr;
-  }();
+  });
   return reinterpret_cast<Listener*>(instance);
 }
 

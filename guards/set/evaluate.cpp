@@ -205,17 +205,17 @@ PyObject* abc_registry() {
       {"token",
        [](PyObject*, void*) -> PyObject* {
          // A C function without arguments: never Python code.
-         static PyObject* get_token = [] {
+         static PyObject* get_token = made_once([] {
            Ref module = Ref::steal(PyImport_ImportModule("_abc"));
            return module
                       ? PyObject_GetAttrString(module.get(), "get_cache_token")
                       : nullptr;
-         }();
+         });
          return get_token ? PyObject_CallNoArgs(get_token) : nullptr;
        },
        nullptr, nullptr, nullptr},
       {nullptr, nullptr, nullptr, nullptr, nullptr}};
-  static PyObject* registry = [&]() -> PyObject* {
+  static PyObject* registry = made_once([&]() -> PyObject* {
     PyType_Slot slots[] = {{Py_tp_getset, getset}, {0, nullptr}};
     PyType_Spec spec = {"framejit.AbstractClasses", sizeof(PyObject), 0,
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, slots};
@@ -223,7 +223,7 @@ PyObject* abc_registry() {
     PyObject* object = type ? PyObject_CallNoArgs(type.get()) : nullptr;
     PyErr_Clear();
     return object;
-  }();
+  });
   return registry;
 }
 

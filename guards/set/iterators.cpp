@@ -56,12 +56,12 @@ T* as(PyObject* object) {
 
 // tuple_iterator has no name in the C API.
 PyTypeObject* tuple_iterator_type() {
-  static PyTypeObject* type = [] {
+  static PyTypeObject* type = made_once([] {
     Ref empty = Ref::steal(PyTuple_New(0));
     Ref iterator = empty ? Ref::steal(PyObject_GetIter(empty.get())) : nullptr;
     if (!iterator) PyErr_Clear();
     return iterator ? Py_TYPE(iterator.get()) : nullptr;
-  }();
+  });
   return type;
 }
 

@@ -224,6 +224,51 @@ def test_arguments_with_a_history_go(f: Callable[..., Any], backend: str) -> Non
         assert [r() for r in references] == [None, None]
 
 
+def joins(f: Callable[..., Any], is_leaf: bool) -> bool:
+    """Is an argument alive that became part of the history of a result?"""
+    leaf = torch.randn(3, 3, requires_grad=not is_leaf)
+    x = leaf if is_leaf else leaf * 1
+    reference = weakref.ref(x)
+    result = f(x)
+    last = result[-1] if isinstance(result, tuple) else result
+    if isinstance(last, torch.Tensor) and last.requires_grad and last is not x:
+        x += last.sum()
+    del x, leaf, result, last
+    gc.collect()
+    return reference() is not None
+
+
+def a_row(x):
+    return x[0] * WEIGHT
+
+
+def only_of_one(x):
+    return x * WEIGHT, WEIGHT.exp()
+
+
+def what_came_of_it(x):
+    return (x.exp() + 1) * WEIGHT
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+@pytest.mark.parametrize("is_leaf", [True, False], ids=["leaf", "computed"])
+@pytest.mark.parametrize(
+    "f", [*PROGRAMS, a_row, only_of_one, what_came_of_it], ids=lambda f: f.__name__
+)
+def test_arguments_that_join_a_history_go(
+    f: Callable[..., Any], is_leaf: bool, backend: str
+) -> None:
+    """Eager itself keeps what was saved for a node of its own history."""
+    framejit.reset()
+    compiled = framejit.compile(f, backend=backend)
+    for _ in range(4):
+        try:
+            kept = joins(f, is_leaf)
+        except RuntimeError:  # the argument is returned, or was freed
+            return
+        assert not joins(compiled, is_leaf) or kept
+
+
 def test_histories_of_many_calls_go() -> None:
     """A chain of calls is freed without recursion, however long it is."""
     compiled = framejit.compile(two, backend="native")

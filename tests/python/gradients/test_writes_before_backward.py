@@ -73,3 +73,72 @@ def test_every_choice(first, second):
             assert (a is None) == (b is None), choice
             if a is not None:
                 torch.testing.assert_close(a, b, msg=lambda m, c=choice: f"{c}: {m}")
+
+
+# What the graph itself writes to, eager saves as it is from then on.
+WRITES = {
+    "all": lambda g: g.add_(1),
+    "a part": lambda g: g[:1].mul_(2),
+    "turned": lambda g: g.t().sub_(1),
+    "a copy": lambda g: g.copy_(g.sin()),
+    "twice": lambda g: g.add_(1).mul_(3),
+    "nothing new": lambda g: g.add_(0),
+}
+READS = {
+    "itself": lambda g: g,
+    "a row": lambda g: g[0],
+    "turned": lambda g: g.t(),
+    "computed": lambda g: g.exp(),
+    "detached": lambda g: g.detach(),
+    "one number": lambda g: g[1, 1],
+}
+LATER = {
+    "itself": lambda g: g.add_(1),
+    "a part": lambda g: g[1:].add_(1),
+    "detached": lambda g: g.detach().add_(1),
+    "not": lambda g: None,
+}
+
+
+def written_inside(fn, later, taken):
+    x = torch.linspace(0.2, 1.5, 4).view(2, 2).requires_grad_()
+    g = torch.linspace(0.5, 2.0, 4).view(2, 2)
+    outputs = fn(x, g)
+    LATER[later](g)
+    try:
+        (got,) = torch.autograd.grad(outputs[taken].sum(), x)
+    except RuntimeError as error:
+        return str(error).partition(":")[0], g._version
+    return got.tolist(), g._version
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+@pytest.mark.parametrize("read", READS)
+@pytest.mark.parametrize("write", WRITES)
+def test_written_inside(write, read, backend):
+    def before(x, g):
+        WRITES[write](g)
+        return x * READS[read](g), x.sin()
+
+    def behind(x, g):
+        y = x * READS[read](g)
+        WRITES[write](g)
+        return y, x.sin()
+
+    def both(x, g):
+        y = x * READS[read](g)
+        WRITES[write](g)
+        return y, x * READS[read](g)
+
+    for fn in (before, behind, both):
+        framejit.reset()
+        compiled = framejit.compile(fn, backend=backend)
+        for later, taken in itertools.product(LATER, (0, 1)):
+            expected = written_inside(fn, later, taken)
+            actual = written_inside(compiled, later, taken)
+            place = f"{fn.__name__}, {later}, {taken}"
+            assert actual[1] == expected[1], place
+            if isinstance(expected[0], str) or isinstance(actual[0], str):
+                assert actual[0] == expected[0], place
+            else:
+                assert actual[0] == [pytest.approx(r) for r in expected[0]], place
