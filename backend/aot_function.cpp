@@ -106,6 +106,7 @@ class AotExecutor final : public Executor {
   // committing: the first write has begun.
   void commit(Call& call, bool* committing) const;
   void make_node(const int64_t* symbols, Call& call) const;
+  void find_held();
   Status build_gates(const AotGraphs& graphs);
   void attach_gates(Call& call) const;
   void attach_node(Call& call) const;
@@ -132,8 +133,9 @@ class AotExecutor final : public Executor {
   std::vector<SavedSlot> saved_;
   std::vector<Watch> watches_;
   std::vector<Kept> kept_;
-  // Inputs that eager saves when the graph has written to them.
-  std::vector<int> saved_written_;
+  // Inputs that eager's history holds and the backward does not read: as they
+  // come, and as the graph has written to them.
+  std::vector<int> held_inputs_, held_when_written_;
   bool uses_random_ = false;
   // Of outputs by tangent: the order to make their gates in, and which lie next
   // behind each. Empty: no gates.
@@ -365,10 +367,28 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
   FJ_TRY(backward_, BackwardCode::build(torch_graph_, graphs, options,
                                         std::move(saved_last)));
   FJ_CHECK(backward_->num_saved() == saved_.size());
-  for (const InputWrite& write : writes_)
-    if (!backward_->saved_inputs().at(write.input).readers.empty())
-      saved_written_.push_back(write.input);
+  find_held();
   return build_gates(graphs);
+}
+
+void AotExecutor::find_held() {
+  const auto& inputs = backward_->saved_inputs();
+  auto is_touched = [&](int input) {
+    return std::any_of(touched_.begin(), touched_.end(),
+                       [&](const auto& row) { return row.first == input; });
+  };
+  auto is_read = [&](int input) {
+    return std::any_of(saved_.begin(), saved_.end(), [&](const auto& slot) {
+      return slot.kind == SavedSlot::Kind::kInput && slot.index == input;
+    });
+  };
+  for (int input = 0; input < static_cast<int>(inputs.size()); ++input) {
+    if (inputs[input].readers.empty()) continue;
+    if (is_written(input) || is_touched(input))
+      held_when_written_.push_back(input);
+    else if (!is_read(input))
+      held_inputs_.push_back(input);
+  }
 }
 
 Status AotExecutor::build_gates(const AotGraphs& graphs) {
@@ -455,6 +475,7 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
     if (!watch.is_output)
       node.watch_input(watch.saved, watch.index, *call.tensors[watch.index]);
   }
+  for (int input : held_inputs_) node.watch(input, *call.tensors[input]);
   for (const Kept& kept : kept_) {
     if (kept.saved >= 0) {
       node.keep_saved(kept.input, kept.saved);
@@ -522,6 +543,7 @@ void AotExecutor::attach_spent(Call& call) const {
 bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
                                const int64_t* symbols,
                                PyObject** outputs) const {
+  ViewLists lists;
   for (size_t i = 0; i < num_user_outputs_; ++i) {
     const UserOutput& output = user_outputs_[i];
     switch (output.kind) {
@@ -541,7 +563,7 @@ bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
         bool of_input = output.kind == UserOutput::Kind::kViewOfInput;
         outputs[i] = THPVariable_Wrap(output.view.make(
             of_input ? *call.tensors[output.base] : call.results[output.base],
-            symbols));
+            symbols, &lists));
         break;
       }
     }
@@ -572,8 +594,8 @@ void AotExecutor::commit(Call& call, bool* committing) const {
     count_writes(*call.tensors[input], writes);
   // Only now has their version the number that it has in eager when it is
   // saved.
-  for (int input : saved_written_)
-    call.node->watch_written(input, *call.tensors[input]);
+  for (int input : held_when_written_)
+    call.node->watch(input, *call.tensors[input]);
 }
 
 // What is behind the inputs sees what the one node of the call does otherwise

@@ -312,10 +312,7 @@ bool AotNode::is_read(const Watched& watched,
         program.saved.begin(), program.saved.end(),
         [&](const auto& read) { return read.second == watched.saved; });
   }
-  const auto& own = code_->saved_inputs().at(watched.input).readers;
-  return std::any_of(own.begin(), own.end(), [&](int64_t reader) {
-    return std::count(program.readers.begin(), program.readers.end(), reader);
-  });
+  return program.looks_at.at(watched.input);
 }
 
 std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {

@@ -5,7 +5,7 @@
 // SavedVariables, so that a write to an input or an output before the backward
 // raises as in eager. A value that is saved but shares memory with an input or
 // an output is watched through a SavedVariable of that tensor, too, and so is
-// an input that the graph writes to and eager's history holds from then on.
+// an input that eager's history holds and the programs do not read.
 //
 // A SavedVariable holds the tensor itself. Where eager holds something else of
 // its memory (a part of it, what was computed of it), the node has that memory
@@ -70,8 +70,8 @@ class AotNode final : public torch::autograd::Node {
     watched_.push_back(
         {saved, input, SavedVariable(held(input, tensor), false)});
   }
-  // What a graph has written to by now, and eager's history holds.
-  void watch_written(int input, const at::Tensor& tensor) {
+  // What eager's history holds.
+  void watch(int input, const at::Tensor& tensor) {
     watch_input(-1, input, tensor);
   }
   // A graph input, by its number. saved: it is this saved value.

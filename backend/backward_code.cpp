@@ -177,7 +177,7 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   }
   code->partial_inputs_.assign(partial.begin(), partial.end());
   FJ_TRY(auto complete, code->make_program(backward, tangents));
-  complete->readers = graphs.readers;
+  code->note_readers(graphs.readers, complete.get());
   code->complete_ = std::move(complete);
   return code;
 }
@@ -214,6 +214,16 @@ Result<std::shared_ptr<BackwardProgram>> BackwardCode::make_program(
   return made;
 }
 
+void BackwardCode::note_readers(std::vector<int64_t> readers,
+                                BackwardProgram* program) const {
+  const std::unordered_set<int64_t> known(readers.begin(), readers.end());
+  for (const graph::SavedInput& input : saved_inputs_)
+    program->looks_at.push_back(
+        std::any_of(input.readers.begin(), input.readers.end(),
+                    [&](int64_t reader) { return known.contains(reader); }));
+  program->readers = std::move(readers);
+}
+
 Result<std::shared_ptr<const BackwardProgram>> BackwardCode::trace(
     const BackwardPattern& pattern) const {
   BackwardPattern of_graph{pattern.tangents, std::vector<bool>(num_inputs_)};
@@ -241,7 +251,7 @@ Result<std::shared_ptr<const BackwardProgram>> BackwardCode::trace(
   if (backward.graph) {
     FJ_TRY(made, make_program(*backward.graph, tangents));
   }
-  made->readers = std::move(backward.readers);
+  note_readers(std::move(backward.readers), made.get());
   for (size_t i = num_known; i < guards.guards().size(); ++i) {
     const Guard& guard = guards.guards()[i];
     FJ_CHECK(guard.kind == GuardKind::kShapeExpr);

@@ -39,6 +39,8 @@ struct BackwardProgram {
   // The autograd nodes that read something of the forward: what eager frees
   // when the backward is over, and cannot run again.
   std::vector<int64_t> readers;
+  // Graph inputs that one of them saved in eager, and looks at when it runs.
+  std::vector<bool> looks_at;
   bool uses_random = false;
 
   bool holds(const int64_t* symbols) const;
@@ -109,6 +111,8 @@ class BackwardCode {
   BackwardCode() = default;
   Result<std::shared_ptr<BackwardProgram>> make_program(
       const graph::Graph& backward, const std::vector<int>& tangents) const;
+  void note_readers(std::vector<int64_t> readers,
+                    BackwardProgram* program) const;
   Result<std::shared_ptr<const BackwardProgram>> trace(
       const graph::BackwardPattern& pattern) const;
 

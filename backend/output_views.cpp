@@ -13,25 +13,50 @@ Result<OutputView> OutputView::build(const OutputInfo& info) {
   for (const graph::ViewStep& step : info.views) {
     FJ_TRY(std::vector<AtenArg> args,
            make_aten_args(step.op.schema(), step.args, {}));
-    view.steps_.push_back({step.op, std::move(args), step.result});
+    view.steps_.push_back({step.op, std::move(args), step.result, step.list});
   }
   return view;
 }
 
-at::Tensor OutputView::make(const at::Tensor& base,
-                            const int64_t* symbols) const {
+const std::vector<at::Tensor>* ViewLists::find(int list,
+                                               const at::Tensor& base) const {
+  for (const Row& row : rows_)
+    if (row.list == list && row.base == base.unsafeGetTensorImpl())
+      return &row.tensors;
+  return nullptr;
+}
+
+const std::vector<at::Tensor>& ViewLists::add(int list, const at::Tensor& base,
+                                              std::vector<at::Tensor> tensors) {
+  rows_.push_back({list, base.unsafeGetTensorImpl(), std::move(tensors)});
+  return rows_.back().tensors;
+}
+
+at::Tensor OutputView::make(const at::Tensor& base, const int64_t* symbols,
+                            ViewLists* lists) const {
   c10::AutoGradMode mode(info_.grad_mode.value_or(c10::GradMode::is_enabled()));
   if (steps_.empty()) return make_strided(base, symbols);
   at::Tensor tensor = base;
+  size_t done = 0;
+  for (size_t i = steps_.size(); i > 0 && done == 0; --i) {
+    const Step& step = steps_[i - 1];
+    const auto* made = step.list < 0 ? nullptr : lists->find(step.list, base);
+    if (!made) continue;
+    tensor = made->at(step.result);
+    done = i;
+  }
   torch::jit::Stack stack;
-  for (const Step& step : steps_) {
+  for (size_t at = done; at < steps_.size(); ++at) {
+    const Step& step = steps_[at];
     stack.clear();
     stack.emplace_back(std::move(tensor));
     for (size_t i = 1; i < step.args.size(); ++i)
       stack.push_back(build_aten_arg(step.args[i], nullptr, symbols));
     step.op.callBoxed(stack);
-    tensor = step.result < 0 ? std::move(stack[0]).toTensor()
-                             : stack[0].toTensorVector().at(step.result);
+    tensor = step.list < 0
+                 ? std::move(stack[0]).toTensor()
+                 : lists->add(step.list, base, stack[0].toTensorVector())
+                       .at(step.result);
   }
   return tensor;
 }

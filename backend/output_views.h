@@ -13,17 +13,37 @@
 
 namespace framejit::backend {
 
+// The lists of tensors that views of one call were taken from: unbind() of a
+// thousand rows runs once, and not for each row.
+class ViewLists {
+ public:
+  // Null: it was not made yet.
+  const std::vector<at::Tensor>* find(int list, const at::Tensor& base) const;
+  const std::vector<at::Tensor>& add(int list, const at::Tensor& base,
+                                     std::vector<at::Tensor> tensors);
+
+ private:
+  struct Row {
+    int list;
+    const at::TensorImpl* base;
+    std::vector<at::Tensor> tensors;
+  };
+  std::vector<Row> rows_;
+};
+
 class OutputView {
  public:
   static Result<OutputView> build(const graph::OutputInfo& info);
   // Under autograd, in the grad mode that the program was in.
-  at::Tensor make(const at::Tensor& base, const int64_t* symbols) const;
+  at::Tensor make(const at::Tensor& base, const int64_t* symbols,
+                  ViewLists* lists) const;
 
  private:
   struct Step {
     c10::OperatorHandle op;
     std::vector<AtenArg> args;
     int result;
+    int list;
   };
   at::Tensor make_strided(const at::Tensor& base, const int64_t* symbols) const;
 

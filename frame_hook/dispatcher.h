@@ -56,7 +56,10 @@ class CallEnd {
   CallEnd() = default;
   CallEnd(CallEnd&& other) noexcept
       : begun_(std::exchange(other.begun_, nullptr)) {}
-  CallEnd& operator=(CallEnd&&) = delete;
+  CallEnd& operator=(CallEnd&& other) noexcept {
+    std::swap(begun_, other.begun_);
+    return *this;
+  }
   ~CallEnd() {
     if (begun_) [[unlikely]]
       forget();

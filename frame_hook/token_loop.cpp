@@ -61,20 +61,34 @@ void leave_to_cpython(CodeCache* cache, PyObject* function) {
                 " is left to CPython");
 }
 
-DispatchOutcome dispatch_begun(PyObject* function, CodeCache* cache,
-                               PyObject* const* slots, PyObject** result,
-                               std::vector<CallEnd>* ends) {
-  CallEnd end;
-  DispatchOutcome outcome = dispatch(function, cache, slots, result, &end);
-  if (end.is_awaited()) ends->push_back(std::move(end));
-  return outcome;
-}
+// What the steps of one call have begun.
+class BegunSteps {
+ public:
+  // Whoever comes to the same code again has completed a turn of a loop: what
+  // was compiled for that counts towards the limit.
+  DispatchOutcome dispatch(PyObject* function, CodeCache* cache,
+                           PyObject* const* slots, PyObject** result) {
+    for (auto& [before, end] : steps_)
+      if (before == cache) end.end(Py_None);
+    std::erase_if(steps_, [&](const auto& step) { return step.first == cache; });
+    CallEnd end;
+    DispatchOutcome outcome =
+        framejit::dispatch(function, cache, slots, result, &end);
+    if (end.is_awaited()) steps_.emplace_back(cache, std::move(end));
+    return outcome;
+  }
+  void end(PyObject* result) {
+    for (auto& [cache, end] : steps_) end.end(result);
+  }
 
-// One step of the token loop: `args` are owned and given up. ends: what the
-// call has begun.
+ private:
+  std::vector<std::pair<const CodeCache*, CallEnd>> steps_;
+};
+
+// One step of the token loop: `args` are owned and given up.
 PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
                              const void* options, IdleTurns& idle,
-                             std::vector<CallEnd>* ends) {
+                             BegunSteps& begun) {
   PyObject* code = PyFunction_GET_CODE(function);
   PyObject* result = nullptr;
   if (code_kind(code) == CodeKind::kResume && !must_run_original() &&
@@ -83,7 +97,7 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
     CodeCache* cache = code_cache(code, options);
     size_t runs_before = num_graph_runs();
     if (cache && !cache->left_to_cpython &&
-        dispatch_begun(function, cache, args, &result, ends) ==
+        begun.dispatch(function, cache, args, &result) ==
             DispatchOutcome::kResult) {
       if (num_graph_runs() == runs_before && is_token(result) &&
           idle.add(cache)) {
@@ -105,7 +119,7 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
 }  // namespace
 
 PyObject* run_tokens(PyObject* result, const void* options, CallEnd first) try {
-  std::vector<CallEnd> later;
+  BegunSteps begun;
   IdleTurns idle;
   while (is_token(result)) {
     size_t count = PyTuple_GET_SIZE(result) - 2;
@@ -119,10 +133,10 @@ PyObject* run_tokens(PyObject* result, const void* options, CallEnd first) try {
     take_arguments(result, args.data(), count);
     Py_DECREF(result);
     result = run_token_function(function.get(), args.data(), count, options,
-                                idle, &later);
+                                idle, begun);
   }
   first.end(result);
-  for (CallEnd& end : later) end.end(result);
+  begun.end(result);
   return result;
 } catch (const std::bad_alloc&) {
   Py_XDECREF(result);

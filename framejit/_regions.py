@@ -50,6 +50,7 @@ class FunctionContext(FunctionCtx):
 
     needs_input_grad: tuple[bool, ...]
     framejit_handle: Any
+    framejit_reads: list[str]
 
     def __setattr__(self, name: str, value: Any) -> None:
         if "framejit_settled" in self.__dict__:
@@ -58,6 +59,9 @@ class FunctionContext(FunctionCtx):
 
     @property
     def saved_tensors(self) -> tuple[Any, ...]:
+        reads = self.__dict__.get("framejit_reads")
+        if reads is not None:
+            reads.append("saved_tensors")
         return tuple(self.__dict__.get("to_save", ()))
 
     @property
@@ -75,7 +79,8 @@ def _content(value: Any) -> Any:
 
 def _run_gradient(cls: Any, ctx: Any, gradients: tuple[Any, ...]) -> Any:
     """The backward of the function; it must leave what it was given alone."""
-    names = list(ctx.__dict__)
+    ctx.framejit_reads = []
+    names = [name for name in ctx.__dict__ if name != "framejit_reads"]
     before = [_content(ctx.__dict__[name]) for name in names]
     overridden = cls.backward is not torch.autograd.Function.backward
     backward = cls.backward if overridden else cls.vjp
@@ -83,7 +88,7 @@ def _run_gradient(cls: Any, ctx: Any, gradients: tuple[Any, ...]) -> Any:
         found = _later(backward, ctx, *gradients)
     except Exception:
         _steps.give_up("a gradient function that raises")
-    if list(ctx.__dict__) != names:
+    if [name for name in ctx.__dict__ if name != "framejit_reads"] != names:
         _steps.give_up("a backward that writes to its ctx")
     for i in range(len(names)):
         if not _steps.same(before[i], _content(ctx.__dict__[names[i]])):
@@ -159,13 +164,15 @@ def function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
     ctx.framejit_settled = True
     wrapped = getattr(cls.backward, "__wrapped__", None)
     once = wrapped is not None and cls.backward.__code__ is _ONCE
+    # Who reads them has all of them looked at.
+    saved = ctx.saved_tensors if ctx.framejit_reads else ()
     linked = _steps.function_gradient(
         tuple(_input_gradients(found, args)),
         tuple(a for a in args if isinstance(a, torch.Tensor)),
         tuple(results),
         tuple(differentiable),
         once,
-        tuple(a for a in ctx.saved_tensors if a is not None),
+        tuple(a for a in saved if a is not None),
     )
     remaining = iter(linked)
     final = [

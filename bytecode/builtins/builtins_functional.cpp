@@ -4,6 +4,7 @@
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/builtins/cached_results.h"
 #include "bytecode/code/micro_op.h"
+#include "bytecode/objects/classes.h"
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
@@ -94,6 +95,10 @@ Result<Ref> model_divmod(BuiltinCall& call) {
     if (result.get() != Py_NotImplemented) return result;
     return call.unknown();
   }
+  // A class of its own may have a divmod() that its // does not tell of.
+  if (is_heap_type(Py_TYPE(call.args[0])) ||
+      is_heap_type(Py_TYPE(call.args[1])))
+    return call.unknown();
   auto divided = state.binary(2, false, call.args[0], call.args[1]);
   if (divided.is_raised()) {  // divmod() has words of its own
     PyErr_Clear();

@@ -516,8 +516,10 @@ Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
   }
   if (error->context) FJ_CHECK_OK(set("__context__", error->context));
   if (error->cause) FJ_CHECK_OK(set("__cause__", error->cause));
-  if (error->suppress_context) {
-    FJ_CHECK_OK(set("__suppress_context__", Py_True));
+  // A cause sets it, too.
+  if (error->suppress_context || error->cause) {
+    FJ_CHECK_OK(set("__suppress_context__",
+                    error->suppress_context ? Py_True : Py_False));
   }
   if (error->notes) FJ_CHECK_OK(set("__notes__", error->notes));
   if (error->traceback && PyTraceBack_Check(error->traceback)) {

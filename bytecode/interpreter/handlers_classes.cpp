@@ -42,8 +42,7 @@ Result<Ref> global_name(Interpreter& interp, Frame& frame, PyObject* name) {
 }
 
 Result<Flow> undefined(PyObject* name) {
-  return raise_format(PyExc_NameError, "name '%U' is not defined", name)
-      .forward<Flow>();
+  return raise_name_error("name '%U' is not defined", name).forward<Flow>();
 }
 
 }  // namespace

@@ -20,16 +20,15 @@ Result<Flow> unbound_local(const Frame& frame, int slot) {
 
 Result<Flow> unbound_deref(const Frame& frame, int slot) {
   if (!frame.decoded->slot_is_free(slot)) return unbound_local(frame, slot);
-  return raise_format(PyExc_NameError,
-                      "cannot access free variable '%U' where it is not "
-                      "associated with a value in enclosing scope",
-                      slot_name(frame, slot))
+  return raise_name_error(
+             "cannot access free variable '%U' where it is not associated with "
+             "a value in enclosing scope",
+             slot_name(frame, slot))
       .forward<Flow>();
 }
 
 Result<Flow> undefined_name(PyObject* name) {
-  return raise_format(PyExc_NameError, "name '%U' is not defined", name)
-      .forward<Flow>();
+  return raise_name_error("name '%U' is not defined", name).forward<Flow>();
 }
 
 }  // namespace

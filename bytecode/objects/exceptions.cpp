@@ -37,6 +37,15 @@ Status raise_format(PyObject* type, const char* format, ...) {
   return Status::raised();
 }
 
+Status raise_name_error(const char* format, PyObject* name) {
+  Ref error;
+  if (Ref text = Ref::steal(PyUnicode_FromFormat(format, name)))
+    error = Ref::steal(PyObject_CallOneArg(PyExc_NameError, text.get()));
+  if (!error || PyObject_SetAttrString(error.get(), "name", name) < 0)
+    return Status::raised();
+  return raise_object(error.get());
+}
+
 Status raise_object(PyObject* exception) {
   PyErr_SetObject(reinterpret_cast<PyObject*>(Py_TYPE(exception)), exception);
   return Status::raised();

@@ -26,6 +26,8 @@ Ref take_raised();
 void restore_raised(Ref exception);
 // Sets a pending exception of the given type with CPython's formatting.
 Status raise_format(PyObject* type, const char* format, ...);
+// A NameError with its `name`, as ceval raises it; format: with one %U.
+Status raise_name_error(const char* format, PyObject* name);
 // `raise object`: adds __context__ from the handled exception.
 Status raise_object(PyObject* exception);
 

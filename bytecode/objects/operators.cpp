@@ -138,6 +138,18 @@ Result<Ref> foreign_binary(CaptureState& state, const BinaryRow& row,
 
 Result<Ref> format_operator(CaptureState& state, PyObject* a, PyObject* b);
 
+// Does C code of the builtin number's type compute with b, of whatever class?
+// Then b's reflected method is not asked.
+bool takes_number(const BinaryRow& row, PyTypeObject* type, PyObject* b) {
+  const bool is_whole = type == &PyLong_Type || type == &PyBool_Type;
+  if (!is_whole && type != &PyFloat_Type && type != &PyComplex_Type)
+    return false;
+  if (!raw_lookup(type, row.method)) return false;
+  if (PyLong_Check(b)) return true;
+  if (PyFloat_Check(b)) return !is_whole;
+  return PyComplex_Check(b) && type == &PyComplex_Type;
+}
+
 // At least one operand's class implements the operator in Python.
 Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
                           bool in_place, PyObject* a, PyObject* b,
@@ -146,9 +158,11 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
     FJ_TRY(Ref result, attempt(state, special.in_place.get(), a, b));
     if (result) return result;
   }
-  if (special.right && PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a))) {
+  Ref type = state.type_of(a);
+  auto* type_of_a = reinterpret_cast<PyTypeObject*>(type.get());
+  if (special.right && PyType_IsSubtype(Py_TYPE(b), type_of_a)) {
     // The reflected method goes first when the subclass overrides it.
-    bool overridden = raw_lookup(Py_TYPE(a), row.reflected) !=
+    bool overridden = raw_lookup(type_of_a, row.reflected) !=
                       raw_lookup(Py_TYPE(b), row.reflected);
     if (overridden) {
       FJ_TRY(Ref result, attempt(state, special.right.get(), b, a));
@@ -162,6 +176,11 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
   } else if (&row == &kBinary[kRemainder] &&
              (PyUnicode_Check(a) || PyBytes_Check(a))) {
     return format_operator(state, a, b);
+  } else if (takes_number(row, type_of_a, b)) {
+    FJ_TRY(Ref number, prepare(state, b, Reads::kElements));
+    FJ_TRY(number, plain_scalar(number.get()));
+    int op = static_cast<int>(&row - kBinary);
+    return state.binary(op, in_place, a, number.get());
   } else if (is_stand_in(state, a)) {
     // The tensor's own method knows what to do with tensors, with what
     // overrides it, and with numbers of any class.

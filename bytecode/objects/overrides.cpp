@@ -161,10 +161,9 @@ Status guard_overriding_class(CaptureState& state, PyTypeObject* type) {
 Result<bool> is_overloaded(CaptureState& state, PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
   if (!override_protocol() || !is_heap_type(type)) return false;
-  if (is_stand_in(state, object)) {
-    if (!state.tracer.is_subclass(object)) return false;
-    FJ_CHECK_OK(guard_overriding_class(state, type));
-  }
+  if (is_stand_in(state, object) && !state.tracer.is_subclass(object))
+    return false;
+  FJ_CHECK_OK(guard_overriding_class(state, type));
   return state.tracer.is_overloaded(object);
 }
 

@@ -130,11 +130,12 @@ void JointReplay::note_saved(const std::vector<SavingNode>& nodes) {
       SavedInput& input = joint_.saved_inputs[i];
       bool shares = false;
       for (const at::Tensor& saved : saving.saved) {
-        if (!inputs_[i].defined() ||
-            storage_of(saved) != storage_of(inputs_[i]))
-          continue;
-        shares = true;
-        input.itself |= saved.is_same(inputs_[i]);
+        if (!inputs_[i].defined()) continue;
+        const bool itself = saved.is_same(inputs_[i]);
+        input.itself |= itself;
+        // What is made by .data has versions of its own.
+        shares |= itself || (!reads_data_ && storage_of(saved) ==
+                                                 storage_of(inputs_[i]));
       }
       if (shares) input.readers.push_back(number);
     }

@@ -12,6 +12,7 @@
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
+#include "graph/tracing/gradient_link.h"
 
 namespace framejit::graph {
 
@@ -31,9 +32,7 @@ const std::vector<Ref>& saved_attributes(PyTypeObject* type) {
     // Only tensors have a raw form; to read a number would fix its value.
     std::string raw = text_of(PyList_GET_ITEM(names.get(), i));
     if (!raw.starts_with("_raw_saved_")) continue;
-    // The program's own functions have theirs without an underscore.
-    const bool own = raw == "_raw_saved_tensors";
-    Ref name = Ref::steal(PyUnicode_FromString(raw.c_str() + (own ? 5 : 4)));
+    Ref name = Ref::steal(PyUnicode_FromString(raw.c_str() + 4));
     if (!name) PyErr_Clear();
     if (name) entry->second.push_back(std::move(name));
   }
@@ -49,6 +48,7 @@ void collect_tensors(PyObject* value, std::vector<at::Tensor>* found) {
 
 // Does it save anything? Also where what it saved cannot be had.
 bool saves(const NodePtr<AutogradNode>& node, std::vector<at::Tensor>* saved) {
+  *saved = saved_by_link(node);
   Ref object = Ref::steal(torch::autograd::functionToPyObject(node));
   if (!object) {
     PyErr_Clear();

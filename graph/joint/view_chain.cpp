@@ -21,7 +21,8 @@ std::optional<std::vector<ViewStep>> find_view_chain(const Value* base,
       if (!numbers_only) return std::nullopt;
     }
     ViewStep step{*node.aten, node.args,
-                  node.outputs_are_list ? value->index : -1};
+                  node.outputs_are_list ? value->index : -1,
+                  node.outputs_are_list ? node.outputs[0]->id : -1};
     if (!node.outputs_are_list && node.outputs.size() != 1) return std::nullopt;
     step.args[0] = Arg();
     steps.push_back(std::move(step));

@@ -15,6 +15,7 @@ struct ViewStep {
   c10::OperatorHandle op;
   std::vector<Arg> args;  // the first stands for the tensor
   int result = -1;        // which of a list of tensors; -1: no list
+  int list = -1;          // the same number: of the same list
 };
 
 // Empty: they are the same value. Nullopt: it is no view of it, or not by

@@ -109,8 +109,11 @@ class Captured {
   variable_list unpack(const NodePtr<torch::autograd::Node>& node) {
     variable_list tensors;
     for (size_t i = 0; i < saved_.size(); ++i)
-      tensors.push_back(kept_[i].defined() ? kept_[i] : saved_[i].unpack(node));
+      tensors.push_back(unpack(node, i));
     return tensors;
+  }
+  at::Tensor unpack(const NodePtr<torch::autograd::Node>& node, size_t i) {
+    return kept_[i].defined() ? kept_[i] : saved_[i].unpack(node);
   }
   // False: nothing was there to release.
   bool release() {
@@ -144,6 +147,7 @@ class FunctionNode final : public torch::autograd::Node {
                              [](const at::Tensor& gradient) {
                                return gradient.requires_grad();
                              });
+    watched_.unpack(getptr());
     variable_list results =
         run_backward(*code_, gradients, captured_.unpack(getptr()), symbols_);
     if (twice) forbid_twice(&results);
@@ -152,11 +156,19 @@ class FunctionNode final : public torch::autograd::Node {
 
   void release_variables() override {
     std::lock_guard<std::mutex> lock(mutex_);
-    released_ = captured_.release();
+    const bool released = captured_.release();
+    released_ = watched_.release() || released;
+  }
+  variable_list saved() {
+    std::lock_guard<std::mutex> lock(mutex_);
+    variable_list found = watched_.unpack(getptr());
+    for (size_t i = 0; i < code_->num_captured; ++i)
+      if (code_->saved[i]) found.push_back(captured_.unpack(getptr(), i));
+    return found;
   }
   std::string name() const override { return "FrameJitFunctionBackward"; }
 
-  Captured captured_;
+  Captured captured_, watched_;
   std::vector<torch::autograd::VariableInfo> infos_;
   std::vector<c10::SymInt> symbols_;
 
@@ -224,15 +236,22 @@ PyObject* call_function_gradient(const SharedCode& code, PyObject* args) {
       /*pure_view=*/false);
   variable_list out;
   for (auto& result : made) out.push_back(*result);
+  auto is_result = [&](const at::Tensor& tensor) {
+    return std::any_of(
+        out.begin(), out.end(),
+        [&](const at::Tensor& result) { return tensor.is_same(result); });
+  };
   for (size_t i = 0; i < code->num_captured; ++i) {
     const at::Tensor& tensor = tensor_at(args, next++);
-    bool is_result = false;
-    for (const at::Tensor& result : out) is_result |= tensor.is_same(result);
-    if (code->saved[i] || is_result) {
-      node->captured_.save(tensor, is_result);
+    if (code->saved[i] || is_result(tensor)) {
+      node->captured_.save(tensor, is_result(tensor));
     } else {
       node->captured_.keep(tensor);
     }
+  }
+  for (size_t i = 0; i < code->num_watched; ++i) {
+    const at::Tensor& tensor = tensor_at(args, next++);
+    node->watched_.save(tensor, is_result(tensor));
   }
   node->symbols_ = symbols_at(args, next);
   return link_results(out);
@@ -257,7 +276,8 @@ PyObject* link_call(PyObject* self, PyObject* args, PyObject* kwargs) {
   HANDLE_TH_ERRORS
   auto* link = reinterpret_cast<LinkObject*>(self);
   const SharedCode& code = *link->code;
-  size_t expected = code->num_captured + symbol_inputs(*code->graph).size() +
+  size_t expected = code->num_captured + code->num_watched +
+                    symbol_inputs(*code->graph).size() +
                     (link->is_hook ? 1 : code->num_inputs + code->num_results);
   TORCH_CHECK(
       !kwargs && PyTuple_GET_SIZE(args) == static_cast<Py_ssize_t>(expected),
@@ -340,6 +360,12 @@ std::vector<size_t> unsaved_arguments(PyObject* callable) {
 
 bool is_gradient_link(PyObject* callable) {
   return callable && Py_TYPE(callable) == link_type();
+}
+
+std::vector<at::Tensor> saved_by_link(
+    const NodePtr<torch::autograd::Node>& node) {
+  auto* link = dynamic_cast<FunctionNode*>(node.get());
+  return link ? link->saved() : std::vector<at::Tensor>();
 }
 
 bool is_python_formula(const torch::autograd::Node& node) {

@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "graph/ir/torch_graph.h"
+#include "graph/tensors/libtorch_private.h"
 
 namespace framejit::graph {
 
@@ -33,10 +34,14 @@ struct GradientCode {
   // Per captured tensor: came from ctx.saved_tensors, so that writing to it
   // makes the backward an error. Others are just kept.
   std::vector<bool> saved;
+  // Tensors that the backward got from ctx.saved_tensors and did not read:
+  // writing to them makes it an error, too.
+  size_t num_watched = 0;
   bool once = false;  // @once_differentiable
 };
 
-// function_gradient(*inputs, *results, *captured, *symbols) -> results
+// function_gradient(*inputs, *results, *captured, *watched, *symbols)
+//   -> results
 Ref make_function_gradient(GradientCode code);
 // tensor_hook(tensor, *captured, *symbols) -> None
 Ref make_tensor_hook(GradientCode code);
@@ -44,6 +49,10 @@ bool is_gradient_link(PyObject* callable);
 // The arguments of a call that its backward reads, but that autograd does not
 // save for it: as they are by then. Empty: no link.
 std::vector<size_t> unsaved_arguments(PyObject* callable);
+
+// What the node of a link saved for its backward; nothing: it is no such node.
+std::vector<at::Tensor> saved_by_link(
+    const NodePtr<torch::autograd::Node>& node);
 
 // Is it the gradient of an operator that is written in Python, as by
 // torch.library.register_autograd? It may read anything when it runs.

@@ -124,6 +124,12 @@ Result<Ended> end_gradient(Recorder& recorder, PyObject* gradients,
   for (const Ref& tensor : ended.extra)
     ended.code.saved.push_back(
         std::count(saved.begin(), saved.end(), tensor.get()) > 0);
+  for (PyObject* tensor : saved) {
+    auto is_it = [&](const Ref& other) { return other.get() == tensor; };
+    if (std::any_of(ended.extra.begin(), ended.extra.end(), is_it)) continue;
+    ended.extra.push_back(Ref::borrow(tensor));
+    ++ended.code.num_watched;
+  }
   for (const Expr& symbol : symbol_inputs(*block.graph))
     ended.extra.push_back(sym_int_object(to_sym_int(symbol)));
   ended.code.graph = std::move(block.graph);
