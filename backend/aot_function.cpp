@@ -106,6 +106,7 @@ class AotExecutor final : public Executor {
   // committing: the first write has begun.
   void commit(Call& call, bool* committing) const;
   void make_node(const int64_t* symbols, Call& call) const;
+  std::vector<int> saved_as() const;  // by graph input; -1: not at all
   void find_held();
   Status build_gates(const AotGraphs& graphs);
   void attach_gates(Call& call) const;
@@ -136,6 +137,7 @@ class AotExecutor final : public Executor {
   // Inputs that eager's history holds and the backward does not read: as they
   // come, and as the graph has written to them.
   std::vector<int> held_inputs_, held_when_written_;
+  std::vector<int> held_outputs_;  // likewise
   bool uses_random_ = false;
   // Of outputs by tangent: the order to make their gates in, and which lie next
   // behind each. Empty: no gates.
@@ -365,29 +367,42 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
     if (tensor_of(graphs.forward->outputs[i]))
       saved_last.push_back(i < last.size() && last[i]);
   FJ_TRY(backward_, BackwardCode::build(torch_graph_, graphs, options,
-                                        std::move(saved_last)));
+                                        std::move(saved_last), saved_as()));
   FJ_CHECK(backward_->num_saved() == saved_.size());
   find_held();
   return build_gates(graphs);
 }
 
+std::vector<int> AotExecutor::saved_as() const {
+  std::vector<int> found(input_objects_.size(), -1);
+  for (size_t i = 0; i < saved_.size(); ++i)
+    if (saved_[i].kind == SavedSlot::Kind::kInput)
+      found[saved_[i].index] = static_cast<int>(i);
+  return found;
+}
+
 void AotExecutor::find_held() {
-  const auto& inputs = backward_->saved_inputs();
+  const auto& inputs = backward_->held_inputs();
   auto is_touched = [&](int input) {
     return std::any_of(touched_.begin(), touched_.end(),
                        [&](const auto& row) { return row.first == input; });
   };
-  auto is_read = [&](int input) {
-    return std::any_of(saved_.begin(), saved_.end(), [&](const auto& slot) {
-      return slot.kind == SavedSlot::Kind::kInput && slot.index == input;
-    });
-  };
+  const std::vector<int> saved = saved_as();
   for (int input = 0; input < static_cast<int>(inputs.size()); ++input) {
     if (inputs[input].readers.empty()) continue;
     if (is_written(input) || is_touched(input))
       held_when_written_.push_back(input);
-    else if (!is_read(input))
+    else if (saved[input] < 0)
       held_inputs_.push_back(input);
+  }
+  for (int output = 0; output < static_cast<int>(num_user_outputs_); ++output) {
+    auto is_it = [&](const SavedSlot& slot) {
+      return slot.kind == SavedSlot::Kind::kUserOutput && slot.index == output;
+    };
+    if (user_outputs_[output].kind == UserOutput::Kind::kTensor &&
+        !backward_->held_outputs().at(output).readers.empty() &&
+        std::none_of(saved_.begin(), saved_.end(), is_it))
+      held_outputs_.push_back(output);
   }
 }
 
@@ -475,7 +490,8 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
     if (!watch.is_output)
       node.watch_input(watch.saved, watch.index, *call.tensors[watch.index]);
   }
-  for (int input : held_inputs_) node.watch(input, *call.tensors[input]);
+  for (int input : held_inputs_)
+    node.watch_input(-1, input, *call.tensors[input]);
   for (const Kept& kept : kept_) {
     if (kept.saved >= 0) {
       node.keep_saved(kept.input, kept.saved);
@@ -527,8 +543,11 @@ void AotExecutor::attach_node(Call& call) const {
   }
   for (const Watch& watch : watches_) {
     if (watch.is_output)
-      call.node->watch_output(watch.saved, call.results[watch.index]);
+      call.node->watch_output(watch.saved, watch.index,
+                              call.results[watch.index]);
   }
+  for (int output : held_outputs_)
+    call.node->watch_output(-1, output, call.results[output]);
 }
 
 void AotExecutor::attach_spent(Call& call) const {
@@ -595,7 +614,7 @@ void AotExecutor::commit(Call& call, bool* committing) const {
   // Only now has their version the number that it has in eager when it is
   // saved.
   for (int input : held_when_written_)
-    call.node->watch(input, *call.tensors[input]);
+    call.node->watch_input(-1, input, *call.tensors[input]);
 }
 
 // What is behind the inputs sees what the one node of the call does otherwise

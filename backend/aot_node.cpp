@@ -301,7 +301,7 @@ bool AotNode::is_consumed(const std::vector<int64_t>& readers) const {
 at::Tensor AotNode::held(int input, const at::Tensor& tensor) const {
   const bool is_parameter = tensor.requires_grad() && tensor.is_leaf();
   const bool is_saved =
-      code_->tangent_of().size() == 1 && code_->saved_inputs().at(input).itself;
+      code_->tangent_of().size() == 1 && code_->held_inputs().at(input).itself;
   return is_parameter || is_saved ? tensor : tensor.tensor_data();
 }
 
@@ -312,7 +312,8 @@ bool AotNode::is_read(const Watched& watched,
         program.saved.begin(), program.saved.end(),
         [&](const auto& read) { return read.second == watched.saved; });
   }
-  return program.looks_at.at(watched.input);
+  return watched.is_output ? program.looks_at_output.at(watched.index)
+                           : program.looks_at_input.at(watched.index);
 }
 
 std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {
@@ -320,6 +321,7 @@ std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {
   std::lock_guard<std::mutex> lock(mutex_);
   for (const Watched& watched : watched_)
     if (is_read(watched, program)) watched.variable.unpack(getptr());
+  for (int saved : program.looks_at_saved) saved_.at(saved).unpack(getptr());
   for (const auto& [position, saved] : program.saved)
     values[position] = saved_.at(saved).unpack(getptr());
   return values;

@@ -63,16 +63,13 @@ class AotNode final : public torch::autograd::Node {
     save(saved, held(input, tensor), false);
   }
   // The memory of a saved value is that of this output: the version matters.
-  void watch_output(int saved, const at::Tensor& tensor) {
-    watched_.push_back({saved, -1, SavedVariable(tensor, true)});
+  // saved -1: eager's history holds it, and no program reads it.
+  void watch_output(int saved, int output, const at::Tensor& tensor) {
+    watched_.push_back({saved, output, true, SavedVariable(tensor, true)});
   }
   void watch_input(int saved, int input, const at::Tensor& tensor) {
     watched_.push_back(
-        {saved, input, SavedVariable(held(input, tensor), false)});
-  }
-  // What eager's history holds.
-  void watch(int input, const at::Tensor& tensor) {
-    watch_input(-1, input, tensor);
+        {saved, input, false, SavedVariable(held(input, tensor), false)});
   }
   // A graph input, by its number. saved: it is this saved value.
   void keep(int input, const at::Tensor& tensor);
@@ -101,7 +98,9 @@ class AotNode final : public torch::autograd::Node {
   // Whose version a backward looks at.
   struct Watched {
     int saved;  // for those that read this saved value
-    int input;  // saved -1: for those whose nodes saved this graph input
+    // saved -1: for those whose nodes saved this graph input or output.
+    int index;
+    bool is_output;
     SavedVariable variable;
   };
   using variable_list = torch::autograd::variable_list;

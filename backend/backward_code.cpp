@@ -129,9 +129,10 @@ bool BackwardProgram::holds(const int64_t* symbols) const {
 Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
     std::shared_ptr<const graph::TorchGraph> torch_graph,
     const AotGraphs& graphs, const ProgramOptions& options,
-    std::vector<bool> saved_last) {
+    std::vector<bool> saved_last, std::vector<int> saved_as) {
   std::shared_ptr<BackwardCode> code(new BackwardCode);
   code->saved_last_ = std::move(saved_last);
+  code->saved_as_ = std::move(saved_as);
   const Graph& backward = *graphs.backward;
   code->options_ = options;
   // What the trace did not predict is put right, or the call is replayed.
@@ -143,10 +144,20 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->replay_ = TorchReplay::make(std::move(torch_graph));
   code->tangent_of_ = graphs.tangent_of;
   code->read_inputs_ = graphs.read_inputs;
-  code->saved_inputs_ = graphs.saved_inputs;
-  code->saved_inputs_.resize(graphs.forward->inputs.size());
+  code->held_inputs_ = graphs.held_inputs;
+  code->held_inputs_.resize(graphs.forward->inputs.size());
+  code->held_outputs_ = graphs.held_outputs;
+  code->held_outputs_.resize(graphs.num_user_outputs);
   code->cut_ = graphs.cut;
   code->saved_readers_ = graphs.saved_readers;
+  for (size_t i = 0; i < code->held_inputs_.size(); ++i) {
+    if (code->saved_as_.at(i) < 0) continue;
+    auto& readers = code->saved_readers_.at(code->saved_as_[i]);
+    const auto& more = code->held_inputs_[i].readers;
+    readers.insert(readers.end(), more.begin(), more.end());
+    std::sort(readers.begin(), readers.end());
+    readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
+  }
   code->num_inputs_ = graphs.forward->inputs.size();
   code->num_saved_ = graphs.num_saved_tensors;
   code->num_symbols_ =
@@ -217,10 +228,21 @@ Result<std::shared_ptr<BackwardProgram>> BackwardCode::make_program(
 void BackwardCode::note_readers(std::vector<int64_t> readers,
                                 BackwardProgram* program) const {
   const std::unordered_set<int64_t> known(readers.begin(), readers.end());
-  for (const graph::SavedInput& input : saved_inputs_)
-    program->looks_at.push_back(
-        std::any_of(input.readers.begin(), input.readers.end(),
-                    [&](int64_t reader) { return known.contains(reader); }));
+  auto looks = [&](const graph::HeldTensor& held) {
+    return std::any_of(held.readers.begin(), held.readers.end(),
+                       [&](int64_t reader) { return known.contains(reader); });
+  };
+  for (const graph::HeldTensor& output : held_outputs_)
+    program->looks_at_output.push_back(looks(output));
+  for (size_t i = 0; i < held_inputs_.size(); ++i) {
+    program->looks_at_input.push_back(looks(held_inputs_[i]));
+    const int saved = saved_as_.at(i);
+    const bool reads =
+        std::any_of(program->saved.begin(), program->saved.end(),
+                    [&](const auto& read) { return read.second == saved; });
+    if (program->looks_at_input.back() && saved >= 0 && !reads)
+      program->looks_at_saved.push_back(saved);
+  }
   program->readers = std::move(readers);
 }
 

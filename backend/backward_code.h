@@ -39,8 +39,11 @@ struct BackwardProgram {
   // The autograd nodes that read something of the forward: what eager frees
   // when the backward is over, and cannot run again.
   std::vector<int64_t> readers;
-  // Graph inputs that one of them saved in eager, and looks at when it runs.
-  std::vector<bool> looks_at;
+  // Graph inputs and user outputs that one of them saved in eager, and looks at
+  // when it runs.
+  std::vector<bool> looks_at_input, looks_at_output;
+  // Saved values that it does not read, but that one of them looks at.
+  std::vector<int> looks_at_saved;
   bool uses_random = false;
 
   bool holds(const int64_t* symbols) const;
@@ -56,11 +59,13 @@ class BackwardCode {
     bool contiguous = true;
   };
   // saved_last: of the values that the forward saves, which have channels last
-  // in place of eager's layout. A Break when the backward cannot run.
+  // in place of eager's layout. saved_as: for each graph input the saved value
+  // that it is, or -1.
+  // A Break when the backward cannot run.
   static Result<std::shared_ptr<BackwardCode>> build(
       std::shared_ptr<const graph::TorchGraph> torch_graph,
       const graph::AotGraphs& graphs, const ProgramOptions& options,
-      std::vector<bool> saved_last);
+      std::vector<bool> saved_last, std::vector<int> saved_as);
 
   // For all tangents and all gradients.
   const std::shared_ptr<const BackwardProgram>& complete() const {
@@ -84,9 +89,12 @@ class BackwardCode {
   const std::vector<std::vector<int64_t>>& saved_readers() const {
     return saved_readers_;
   }
-  // What eager's history holds of each graph input.
-  const std::vector<graph::SavedInput>& saved_inputs() const {
-    return saved_inputs_;
+  // What eager's history holds of each graph input and user output.
+  const std::vector<graph::HeldTensor>& held_inputs() const {
+    return held_inputs_;
+  }
+  const std::vector<graph::HeldTensor>& held_outputs() const {
+    return held_outputs_;
   }
   // Graph inputs that a replay needs the content of.
   const std::vector<bool>& read_inputs() const { return read_inputs_; }
@@ -122,10 +130,11 @@ class BackwardCode {
   std::vector<int> tangent_of_;
   std::vector<int> edge_inputs_, partial_inputs_;
   std::vector<bool> read_inputs_;
-  std::vector<graph::SavedInput> saved_inputs_;
+  std::vector<graph::HeldTensor> held_inputs_, held_outputs_;
   graph::ForwardCut cut_;
   std::vector<std::vector<int64_t>> saved_readers_;
   std::vector<bool> saved_last_;
+  std::vector<int> saved_as_;
   size_t num_inputs_ = 0, num_saved_ = 0, num_symbols_ = 0;
   bool uses_random_ = false;
   // What the guards of the entry say of the sizes.

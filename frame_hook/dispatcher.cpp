@@ -314,13 +314,17 @@ void note_limit(CodeCache* cache, PyObject* function, PyObject* const* slots) {
     CompilingScope compiling;
     reason = current_compiler->explain_miss(request_of(cache, function, slots));
   }
-  size_t limit = recompile_limit(cache->options()).entries;
+  std::string limit =
+      "recompile_limit (" +
+      std::to_string(recompile_limit(cache->options()).entries) +
+      ") reached for " + describe_code(function_code(function)) + " (" +
+      break_reason_row(BreakReason::kRecompileLimit).id + "): ";
+  limit += cache->entries().empty()
+               ? "nothing was found to compile in so many calls, others run "
+                 "the original code (FRAMEJIT_LOG=graph_breaks says why)"
+               : "other calls run the original code";
   log_notice(Notice::kLimit, cache->code(),
-             "recompile_limit (" + std::to_string(limit) + ") reached for " +
-                 describe_code(function_code(function)) + " (" +
-                 break_reason_row(BreakReason::kRecompileLimit).id +
-                 "): other calls run the original code" +
-                 (reason.empty() ? "" : "; this one: " + reason));
+             limit + (reason.empty() ? "" : "; this one: " + reason));
 }
 
 DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,

@@ -96,9 +96,11 @@ Result<Ref> model_divmod(BuiltinCall& call) {
     return call.unknown();
   }
   // A class of its own may have a divmod() that its // does not tell of.
-  if (is_heap_type(Py_TYPE(call.args[0])) ||
-      is_heap_type(Py_TYPE(call.args[1])))
-    return call.unknown();
+  for (PyObject* number : call.args) {
+    Ref type = state.type_of(number);
+    if (is_heap_type(reinterpret_cast<PyTypeObject*>(type.get())))
+      return call.unknown();
+  }
   auto divided = state.binary(2, false, call.args[0], call.args[1]);
   if (divided.is_raised()) {  // divmod() has words of its own
     PyErr_Clear();

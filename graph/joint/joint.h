@@ -67,8 +67,8 @@ struct BackwardPattern {
   bool operator==(const BackwardPattern&) const = default;
 };
 
-// What eager's history holds of a graph input.
-struct SavedInput {
+// What eager's history holds of a graph input or an output.
+struct HeldTensor {
   // The autograd nodes (by order of creation) that saved it, or a tensor that
   // shares its memory and with that its version.
   std::vector<int64_t> readers;
@@ -90,7 +90,8 @@ struct JointGraph {
   // The autograd nodes that saved a tensor, if only a constant, by order of
   // creation: they cannot run again when it is freed.
   std::vector<int64_t> saving_nodes;
-  std::vector<SavedInput> saved_inputs;  // per primal; none without a backward
+  // Per primal and per user output; none without a backward.
+  std::vector<HeldTensor> held_inputs, held_outputs;
   // Values of the symbols at capture: the partition weighs bytes with them.
   std::vector<int64_t> symbol_hints;
   std::vector<Expr> facts;  // shape expressions that the guards hold
@@ -129,7 +130,7 @@ struct AotGraphs {
   // Graph inputs whose content the gradients, or an operation that may raise,
   // depend on.
   std::vector<bool> read_inputs;
-  std::vector<SavedInput> saved_inputs;  // as in JointGraph
+  std::vector<HeldTensor> held_inputs, held_outputs;  // as in JointGraph
   // The symbols' values at capture, and what the guards say of them: for a
   // trace when the guards are gone.
   std::vector<int64_t> symbol_hints;

@@ -126,7 +126,8 @@ class Partitioner {
     result.symbol_hints = std::move(joint_.symbol_hints);
     result.facts = std::move(joint_.facts);
     result.touched = std::move(joint_.touched);
-    result.saved_inputs = std::move(joint_.saved_inputs);
+    result.held_inputs = std::move(joint_.held_inputs);
+    result.held_outputs = std::move(joint_.held_outputs);
     check(*result.forward);
     if (result.backward) check(*result.backward);
     return result;

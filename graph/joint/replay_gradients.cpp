@@ -120,24 +120,38 @@ Status JointReplay::check_history(const at::Tensor& tensor) {
   return ok_status();
 }
 
-// Who holds what of the inputs.
+// Who holds what of the inputs and outputs.
 void JointReplay::note_saved(const std::vector<SavingNode>& nodes) {
-  joint_.saved_inputs.resize(inputs_.size());
+  joint_.held_inputs.resize(inputs_.size());
+  joint_.held_outputs.resize(tensors_.size());
+  struct Seen {
+    const at::Tensor* tensor;
+    HeldTensor* held;
+  };
+  std::unordered_map<const c10::StorageImpl*, std::vector<Seen>> seen;
+  auto see = [&](const std::vector<at::Tensor>& tensors,
+                 std::vector<HeldTensor>* held) {
+    for (size_t i = 0; i < tensors.size(); ++i)
+      if (tensors[i].defined())
+        seen[storage_of(tensors[i])].push_back({&tensors[i], &(*held)[i]});
+  };
+  see(inputs_, &joint_.held_inputs);
+  see(tensors_, &joint_.held_outputs);
   for (const SavingNode& saving : nodes) {
     const int64_t number = tracer_.number_of(*saving.node);
     joint_.saving_nodes.push_back(number);
-    for (size_t i = 0; i < inputs_.size(); ++i) {
-      SavedInput& input = joint_.saved_inputs[i];
-      bool shares = false;
-      for (const at::Tensor& saved : saving.saved) {
-        if (!inputs_[i].defined()) continue;
-        const bool itself = saved.is_same(inputs_[i]);
-        input.itself |= itself;
+    for (const at::Tensor& saved : saving.saved) {
+      auto found = seen.find(storage_of(saved));
+      if (found == seen.end()) continue;
+      for (auto& [tensor, held] : found->second) {
+        const bool itself = saved.is_same(*tensor);
+        held->itself |= itself;
         // What is made by .data has versions of its own.
-        shares |= itself || (!reads_data_ && storage_of(saved) ==
-                                                 storage_of(inputs_[i]));
+        if (!itself && reads_data_) continue;
+        std::vector<int64_t>& readers = held->readers;
+        if (readers.empty() || readers.back() != number)
+          readers.push_back(number);
       }
-      if (shares) input.readers.push_back(number);
     }
   }
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frame_hook/event_log.h"
 #include "frame_hook/options.h"
 #include "frame_hook/perf_map.h"
 #include "frame_hook/program_code.h"
@@ -16,6 +17,8 @@ constexpr uint8_t kVersionFailures = 2;
 constexpr uint8_t kSlotFailures = 4;
 // Failures that no pin explains before every source is read generically.
 constexpr int kUnexplainedFailures = 3;
+// So many of them: no predicate can tell what the guards say.
+constexpr int kHopelessFailures = 16;
 // A set that still fails natively after so many predicates is only evaluated.
 constexpr uint64_t kMaxRearmed = 100;
 
@@ -88,7 +91,7 @@ bool ArmedGuards::match_slow(PyObject* const* args, PyObject* function,
   ErrorGuard keep_error;
   try {
     generalise(args, function);
-    if (arm(args, function))
+    if (num_rearmed_ < kMaxRearmed && arm(args, function))
       ++num_rearmed_;
     else
       num_rearmed_ = kMaxRearmed;  // no native form: evaluate from now on
@@ -157,6 +160,13 @@ void ArmedGuards::generalise(PyObject* const* args, PyObject* function) {
     }
   }
   if (!explained && ++unexplained_ >= kUnexplainedFailures) {
+    if (unexplained_ >= kHopelessFailures) {
+      num_rearmed_ = kMaxRearmed;
+      log_event(Channel::k_recompiles,
+                "guards of " + describe_code(PyFunction_GET_CODE(function)) +
+                    " hold that machine code cannot tell: they are evaluated "
+                    "at each call");
+    }
     for (SourceForm& form : forms_) form = {Form::kGeneric, 0};
   }
   std::erase_if(predicates_, [&](const auto& predicate) {

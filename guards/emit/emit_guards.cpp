@@ -330,6 +330,7 @@ void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
   PyObject* dict = value(source);
   PyObject* keys_tuple = guard.object.get();
   Py_ssize_t count = PyTuple_GET_SIZE(keys_tuple);
+  if (!PyDict_Check(dict)) return emit_call_guard(source, guard);  // a set
   if (count == 0) {
     if (is_settled(source)) return;
     if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);

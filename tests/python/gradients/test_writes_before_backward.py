@@ -142,3 +142,99 @@ def test_written_inside(write, read, backend):
                 assert actual[0] == expected[0], place
             else:
                 assert actual[0] == [pytest.approx(r) for r in expected[0]], place
+
+
+# What an own function asked `ctx.saved_tensors` for is looked at, used or not.
+class UsesOne(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, g):
+        ctx.save_for_backward(x, g)
+        return x * g
+
+    @staticmethod
+    def backward(ctx, tangent):
+        _, g = ctx.saved_tensors
+        return tangent * g, None
+
+
+class UsesNone(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, g):
+        result = x * 2 + g
+        ctx.save_for_backward(x, g, result)
+        return result
+
+    @staticmethod
+    def backward(ctx, tangent):
+        assert len(ctx.saved_tensors) == 3
+        return tangent * 2, None
+
+
+class AsksForNothing(UsesNone):
+    @staticmethod
+    def backward(ctx, tangent):
+        return tangent * 2, None
+
+
+class InSetup(torch.autograd.Function):
+    @staticmethod
+    def forward(x, g):
+        return x * g
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.save_for_backward(*inputs)
+
+    @staticmethod
+    def backward(ctx, tangent):
+        x, g = ctx.saved_tensors
+        return tangent * g, None
+
+
+FUNCTIONS = [UsesOne, UsesNone, AsksForNothing, InSetup]
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+@pytest.mark.parametrize("inside", ["nothing", "before", "behind"])
+@pytest.mark.parametrize("function", FUNCTIONS, ids=lambda f: f.__name__)
+def test_saved_by_an_own_function(function, inside, backend):
+    def fn(x, g):
+        if inside == "before":
+            g.add_(1)
+        y = function.apply(x, g)
+        if inside == "behind":
+            g.add_(1)
+        return y, x.sin()
+
+    def run(f, written, taken):
+        x = torch.linspace(0.2, 1.5, 4, requires_grad=True)
+        g = torch.linspace(0.5, 2.0, 4)
+        y, z = f(x, g)
+        tensors = {"x": x, "g": g, "part": g[:1], "y": y, "detached": y.detach()}
+        with torch.no_grad():
+            tensors.get(written, torch.zeros(())).add_(1)
+        try:
+            (y if taken == 0 else z).sum().backward()
+        except RuntimeError as error:
+            return str(error).partition(":")[0]
+        return x.grad.tolist()
+
+    framejit.reset()
+    compiled = framejit.compile(fn, backend=backend)
+    written = ["", "x", "g", "part", "y", "detached"]
+    for place, taken in itertools.product(written, (0, 1)):
+        expected, actual = run(fn, place, taken), run(compiled, place, taken)
+        if isinstance(expected, str):
+            assert actual == expected, (place, taken)
+        else:
+            assert actual == pytest.approx(expected), (place, taken)
+
+
+def test_statistics_of_a_norm():
+    norm = torch.nn.BatchNorm1d(3)
+    for backend in (None, "aot_eager", "native"):
+        f = norm if backend is None else framejit.compile(norm, backend=backend)
+        y = f(torch.randn(4, 3))
+        norm.running_mean.zero_()
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            y.sum().backward()

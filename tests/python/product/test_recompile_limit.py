@@ -482,3 +482,55 @@ def test_a_mode_entered_in_the_function_does_not_count(state):
     compiles = _C.counters()["compiles"]
     compiled(T, False)
     assert compiles > 0 and _C.counters()["compiles"] == compiles
+
+
+# ---- the turns of one call
+
+ROWS = [torch.full((2,), float(i)) for i in range(60)]
+
+
+def by_index(rows):
+    total = 0.0
+    for i in range(len(rows)):
+        total += (rows[i] * 2).sum().item()
+    return total
+
+
+def by_key(rows):
+    found = {}
+    for i, row in enumerate(rows):
+        found[i] = (row * 2).sum().item()
+    return found
+
+
+def by_text(rows):
+    found = {}
+    for i, row in enumerate(rows):
+        found[f"k{i}"] = row.sum().item()
+    return found
+
+
+def of_a_dict(rows):
+    named = {str(i): row for i, row in enumerate(rows)}
+    return {name: row.norm().item() for name, row in named.items()}
+
+
+def while_it_lasts(rows):
+    i, found = 0, []
+    while i < len(rows):
+        found.append(rows[i].sum().item() * i)
+        i += 1
+    return found
+
+
+@pytest.mark.parametrize(
+    "f",
+    [by_index, by_key, by_text, of_a_dict, while_it_lasts],
+    ids=lambda f: f.__name__,
+)
+def test_turns_of_one_call_count(f):
+    compiled = framejit.compile(f)
+    for _ in range(3):
+        assert compiled(ROWS) == f(ROWS)
+    # Each place where the function goes on has its own limit.
+    assert _C.counters()["compiles"] <= 4 * (LIMIT + 1)
