@@ -346,7 +346,11 @@ std::shared_ptr<const BackwardProgram> BackwardCode::find(
 void BackwardCode::log(const std::string& text) const {
   std::string where;
   for (const auto& node : replay_->graph().graph->block().nodes) {
-    if (where.empty() && node->span.code) where = format_span(node->span);
+    // Not the line of no_grad() itself.
+    const bool is_state = node->op == graph::Opcode::kStateEnter ||
+                          node->op == graph::Opcode::kStateExit;
+    if (where.empty() && node->span.code && !is_state)
+      where = format_span(node->span);
   }
   log_event(Channel::k_fallbacks, "gradient of the graph at " +
                                       (where.empty() ? "?" : where) + ": " +

@@ -192,7 +192,9 @@ struct Failure {
 
 std::string type_differs(const Failure& at) {
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(at.value));
-  return failed("type(" + at.name() + ")", at.expected(), object_text(type));
+  std::string found = object_text(type);
+  if (found == at.expected()) found = "another class of that name";
+  return failed("type(" + at.name() + ")", at.expected(), found);
 }
 
 std::string value_differs(const Failure& at) {

@@ -62,6 +62,31 @@ def test_reaching_the_recompile_limit_is_said_once(warnings_of):
     assert len(warnings_of()) == 2, "reset() forgets what was said"
 
 
+def test_a_limit_without_an_entry_says_that_nothing_was_compiled(warnings_of):
+    sparse = torch.eye(4).to_sparse()
+    compiled = framejit.compile(lambda x: (sparse @ x.T).relu().sum())
+    for _ in range(12):
+        compiled(torch.ones(3, 4))
+    texts = [text for _, text in warnings_of() if "recompile_limit" in text]
+    [text] = texts
+    assert "nothing was found to compile" in text and "other calls" not in text
+
+
+def test_a_class_of_the_same_name_is_another_one(warnings_of):
+    def make():
+        class Model(torch.nn.Module):
+            def forward(self, x):
+                return x + 1
+
+        return Model()
+
+    compiled = framejit.compile(lambda model, x: model(x))
+    for _ in range(12):
+        compiled(make(), torch.ones(2))
+    [(_, text)] = warnings_of()
+    assert "Model, got another class of that name" in text
+
+
 def generator(x):
     yield x * 2
 
