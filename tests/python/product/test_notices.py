@@ -81,8 +81,9 @@ def test_a_class_of_the_same_name_is_another_one(warnings_of):
         return Model()
 
     compiled = framejit.compile(lambda model, x: model(x))
-    for _ in range(12):
-        compiled(make(), torch.ones(2))
+    models = [make() for _ in range(12)]  # entries go with their classes
+    for model in models:
+        compiled(model, torch.ones(2))
     [(_, text)] = warnings_of()
     assert "Model, got another class of that name" in text
 
