@@ -119,6 +119,16 @@ Break Planner::escaping(PyObject* object) {
                            Py_TYPE(object)->tp_name);
 }
 
+// Where the object is that a symbol is the value of; null: it is a size, or was
+// computed.
+const Source* Planner::source_of_number(const Expr& expr) const {
+  if (!expr.is_symbol() && !expr.is_float_symbol()) return nullptr;
+  const Source* source = state_.guards.symbols()[expr.symbol_index()].source;
+  bool is_value = source->kind == SourceKind::kIntValue ||
+                  source->kind == SourceKind::kFloatBits;
+  return is_value ? source->base : nullptr;
+}
+
 Result<int> Planner::foreign(PyObject* object, ObjectClass kind) {
   switch (kind) {
     case ObjectClass::kConstant:
@@ -142,6 +152,8 @@ Result<int> Planner::foreign(PyObject* object, ObjectClass kind) {
       bool is_number = state_.tracer.symbolic_type(object) !=
                        reinterpret_cast<PyObject*>(&PyBool_Type);
       if (expr && is_number) {
+        // A number of the caller's is that object: NaN as a key, id().
+        if (const Source* given = source_of_number(*expr)) return gather(given);
         Step step;
         step.kind = Step::Kind::kSymbolic;
         step.expr = *expr;

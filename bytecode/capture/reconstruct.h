@@ -50,6 +50,7 @@ class Planner {
   int define(PyObject* object, int step);
   Break escaping(PyObject* object);
 
+  const Source* source_of_number(const Expr& expr) const;
   Result<int> foreign(PyObject* object, ObjectClass kind);
   Result<std::vector<int>> items_of(PyObject* sequence);
 
