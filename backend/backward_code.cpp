@@ -150,6 +150,7 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->held_outputs_.resize(graphs.num_user_outputs);
   code->cut_ = graphs.cut;
   code->saved_readers_ = graphs.saved_readers;
+  code->saved_readers_.resize(graphs.num_saved_tensors);
   for (size_t i = 0; i < code->held_inputs_.size(); ++i) {
     if (code->saved_as_.at(i) < 0) continue;
     auto& readers = code->saved_readers_.at(code->saved_as_[i]);

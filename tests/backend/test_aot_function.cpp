@@ -78,6 +78,8 @@ AotGraphs sin_times() {
   graphs.num_saved_tensors = 2;
   graphs.readers = {0, 1};  // sin and mul
   graphs.read_inputs = {true, true, false};
+  // Eager saves x for the sine, y for the product.
+  graphs.held_inputs = {{{0}, true}, {{1}, true}, {}};
   return graphs;
 }
 
