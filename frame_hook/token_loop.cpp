@@ -70,7 +70,8 @@ class BegunSteps {
                            PyObject* const* slots, PyObject** result) {
     for (auto& [before, end] : steps_)
       if (before == cache) end.end(Py_None);
-    std::erase_if(steps_, [&](const auto& step) { return step.first == cache; });
+    std::erase_if(steps_,
+                  [&](const auto& step) { return step.first == cache; });
     CallEnd end;
     DispatchOutcome outcome =
         framejit::dispatch(function, cache, slots, result, &end);
