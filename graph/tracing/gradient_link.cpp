@@ -237,9 +237,9 @@ PyObject* call_function_gradient(const SharedCode& code, PyObject* args) {
   variable_list out;
   for (auto& result : made) out.push_back(*result);
   auto is_result = [&](const at::Tensor& tensor) {
-    return std::any_of(
-        out.begin(), out.end(),
-        [&](const at::Tensor& result) { return tensor.is_same(result); });
+    return std::any_of(out.begin(), out.end(), [&](const at::Tensor& result) {
+      return tensor.is_same(result);
+    });
   };
   for (size_t i = 0; i < code->num_captured; ++i) {
     const at::Tensor& tensor = tensor_at(args, next++);
