@@ -8,8 +8,8 @@
 // an output is watched through a SavedVariable of that tensor too.
 //
 // Input mutations are committed with copy_ after everything else succeeded.
-// Double backward is not captured: with create_graph the gradients carry a node
-// that raises when it is differentiated.
+// Double backward is not captured: gradients that are differentiated themselves
+// come of the torch calls, run again (torch_replay.h).
 #pragma once
 
 #include <memory>

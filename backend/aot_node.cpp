@@ -307,11 +307,7 @@ at::Tensor AotNode::held(int input, const at::Tensor& tensor) const {
 
 bool AotNode::is_read(const Watched& watched,
                       const BackwardProgram& program) const {
-  if (watched.saved >= 0) {
-    return std::any_of(
-        program.saved.begin(), program.saved.end(),
-        [&](const auto& read) { return read.second == watched.saved; });
-  }
+  if (watched.saved >= 0) return program.reads(watched.saved);
   return watched.is_output ? program.looks_at_output.at(watched.index)
                            : program.looks_at_input.at(watched.index);
 }

@@ -5,7 +5,7 @@
 // SavedVariables, so that a write to an input or an output before the backward
 // raises as in eager. A value that is saved but shares memory with an input or
 // an output is watched through a SavedVariable of that tensor, too, and so is
-// an input that eager's history holds and the programs do not read.
+// an input or an output that eager's history holds and no program reads.
 //
 // A SavedVariable holds the tensor itself. Where eager holds something else of
 // its memory (a part of it, what was computed of it), the node has that memory

@@ -126,6 +126,12 @@ bool BackwardProgram::holds(const int64_t* symbols) const {
       });
 }
 
+bool BackwardProgram::reads(int saved_value) const {
+  return std::any_of(saved.begin(), saved.end(), [&](const auto& read) {
+    return read.second == saved_value;
+  });
+}
+
 Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
     std::shared_ptr<const graph::TorchGraph> torch_graph,
     const AotGraphs& graphs, const ProgramOptions& options,
@@ -238,10 +244,7 @@ void BackwardCode::note_readers(std::vector<int64_t> readers,
   for (size_t i = 0; i < held_inputs_.size(); ++i) {
     program->looks_at_input.push_back(looks(held_inputs_[i]));
     const int saved = saved_as_.at(i);
-    const bool reads =
-        std::any_of(program->saved.begin(), program->saved.end(),
-                    [&](const auto& read) { return read.second == saved; });
-    if (program->looks_at_input.back() && saved >= 0 && !reads)
+    if (program->looks_at_input.back() && saved >= 0 && !program->reads(saved))
       program->looks_at_saved.push_back(saved);
   }
   program->readers = std::move(readers);

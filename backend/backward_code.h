@@ -47,6 +47,7 @@ struct BackwardProgram {
   bool uses_random = false;
 
   bool holds(const int64_t* symbols) const;
+  bool reads(int saved_value) const;
 };
 
 class BackwardCode {

@@ -68,5 +68,9 @@ auto made_once(Make make) {
   ErrorGuard keep;
   return make();
 }
+// An object that is nothing but itself.
+inline PyObject* new_marker() {
+  return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
+}
 
 }  // namespace framejit

@@ -145,9 +145,7 @@ PyObject* run_tokens(PyObject* result, const void* options, CallEnd first) try {
 }
 
 PyObject* token_marker() {
-  static PyObject* marker = made_once([] {
-    return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-  });
+  static PyObject* marker = made_once(new_marker);
   return marker;
 }
 

@@ -25,6 +25,8 @@ inline Flow replace_top(Frame& frame, size_t count, Ref value) {
 }
 // The argument in a slot becomes an input at its first use.
 Status read_argument(Interpreter& interp, Frame& frame, int slot);
+// Raises "name '...' is not defined".
+Result<Flow> undefined_name(PyObject* name);
 inline Ref py_bool(bool value) {
   return Ref::borrow(value ? Py_True : Py_False);
 }

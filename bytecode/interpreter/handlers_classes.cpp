@@ -41,10 +41,6 @@ Result<Ref> global_name(Interpreter& interp, Frame& frame, PyObject* name) {
   return interp.state.dict_get(frame.builtins.get(), name);
 }
 
-Result<Flow> undefined(PyObject* name) {
-  return raise_name_error("name '%U' is not defined", name).forward<Flow>();
-}
-
 }  // namespace
 
 FJ_HANDLER(LoadName) {
@@ -52,7 +48,7 @@ FJ_HANDLER(LoadName) {
   if (!value) {
     FJ_TRY(value, global_name(interp, frame, op.object));
   }
-  if (!value) return undefined(op.object);
+  if (!value) return undefined_name(op.object);
   frame.push(std::move(value));
   return Flow::kNext;
 }
@@ -67,7 +63,7 @@ FJ_HANDLER(StoreName) {
 
 FJ_HANDLER(DeleteName) {
   FJ_TRY(Ref value, body_name(interp, frame, op.object));
-  if (!value) return undefined(op.object);
+  if (!value) return undefined_name(op.object);
   FJ_CHECK_OK(interp.state.del_item(frame.locals.get(), op.object));
   return Flow::kNext;
 }
@@ -94,7 +90,7 @@ FJ_HANDLER(LoadFromDictOrGlobals) {
   if (!value) {
     FJ_TRY(value, global_name(interp, frame, op.object));
   }
-  if (!value) return undefined(op.object);
+  if (!value) return undefined_name(op.object);
   return replace_top(frame, 1, std::move(value));
 }
 

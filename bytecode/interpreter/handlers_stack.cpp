@@ -27,11 +27,11 @@ Result<Flow> unbound_deref(const Frame& frame, int slot) {
       .forward<Flow>();
 }
 
+}  // namespace
+
 Result<Flow> undefined_name(PyObject* name) {
   return raise_name_error("name '%U' is not defined", name).forward<Flow>();
 }
-
-}  // namespace
 
 Status read_argument(Interpreter& interp, Frame& frame, int slot) {
   if (!frame.is_unread(slot)) return ok_status();

@@ -19,9 +19,7 @@
 namespace framejit::bytecode {
 
 PyObject* deleted_marker() {
-  static PyObject* marker = made_once([] {
-    return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-  });
+  static PyObject* marker = made_once(new_marker);
   return marker;
 }
 

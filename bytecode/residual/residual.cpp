@@ -293,9 +293,7 @@ const char* why_not_breakable(PyObject* code, int offset) {
 }
 
 PyObject* unbound_marker() {
-  static PyObject* marker = made_once([] {
-    return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-  });
+  static PyObject* marker = made_once(new_marker);
   return marker;
 }
 

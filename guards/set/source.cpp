@@ -48,9 +48,7 @@ Ref read_member(PyTypeObject* type, const char* name, PyObject* object) {
 }  // namespace
 
 PyObject* no_context_value() {
-  static PyObject* marker = made_once([] {
-    return PyObject_CallNoArgs(reinterpret_cast<PyObject*>(&PyBaseObject_Type));
-  });
+  static PyObject* marker = made_once(new_marker);
   return marker;
 }
 

@@ -83,7 +83,7 @@ BODIES = {
             except Local as other:
                 y = x + len(other.args)
     """,
-    "a subclass of a tensor in a handler": """
+    "a gradient in a handler": """
         try:
             {}["k"]
         except KeyError:
