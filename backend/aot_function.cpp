@@ -101,6 +101,7 @@ class AotExecutor final : public Executor {
   Status build_backward(const AotGraphs& graphs, const ProgramOptions& options);
   bool is_written(size_t input) const;
   struct Call;
+  void ask_histories(const Call& call) const;
   void hold_inputs(Call& call) const;
   void forward(const int64_t* symbols, Call& call, bool* committing) const;
   // committing: the first write has begun.
@@ -130,6 +131,7 @@ class AotExecutor final : public Executor {
   std::vector<std::pair<int, uint32_t>> output_versions_;
   // Outputs whose backward ran in the graph, and the inputs it went to.
   std::vector<int> spent_outputs_, gradient_inputs_;
+  std::vector<int> read_histories_;  // of inputs that operations read
   // Training only.
   std::vector<SavedSlot> saved_;
   std::vector<Watch> watches_;
@@ -200,6 +202,12 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   for (size_t i = 0; !spent_outputs_.empty() && i < forward.inputs.size(); ++i)
     if (forward.inputs[i]->meta.requires_grad && input_objects_[i] >= 0)
       gradient_inputs_.push_back(static_cast<int>(i));
+  for (size_t i = 0; i < input_objects_.size(); ++i) {
+    const Value* input = torch_graph->graph->inputs[i];
+    if (input_objects_[i] >= 0 && input->meta.requires_grad &&
+        !input->users.empty())
+      read_histories_.push_back(static_cast<int>(i));
+  }
   for (const UserOutput& output : user_outputs_) {
     if (output.kind == UserOutput::Kind::kViewOfInput &&
         !is_written(output.base))
@@ -438,6 +446,15 @@ Status AotExecutor::build_gates(const AotGraphs& graphs) {
   for (size_t i : gate_order_) place(place, i);
   gate_order_ = std::move(in_order);
   return ok_status();
+}
+
+// As eager's operators do of all that they read, whether or not anything comes
+// of the result: a view whose base was written to where that is refused (it is
+// one of several, or was made without gradients) cannot say its history.
+void AotExecutor::ask_histories(const Call& call) const {
+  if (!c10::GradMode::is_enabled()) return;
+  for (int input : read_histories_)
+    if (call.tensors[input]->is_view()) call.tensors[input]->grad_fn();
 }
 
 // An input may get another tensor's content while other threads run.
@@ -683,6 +700,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     }
     TORCH_CHECK(program_->takes(symbols),
                 "framejit: a number of the call that its kernels do not take");
+    ask_histories(call);
     hold_inputs(call);
     if (uses_random_) call.random.save({});
     if (backward_) make_node(symbols, call);

@@ -263,6 +263,14 @@ bool is_traced(PyThreadState* thread) {
   return false;
 }
 
+bool pending_calls_repeat(PyThreadState* thread) {
+#if FJ_PYTHON_312
+  return false;
+#else
+  return thread->c_tracefunc != nullptr || thread->c_profilefunc != nullptr;
+#endif
+}
+
 bool can_handle_signals() {
   return _Py_ThreadCanHandleSignals(PyInterpreterState_Get());
 }

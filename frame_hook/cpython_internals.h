@@ -92,6 +92,10 @@ inline constexpr const char* kEmptyMinMaxText =
 // when it takes its id: each code knows which watch it (set_local_events).
 bool is_traced(PyThreadState* thread);
 
+// At the first instruction of a frame that is watched, 3.11 makes pending calls
+// until there are none: one that asks for itself again would never end.
+bool pending_calls_repeat(PyThreadState* thread);
+
 // Do Python's signal handlers and pending calls run on this thread?
 bool can_handle_signals();
 

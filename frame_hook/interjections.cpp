@@ -360,7 +360,9 @@ bool traceback_has(PyObject* exception, const std::vector<Ref>& codes) {
 
 int raise_first(void*) {
   if (waiting().empty()) return 0;
-  if (in_cleanup() && Py_AddPendingCall(raise_first, nullptr) == 0) return 0;
+  if (in_cleanup() && !internals::pending_calls_repeat(PyThreadState_Get()) &&
+      Py_AddPendingCall(raise_first, nullptr) == 0)
+    return 0;
   Waiting first = std::move(waiting().front());
   waiting().erase(waiting().begin());
   restore_error(std::move(first.exception), std::move(first.traceback));

@@ -13,7 +13,9 @@
 // and `with` blocks, and once. (An import that is under way is not cut off: no
 // module is left half made by us.) Should code of ours come first, it is kept
 // again. Finalizers, where it could only be reported, and `__exit__`, which it
-// would keep from closing what is open, are passed over.
+// would keep from closing what is open, are passed over (but on CPython 3.11
+// where a profiler watches: there it is raised in them, as a handler's may be
+// in eager).
 //
 // The same scope is around Python code that we run for ourselves outside of
 // compilations: logs, texts, the choice of frames, the trace of a backward. C

@@ -257,6 +257,42 @@ TEST_F(InterjectionsTest, AnExitIsPassedOver) {
   EXPECT_EQ(ns_.repr("log"), "['closed']");
 }
 
+// At the first instruction of a watched frame CPython 3.11 makes pending calls
+// until there are none, so it cannot wait for the end of `__exit__`.
+TEST_F(InterjectionsTest, CleanupBeneathAProfilerEnds) {
+  ns_.run(
+      "import sys, time\n"
+      "class Opened:\n"
+      "  def __exit__(self, *error): log.append('closed')\n"
+      "  __del__ = __exit__\n"
+      "def leave(watch):\n"
+      "  watch(lambda *a: None)\n"
+      "  try: Opened().__exit__()\n"
+      "  except Late as error: log.append(str(error))\n"
+      "  finally: watch(None)\n"
+      "  for i in range(100): pass\n"
+      "def drop(watch):\n"
+      "  sys.unraisablehook = lambda raised: "
+      "log.append(str(raised.exc_value))\n"
+      "  object = Opened()\n"
+      "  watch(lambda *a: None)\n"
+      "  try: object = None\n"
+      "  except Late as error: log.append(str(error))\n"
+      "  finally: watch(None)\n"
+      "  for i in range(100): pass\n");
+  for (const char* call : {"leave(sys.setprofile)", "leave(sys.settrace)",
+                           "drop(sys.setprofile)", "drop(sys.settrace)"}) {
+    ns_.run("log.clear()");
+    Ref code = Ref::steal(Py_CompileString(call, "<test>", Py_eval_input));
+    raise_late(ns_);
+    Ref done = Ref::steal(PyEval_EvalCode(code.get(), ns_.dict(), ns_.dict()));
+    PyErr_Clear();
+    EXPECT_FALSE(interruption_waits()) << call;
+    EXPECT_TRUE(!done || ns_.truth("'late' in log")) << call;
+  }
+  ns_.run("sys.unraisablehook = sys.__unraisablehook__");
+}
+
 TEST_F(InterjectionsTest, WithinAScopeItIsThatOnes) {
   compiler_.on_compile = [&](const CompileRequest&) {
     {
