@@ -461,6 +461,11 @@ def explain(fn: Callable[_P, Any]) -> Callable[_P, Explanation]:
     plain: Any = fn
     if isinstance(fn, _C.CompiledFunction):
         plain = fn.__framejit_function__
+    if not callable(plain):
+        raise TypeError(
+            f"framejit.explain: expected a function or a module, got {fn!r}; "
+            "its arguments go to what explain() returns: explain(fn)(*args)"
+        )
 
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Explanation:
         # Not interned: what this compiles goes with the object.

@@ -139,6 +139,7 @@ import os
 import sys
 
 for name in ("numpy", "pytest", "pytest-xdist", "hypothesis", "expecttest", "rich", "jinja2", "ruff", "mypy",
+             "accelerate", "lightning", "transformers",
              "scikit-build-core", "clang-format==" + sys.argv[1]):
     distribution, _, wanted = name.partition("==")
     try:

@@ -319,6 +319,12 @@ def test_explain_and_inspect():
     assert entry.compile_ms > 0
 
 
+@pytest.mark.parametrize("value", [3, "f", torch.ones(1), None])
+def test_explain_takes_functions_alone(value):
+    with pytest.raises(TypeError, match=r"framejit.explain: expected a function"):
+        framejit.explain(value)
+
+
 def run_source(source, **environment):
     return run_python("-c", source, environment={"FRAMEJIT_STRICT": "0", **environment})
 
