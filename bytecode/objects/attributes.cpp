@@ -7,6 +7,7 @@
 #include "bytecode/objects/attributes.h"
 
 #include <cstring>
+#include <string_view>
 
 #include "bytecode/objects/breaks.h"
 #include "bytecode/objects/classes.h"
@@ -89,7 +90,13 @@ Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
     return Ref();
   }
   FJ_TRY(Ref raw, type_lookup(type, interned(name)));
-  if (!raw || raw.get() == Py_None) return Ref();
+  if (!raw) return Ref();
+  if (raw.get() == Py_None) {
+    // Python itself writes `__hash__ = None` beside an `__eq__`.
+    if (std::string_view(name) == "__hash__") return Ref();
+    return make_break(BreakReason::kUnsupportedAttribute,
+                      std::string(type->tp_name) + "." + name + " is None");
+  }
   if (PyFunction_Check(raw.get())) return raw;
   PyTypeObject* kind_of = Py_TYPE(raw.get());
   // `__setattr__ = dict.__setitem__`: C code, but not that of the slot.

@@ -72,7 +72,7 @@ const BinaryRow kBinary[] = {
     ROW("xor", "ixor", "xor", PyNumber_Xor, PyNumber_InPlaceXor, "^"),
 };
 #undef ROW
-constexpr int kAdd = 0, kRemainder = 6, kOr = 7, kPower = 8;
+constexpr int kAdd = 0, kMultiply = 5, kRemainder = 6, kOr = 7, kPower = 8;
 
 struct CompareRow {
   const char* name;
@@ -150,6 +150,64 @@ bool takes_number(const BinaryRow& row, PyTypeObject* type, PyObject* b) {
   return PyComplex_Check(b) && type == &PyComplex_Type;
 }
 
+// An object of a class that the program derived from a builtin one: what its
+// own methods decline, or do not define, the base's C code may answer.
+bool extends_builtin(CaptureState& state, PyObject* object) {
+  if (!is_heap_type(Py_TYPE(object)) || is_stand_in(state, object) ||
+      is_foreign(state, object))
+    return false;
+  PyObject* mro = Py_TYPE(object)->tp_mro;
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (is_heap_type(base) || base == &PyBaseObject_Type) continue;
+    if (base->tp_as_number || base->tp_as_sequence ||
+        base->tp_richcompare != PyBaseObject_Type.tp_richcompare)
+      return true;
+  }
+  return false;
+}
+
+bool is_plain_sequence(PyObject* object) {
+  const PySequenceMethods* slots = Py_TYPE(object)->tp_as_sequence;
+  return !is_heap_type(Py_TYPE(object)) && slots &&
+         (slots->sq_concat || slots->sq_repeat);
+}
+
+// Methods in Python have declined, or there are none for one side: may C code
+// compute, or refuse in other words?
+bool c_code_may_answer(CaptureState& state, const BinaryRow& row, PyObject* a,
+                       PyObject* b) {
+  const bool adds = &row == &kBinary[kAdd],
+             repeats = &row == &kBinary[kMultiply];
+  return extends_builtin(state, a) || extends_builtin(state, b) ||
+         ((adds || repeats) && is_plain_sequence(a)) ||
+         (repeats && is_plain_sequence(b));
+}
+
+// `a op= b` asks a's in-place slot first. A class of the program has one for
+// whatever method in place it inherits; of builtin types those of sequences
+// wait for the numbers' slots of both operands.
+bool asks_c_in_place(CaptureState& state, const BinaryRow& row, PyObject* a) {
+  PyTypeObject* type = Py_TYPE(a);
+  if (is_stand_in(state, a) || is_foreign(state, a) ||
+      !raw_lookup(type, row.in_place_method))
+    return false;
+  if (is_heap_type(type)) return true;
+  const bool of_sequences =
+      (&row == &kBinary[kAdd] || &row == &kBinary[kMultiply]) &&
+      type->tp_as_sequence &&
+      (type->tp_as_sequence->sq_inplace_concat ||
+       type->tp_as_sequence->sq_inplace_repeat);
+  return !of_sequences;
+}
+
+Break mixed_operands(CaptureState& state, const BinaryRow& row, PyObject* a,
+                     PyObject* b) {
+  return state.make_break(BreakReason::kUnguardableInput,
+                          std::string(Py_TYPE(a)->tp_name) + " " + row.symbol +
+                              " " + Py_TYPE(b)->tp_name);
+}
+
 // At least one operand's class implements the operator in Python.
 Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
                           bool in_place, PyObject* a, PyObject* b,
@@ -157,6 +215,8 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
   if (special.in_place) {
     FJ_TRY(Ref result, attempt(state, special.in_place.get(), a, b));
     if (result) return result;
+  } else if (in_place && asks_c_in_place(state, row, a)) {
+    return mixed_operands(state, row, a, b);
   }
   Ref type = state.type_of(a);
   auto* type_of_a = reinterpret_cast<PyTypeObject*>(type.get());
@@ -191,22 +251,18 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
     }
   } else if (!is_builtin_constant(a) && !is_foreign(state, a)) {
     // C code of a's type may look into b.
-    PyObject* slot = raw_lookup(Py_TYPE(a), row.method);
-    if (slot) {
-      return state.make_break(BreakReason::kUnguardableInput,
-                              std::string(Py_TYPE(a)->tp_name) + " " +
-                                  row.symbol + " " + Py_TYPE(b)->tp_name);
-    }
+    if (raw_lookup(Py_TYPE(a), row.method))
+      return mixed_operands(state, row, a, b);
   }
   if (special.right) {
     FJ_TRY(Ref result, attempt(state, special.right.get(), b, a));
     if (result) return result;
   } else if (!is_builtin_constant(b) &&
              (is_foreign(state, b) || raw_lookup(Py_TYPE(b), row.reflected))) {
-    return state.make_break(BreakReason::kUnguardableInput,
-                            std::string(Py_TYPE(a)->tp_name) + " " +
-                                row.symbol + " " + Py_TYPE(b)->tp_name);
+    return mixed_operands(state, row, a, b);
   }
+  if (c_code_may_answer(state, row, a, b))
+    return mixed_operands(state, row, a, b);
   return unsupported(state, row, in_place, a, b);
 }
 
@@ -293,6 +349,11 @@ Result<Ref> extend_list(CaptureState& state, PyObject* list, PyObject* added) {
 // `container op= x` for a container of the program.
 Result<Ref> in_place_container(CaptureState& state, const BinaryRow& row,
                                int op, PyObject* a, PyObject* b) {
+  // A sequence's slot waits for the numbers' of the other operand (NumPy's).
+  const PyNumberMethods* numbers = Py_TYPE(b)->tp_as_number;
+  if (op == kAdd && numbers && numbers->nb_add && !is_number(b) &&
+      !is_heap_type(Py_TYPE(b)))
+    return mixed_operands(state, row, a, b);
   if (op == kAdd && PyList_Check(a)) return extend_list(state, a, b);
   if (op == kOr && PyDict_Check(a)) {
     FJ_TRY(Ref other, prepare(state, b, Reads::kElements));
@@ -456,26 +517,21 @@ Result<std::pair<Ref, bool>> compare_special(CaptureState& state, int op,
 Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
                            PyObject* b, std::pair<Ref, bool> left,
                            std::pair<Ref, bool> right) {
-  bool reflected_first = Py_TYPE(a) != Py_TYPE(b) &&
-                         PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a)) &&
-                         right.first;
-  if (reflected_first) {
-    FJ_TRY(Ref result,
-           python_attempt(state, op, right.first.get(), right.second, b, a));
-    if (result) return result;
-  }
-  for (int side = 0; side < 2; ++side) {
-    PyObject* self = side == 0 ? a : b;
-    PyObject* other = side == 0 ? b : a;
-    auto& method = side == 0 ? left : right;
-    if (side == 1 && reflected_first) break;
+  // A derived class goes first, with a method that it inherits as well.
+  const bool reflected_first =
+      Py_TYPE(a) != Py_TYPE(b) && PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a));
+  for (int turn = 0; turn < 2; ++turn) {
+    const bool reflects = (turn == 1) != reflected_first;
+    PyObject* self = reflects ? b : a;
+    PyObject* other = reflects ? a : b;
+    const auto& method = reflects ? right : left;
+    const char* name = reflects ? kCompare[op].reflected : kCompare[op].method;
     if (method.first) {
       FJ_TRY(Ref result, python_attempt(state, op, method.first.get(),
                                         method.second, self, other));
       if (result) return result;
-    } else if (const char* name =
-                   side == 0 ? kCompare[op].method : kCompare[op].reflected;
-               !has_default_compare(self, name) && !is_builtin_constant(self)) {
+    } else if (!has_default_compare(self, name) &&
+               (!is_builtin_constant(self) || extends_builtin(state, other))) {
       return state.make_break(BreakReason::kUnguardableInput,
                               std::string("comparison of ") +
                                   Py_TYPE(self)->tp_name + " and " +
