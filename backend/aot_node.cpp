@@ -296,13 +296,41 @@ bool AotNode::is_consumed(const std::vector<int64_t>& readers) const {
   });
 }
 
-// A parameter stays a leaf. What becomes part of the history of one of several
-// outputs need not have been saved for that one.
+// What becomes part of the history of one of several outputs need not have been
+// saved for that one. (A leaf becomes part of none.)
 at::Tensor AotNode::held(int input, const at::Tensor& tensor) const {
   const bool is_parameter = tensor.requires_grad() && tensor.is_leaf();
-  const bool is_saved =
-      code_->tangent_of().size() == 1 && code_->held_inputs().at(input).itself;
-  return is_parameter || is_saved ? tensor : tensor.tensor_data();
+  const bool itself = code_->held_inputs().at(input).itself;
+  const bool keeps = is_parameter || code_->tangent_of().size() == 1;
+  return itself && keeps ? tensor : tensor.tensor_data();
+}
+
+// Of a tensor that eager's nodes save themselves `x.data = y` makes another
+// one: what they read of it then is new, what was computed from it before is
+// not. A program of ours reads one memory for both.
+void AotNode::save_input(int saved, int input, const at::Tensor& tensor) {
+  save(saved, held(input, tensor), false);
+  if (code_->held_inputs().at(input).itself && tensor.has_storage())
+    originals_.push_back({saved, WeakTensor(tensor.getIntrusivePtr()),
+                          tensor.storage().getWeakStorageImpl()});
+}
+
+void AotNode::check_memory(int saved) const {
+  auto original = std::lower_bound(
+      originals_.begin(), originals_.end(), saved,
+      [](const Original& one, int wanted) { return one.saved < wanted; });
+  if (original == originals_.end() || original->saved != saved) return;
+  auto tensor = original->tensor.lock();
+  if (!tensor || !tensor->has_storage() ||
+      tensor->unsafe_storage().unsafeGetStorageImpl() ==
+          original->memory._unsafe_get_target())
+    return;
+  code_->give_up("an input got other memory (x.data = y) before its backward");
+  TORCH_CHECK(
+      false,
+      "framejit: a tensor that the gradients of a compiled call depend "
+      "on was given other memory (x.data = y, module.half()) between "
+      "forward and backward; calls from now on have eager's own history");
 }
 
 bool AotNode::is_read(const Watched& watched,
@@ -318,8 +346,10 @@ std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {
   for (const Watched& watched : watched_)
     if (is_read(watched, program)) watched.variable.unpack(getptr());
   for (int saved : program.looks_at_saved) saved_.at(saved).unpack(getptr());
-  for (const auto& [position, saved] : program.saved)
+  for (const auto& [position, saved] : program.saved) {
+    check_memory(saved);
     values[position] = saved_.at(saved).unpack(getptr());
+  }
   return values;
 }
 
@@ -374,6 +404,7 @@ ReplayedCall AotNode::unpack_inputs() {
   for (const KeptInput& kept : kept_) {
     at::Tensor& input = call.inputs[kept.input];
     if (kept.saved >= 0) {
+      check_memory(kept.saved);
       input = saved_.at(kept.saved).unpack(getptr());
       continue;
     }

@@ -59,9 +59,7 @@ class AotNode final : public torch::autograd::Node {
   void save(int saved, const at::Tensor& tensor, bool is_output) {
     saved_[saved] = SavedVariable(tensor, is_output);
   }
-  void save_input(int saved, int input, const at::Tensor& tensor) {
-    save(saved, held(input, tensor), false);
-  }
+  void save_input(int saved, int input, const at::Tensor& tensor);
   // The memory of a saved value is that of this output: the version matters.
   // saved -1: eager's history holds it, and no program reads it.
   void watch_output(int saved, int output, const at::Tensor& tensor) {
@@ -103,6 +101,14 @@ class AotNode final : public torch::autograd::Node {
     bool is_output;
     SavedVariable variable;
   };
+  using WeakTensor =
+      c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
+  // An input that eager saves itself, and the memory that it had.
+  struct Original {
+    int saved;
+    WeakTensor tensor;
+    c10::weak_intrusive_ptr<c10::StorageImpl> memory;
+  };
   using variable_list = torch::autograd::variable_list;
 
   // What a backward is asked for.
@@ -128,6 +134,7 @@ class AotNode final : public torch::autograd::Node {
   bool is_kept(int saved) const;
   bool is_consumed(const std::vector<int64_t>& readers) const;
   at::Tensor held(int input, const at::Tensor& tensor) const;
+  void check_memory(int saved) const;
   bool is_read(const Watched& watched, const BackwardProgram& program) const;
   std::vector<at::Tensor> unpack(const BackwardProgram& program);
   ReplayedCall unpack_inputs();
@@ -140,6 +147,7 @@ class AotNode final : public torch::autograd::Node {
   std::vector<graph::WeakNodePtr<OutputGate>> gates_;
   // ---- under mutex_
   std::vector<SavedVariable> saved_;
+  std::vector<Original> originals_;  // by saved value
   std::vector<Watched> watched_;
   std::vector<KeptInput> kept_;
   at::Tensor random_state_;
