@@ -162,6 +162,7 @@ void CodeCache::clear() {
   max_objects_ = max_symbols_ = 0;
   compiler_state.reset();
   skip_forever = hook_callees = limit_logged = left_to_cpython = false;
+  vain_looks = calls_unlooked = 0;
   failed_attempts_.clear();
   misses = 0;
   for (std::shared_ptr<CacheEntry>& entry : old) {

@@ -70,6 +70,8 @@ class CodeCache {
   bool hook_callees = false;  // see CompileOutcome
   bool is_asked_for = false;  // of a function given to framejit.compile()
   bool limit_logged = false;
+  // At the limit: looks in a row that found no entry, and calls without a look.
+  uint32_t vain_looks = 0, calls_unlooked = 0;
   // FJ410: resume functions of a loop that breaks at every turn.
   bool left_to_cpython = false;
   uint64_t misses = 0;  // calls that no entry matched

@@ -463,6 +463,18 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
                        end);
 }
 
+// To look through the entries without their predicates costs more than a small
+// function. At the limit nothing comes of it but a predicate that is armed
+// anew, so after some looks in vain few calls look.
+constexpr uint32_t kVainLooks = 16, kCallsALook = 64;
+bool is_worth_a_look(CodeCache* cache) {
+  if (cache->entries().empty()) return false;
+  if (!cache->limit_logged || cache->vain_looks < kVainLooks ||
+      may_compile(cache) != MayCompile::kAtLimit)
+    return true;
+  return ++cache->calls_unlooked % kCallsALook == 0;
+}
+
 [[gnu::noinline]] DispatchOutcome dispatch_miss(PyObject* function,
                                                 CodeCache* cache,
                                                 PyObject* const* slots,
@@ -474,9 +486,13 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   ++cache->misses;
   try {
     DispatchOutcome outcome = DispatchOutcome::kRunOriginal;
-    if (!cache->entries().empty() &&
-        match_structurally(cache, function, slots, result, end, &outcome)) {
-      return outcome;
+    if (is_worth_a_look(cache)) {
+      if (match_structurally(cache, function, slots, result, end, &outcome)) {
+        cache->vain_looks = 0;
+        return outcome;
+      }
+      if (cache->limit_logged && cache->vain_looks < kVainLooks)
+        ++cache->vain_looks;
     }
     if (cache->is_known_to_raise(slots, function)) {
       return DispatchOutcome::kRunOriginal;

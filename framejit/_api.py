@@ -44,6 +44,21 @@ _interned_options: weakref.WeakValueDictionary[Any, _C.CompileOptions] = (
 )
 
 
+# What a decorator returns has one code for all that it decorates, and entries belong
+# to a code: those of one function would use up the limit of another.
+_options_of_wrapped: weakref.WeakKeyDictionary[
+    types.FunctionType, dict[Any, _C.CompileOptions]
+] = weakref.WeakKeyDictionary()
+
+
+def _innermost(model: Any) -> types.FunctionType | None:
+    """The function that decorators were put on; None: there are none."""
+    at, depth = model, 0
+    while (inner := getattr(at, "__wrapped__", None)) is not None and depth < 64:
+        at, depth = inner, depth + 1
+    return at if depth and isinstance(at, types.FunctionType) else None
+
+
 def _options(
     backend: str | Callable[..., Any] | None,
     fullgraph: bool = False,
@@ -51,6 +66,7 @@ def _options(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     isolated: bool = False,
+    wrapped: types.FunctionType | None = None,
 ) -> _C.CompileOptions:
     used = _arguments.check_backend(backend)
     mode = _arguments.check_mode(mode, used)
@@ -63,7 +79,10 @@ def _options(
         mode,
         tuple(sorted((k, repr(v)) for k, v in given.items())),
     )
-    found = None if isolated else _interned_options.get(key)
+    interned: Any = _interned_options
+    if wrapped is not None:
+        interned = _options_of_wrapped.setdefault(wrapped, {})
+    found = None if isolated else interned.get(key)
     if found is None:
         if mode is not None or others:
             used = _arguments.with_arguments(used, mode, others, dynamic)
@@ -72,7 +91,7 @@ def _options(
         except ValueError as error:
             raise ValueError(f"framejit.compile: {error}") from None
         if not isolated:
-            _interned_options[key] = found
+            interned[key] = found
     return found
 
 
@@ -179,15 +198,20 @@ def compile(
             raise ValueError("framejit.compile: recompile_limit is given twice")
         options = {**(options or {}), "recompile_limit": recompile_limit}
     off = disable or _script.environment() == "off"
-    # At once: a decorator that is wrong raises on its own line.
-    key = (
-        None
-        if off
-        else _options(backend, fullgraph, dynamic, mode, options, isolate_recompiles)
+    make_key = functools.partial(
+        _options, backend, fullgraph, dynamic, mode, options, isolate_recompiles
     )
+    # At once: a decorator that is wrong raises on its own line.
+    key = None if off else make_key()
 
     def decorate(model: Any) -> Any:
-        return model if key is None else _compile_with(model, key)
+        if key is None:
+            return model
+        if isinstance(model, (types.FunctionType, types.MethodType)):
+            wrapped = _innermost(model)
+            if wrapped is not None and not isolate_recompiles:
+                return _compile_with(model, make_key(wrapped=wrapped))
+        return _compile_with(model, key)
 
     return decorate if model is None else decorate(model)
 

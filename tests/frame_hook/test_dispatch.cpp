@@ -133,6 +133,29 @@ TEST_F(Dispatch, RecompileLimit) {
   EXPECT_EQ(logged, 1);
 }
 
+TEST_F(Dispatch, AtTheLimitFewCallsLookThroughTheEntries) {
+  ASSERT_TRUE(set_option("recompile_limit", "1", nullptr));
+  Namespace ns("def f(x): return x");
+  compile_in(ns, "f");
+  FakeEntry* raw = nullptr;
+  compiler_.on_compile = [&](const CompileRequest& request) {
+    auto entry = value_entry(never, plus_100);
+    entry->on_match = [](PyObject* const* args, PyObject** objects) {
+      objects[0] = args[0];
+      return PyLong_AsLong(args[0]) == 0;
+    };
+    raw = entry.get();
+    return outcome_of(entry);
+  };
+  EXPECT_EQ(ns.repr("f(0)"), "100");
+  EXPECT_EQ(ns.repr("all(f(1) == 1 for i in range(1000))"), "True");
+  EXPECT_GE(raw->slow_matches, 16);
+  EXPECT_LE(raw->slow_matches, 16 + 1000 / 64 + 2);
+  // What it answers is found again, and then at once.
+  EXPECT_EQ(ns.repr("any(f(0) == 100 for i in range(64))"), "True");
+  EXPECT_EQ(ns.repr("all(f(0) == 100 for i in range(64))"), "True");
+}
+
 TEST_F(Dispatch, OptionsMayHaveALimitOfTheirOwn) {
   Namespace ns("def f(x): return x");
   compile_in(ns, "f");

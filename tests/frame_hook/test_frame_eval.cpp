@@ -333,6 +333,10 @@ TEST_F(FrameEval, RecursionDepthIsNotReduced) {
 }
 
 TEST_F(FrameEval, CompiledRecursionEndsInRecursionError) {
+#ifdef __SANITIZE_ADDRESS__
+  GTEST_SKIP() << "the sanitizer's frames fill the stack before the limit is "
+                  "reached, and where little is left the original runs";
+#endif
   Namespace ns(
       "def f(n): return 0\n"
       "def residual(n): return f(n + 1)\n");

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import inspect
 import pickle
 import weakref
@@ -317,6 +318,35 @@ def test_explain_and_inspect():
     assert len(entry.resume) == 2
     assert sum(map(len, entry.resume.values())) == 1
     assert entry.compile_ms > 0
+
+
+def timed(function):
+    @functools.wraps(function)
+    def wrapper(*args, **kwargs):
+        return function(*args, **kwargs)
+
+    return wrapper
+
+
+@pytest.mark.parametrize("decorator", [torch.no_grad(), torch.inference_mode(), timed])
+def test_what_is_under_one_decorator_has_entries_of_its_own(decorator):
+    def made(number):
+        return lambda x: x * number
+
+    plain = [made(number) for number in range(12)]
+    x = torch.ones(2)
+    before = framejit.counters()["compiles"]
+    compiled = [framejit.compile(decorator(f)) for f in plain]
+    for _ in range(2):
+        for number, f in enumerate(compiled):
+            assert f(x).tolist() == [number, number]
+            assert len(framejit.inspect(f)) == 1
+    assert framejit.counters()["compiles"] == before + 12
+    # Decorated anew it is the same function; with other options it is not.
+    assert framejit.compile(decorator(plain[3]))(x).tolist() == [3, 3]
+    assert framejit.counters()["compiles"] == before + 12
+    framejit.compile(decorator(plain[3]), dynamic=True)(x)
+    assert framejit.counters()["compiles"] == before + 13
 
 
 @pytest.mark.parametrize("value", [3, "f", torch.ones(1), None])
