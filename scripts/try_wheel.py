@@ -68,7 +68,10 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         script = pathlib.Path(folder, "script.py")
         script.write_text(SCRIPT)
-        for told in (run(str(script), FRAMEJIT="1"), run("-m", "framejit", str(script))):
+        for told in (
+            run(str(script), FRAMEJIT="1"),
+            run("-m", "framejit", str(script)),
+        ):
             assert told.strip() not in ("", "compiles 0"), told
         assert "compiles 0" in run(str(script))
     plugins = importlib.metadata.entry_points(group="pytest11", name="framejit")
