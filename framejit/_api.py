@@ -47,7 +47,7 @@ _interned_options: weakref.WeakValueDictionary[Any, _C.CompileOptions] = (
 # What a decorator returns has one code for all that it decorates, and entries belong
 # to a code: those of one function would use up the limit of another.
 _options_of_wrapped: weakref.WeakKeyDictionary[
-    types.FunctionType, dict[Any, _C.CompileOptions]
+    types.FunctionType, weakref.WeakValueDictionary[Any, _C.CompileOptions]
 ] = weakref.WeakKeyDictionary()
 
 
@@ -79,9 +79,11 @@ def _options(
         mode,
         tuple(sorted((k, repr(v)) for k, v in given.items())),
     )
-    interned: Any = _interned_options
+    interned = _interned_options
     if wrapped is not None:
-        interned = _options_of_wrapped.setdefault(wrapped, {})
+        interned = _options_of_wrapped.setdefault(
+            wrapped, weakref.WeakValueDictionary()
+        )
     found = None if isolated else interned.get(key)
     if found is None:
         if mode is not None or others:

@@ -562,7 +562,8 @@ def _run(
         # Writes that autograd does not count, to what it may have saved.
         body = source[source.find("def f(") :]
         settings["data"] = ".data\n" in body or ".data." in body
-        if settings["data"]:
+        # A parameter may share memory with an argument, unseen as well.
+        if settings["data"] or ".data = " in source:
             settings["gradients"] = "sum"  # stores none
         eager["SETTINGS"] = compiled["SETTINGS"] = settings
         framejit.reset()
