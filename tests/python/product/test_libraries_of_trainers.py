@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -13,7 +14,17 @@ from torch import nn
 
 import framejit
 
-os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+@pytest.fixture(autouse=True)
+def environment() -> Iterator[None]:
+    """They set variables, which are nobody else's."""
+    before = dict(os.environ)
+    os.environ["HF_HUB_OFFLINE"] = "1"
+    threads = torch.get_num_threads()
+    yield
+    torch.set_num_threads(threads)
+    os.environ.clear()
+    os.environ.update(before)
 
 
 def weights_of(model: nn.Module) -> list[torch.Tensor]:
