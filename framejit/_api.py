@@ -209,11 +209,10 @@ def compile(
     def decorate(model: Any) -> Any:
         if key is None:
             return model
-        if isinstance(model, (types.FunctionType, types.MethodType)):
-            wrapped = _innermost(model)
-            if wrapped is not None and not isolate_recompiles:
-                return _compile_with(model, make_key(wrapped=wrapped))
-        return _compile_with(model, key)
+        is_function = isinstance(model, (types.FunctionType, types.MethodType))
+        wrapped = _innermost(model) if is_function else None
+        own = wrapped is not None and not isolate_recompiles
+        return _compile_with(model, make_key(wrapped=wrapped) if own else key)
 
     return decorate if model is None else decorate(model)
 

@@ -80,6 +80,8 @@ def with_methods(base: type, methods: dict[str, str]) -> type:
             body[name] = None
     if "__eq__" in body:
         body["__hash__"] = base.__hash__
+    if base is object:  # whose text is an address
+        body["__repr__"] = lambda self: type(self).__name__
     return type("Own" + base.__name__.title(), (base,), body)
 
 
@@ -140,11 +142,6 @@ def sides(choose: random.Random, base: str, methods: list[str]) -> Any:
             b = made(with_methods(cls, kinds[1]), content)
         else:
             b = made(with_methods(BASES[other][0], kinds[1]), BASES[other][1])
-        if base == "object" or other == "object":
-            for each in (a, b):
-                type(each).__module__ == __name__ and setattr(
-                    type(each), "__repr__", lambda self: type(self).__name__
-                )
         return (b, a) if swapped else (a, b)
 
     return operands, (other, swapped, kinds)
