@@ -8,6 +8,7 @@ know without asking (frame_hook/notices.def) is logged as a warning, once a plac
 from __future__ import annotations
 
 import logging
+from typing import Any
 
 from framejit import _C
 from framejit._arguments import row_of, unknown
@@ -16,9 +17,31 @@ _root = logging.getLogger("framejit")
 _level_before: int | None = None  # None: we did not set it
 
 
+def _held_locks(logger: logging.Logger) -> list[Any]:
+    """The locks of the handlers its records come to that this thread holds."""
+    handlers = [logging.lastResort]
+    at: logging.Logger | None = logger
+    while at is not None:
+        handlers += at.handlers
+        at = at.parent if at.propagate else None
+    locks: list[Any] = [handler.lock for handler in handlers if handler is not None]
+    return [lock for lock in locks if hasattr(lock, "_is_owned") and lock._is_owned()]
+
+
 def _forward(channel: str, text: str, warning: bool) -> None:
     level = logging.WARNING if warning else logging.INFO
-    logging.getLogger(f"framejit.{channel}").log(level, text)
+    logger = logging.getLogger(f"framejit.{channel}")
+    held = _held_locks(logger)
+    try:
+        logger.log(level, text)
+    except BaseException:
+        # A signal's handler raised. Behind acquire(), where it can be before the
+        # `try` that releases, it would leave other threads waiting for good; the
+        # program logs nothing itself, perhaps.
+        for lock in _held_locks(logger):
+            if lock not in held:
+                lock.release()
+        raise
 
 
 def set_channels(channels: str) -> None:

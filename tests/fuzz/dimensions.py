@@ -82,7 +82,7 @@ def _aliases(plan: Plan) -> None:
             "{0}.view_as({0})",
         ]
         views += [
-            "torch.from_numpy({0}.detach().numpy())",
+            "of_other_owner({0}.detach())",
             "{0}.as_strided({0}.shape, (1, 1))",
         ]
         views += ["{0}.flip(0)", "{0}.expand(1, *{0}.shape)[0]"]

@@ -178,6 +178,13 @@ def _let_go(error: BaseException | None) -> None:
         error = error.__context__
 
 
+def _has_history(tensor: torch.Tensor) -> bool:
+    try:
+        return tensor.grad_fn is not None
+    except RuntimeError:  # a view that refuses every look at it has one
+        return True
+
+
 def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     _seed(50 + call)
     try:
@@ -221,7 +228,7 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     )
     state = {n: names[n] for n in GLOBALS}
     # A graph has one node: what is left of it keeps all that it needs.
-    left = any(t.grad_fn is not None for t in tensors_in(list(state.values())))
+    left = any(map(_has_history, tensors_in(list(state.values()))))
     state["printed"] = names["OUT"].getvalue()
     state["args"] = args
     state["defaults"] = names["f"].__defaults__

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import logging
 from pathlib import Path
 
@@ -273,3 +275,40 @@ def test_modules_that_a_trainer_drives(
     texts = [text for _, text in warnings_of()]
     assert len(texts) == told
     assert all("Task.training_step" in text for text in texts)
+
+
+class Interrupted(BaseException):
+    """What the handler of a signal raises."""
+
+
+class InterruptedLock:
+    """A lock of logging behind whose acquire() a signal arrives."""
+
+    def __init__(self, lock):
+        self.lock, self.armed = lock, True
+        self.release, self._is_owned = lock.release, lock._is_owned
+
+    def acquire(self):
+        self.lock.acquire()
+        if self.armed:
+            self.armed = False
+            raise Interrupted
+
+
+@pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
+def test_an_interrupted_warning_leaves_no_lock_held(held):
+    handler = logging.StreamHandler(io.StringIO())
+    handler.lock = InterruptedLock(handler.lock)
+    logger = logging.getLogger("framejit")
+    logger.addHandler(handler)
+    compiled = framejit.compile(lambda x, n: x * n, dynamic=False, recompile_limit=1)
+    compiled(torch.ones(2), 1)
+    with contextlib.ExitStack() as stack:
+        if held:
+            handler.lock.lock.acquire()
+            stack.callback(handler.lock.lock.release)
+        stack.callback(logger.removeHandler, handler)
+        with contextlib.suppress(Interrupted):
+            compiled(torch.ones(2), 2)
+        assert not handler.lock.armed
+        assert handler.lock._is_owned() == held
