@@ -305,32 +305,47 @@ at::Tensor AotNode::held(int input, const at::Tensor& tensor) const {
   return itself && keeps ? tensor : tensor.tensor_data();
 }
 
-// Of a tensor that eager's nodes save themselves `x.data = y` makes another
-// one: what they read of it then is new, what was computed from it before is
-// not. A program of ours reads one memory for both.
-void AotNode::save_input(int saved, int input, const at::Tensor& tensor) {
-  save(saved, held(input, tensor), false);
-  if (code_->held_inputs().at(input).itself && tensor.has_storage())
-    originals_.push_back({saved, WeakTensor(tensor.getIntrusivePtr()),
-                          tensor.storage().getWeakStorageImpl()});
+namespace {
+
+// What of a tensor says which elements of its storage it has, in one number.
+uint64_t place_in_memory(const c10::TensorImpl& tensor) {
+  uint64_t place = static_cast<uint64_t>(tensor.storage_offset());
+  auto mix = [&](int64_t number) {
+    place = (place ^ static_cast<uint64_t>(number)) * 0x9E3779B97F4A7C15u;
+    place ^= place >> 29;
+  };
+  mix(static_cast<int64_t>(c10::typeMetaToScalarType(tensor.dtype())));
+  for (int64_t size : tensor.sizes()) mix(size);
+  for (int64_t stride : tensor.strides()) mix(stride);
+  return place;
 }
 
-void AotNode::check_memory(int saved) const {
-  auto original = std::lower_bound(
-      originals_.begin(), originals_.end(), saved,
-      [](const Original& one, int wanted) { return one.saved < wanted; });
-  if (original == originals_.end() || original->saved != saved) return;
-  auto tensor = original->tensor.lock();
-  if (!tensor || !tensor->has_storage() ||
-      tensor->unsafe_storage().unsafeGetStorageImpl() ==
-          original->memory._unsafe_get_target())
-    return;
-  code_->give_up("an input got other memory (x.data = y) before its backward");
-  TORCH_CHECK(
-      false,
-      "framejit: a tensor that the gradients of a compiled call depend "
-      "on was given other memory (x.data = y, module.half()) between "
-      "forward and backward; calls from now on have eager's own history");
+}  // namespace
+
+void AotNode::note_memory(const OfCall& of, const at::Tensor& tensor) {
+  if (!tensor.has_storage()) return;
+  originals_.push_back({of, WeakTensor(tensor.getIntrusivePtr()),
+                        tensor.storage().getWeakStorageImpl(),
+                        place_in_memory(*tensor.unsafeGetTensorImpl())});
+}
+
+template <class IsRead>
+void AotNode::check_memory(const IsRead& is_read) const {
+  for (const Original& original : originals_) {
+    if (!is_read(original.of)) continue;
+    auto tensor = original.tensor.lock();
+    if (!tensor || !tensor->has_storage() ||
+        (tensor->unsafe_storage().unsafeGetStorageImpl() ==
+             original.memory._unsafe_get_target() &&
+         place_in_memory(*tensor) == original.place))
+      continue;
+    code_->give_up("a tensor got other memory (x.data = y) before a backward");
+    TORCH_CHECK(
+        false,
+        "framejit: a tensor that the gradients of a compiled call depend "
+        "on was given other memory (x.data = y, module.half()) between "
+        "forward and backward; calls from now on have eager's own history");
+  }
 }
 
 bool AotNode::is_read(const Watched& watched,
@@ -346,10 +361,13 @@ std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {
   for (const Watched& watched : watched_)
     if (is_read(watched, program)) watched.variable.unpack(getptr());
   for (int saved : program.looks_at_saved) saved_.at(saved).unpack(getptr());
-  for (const auto& [position, saved] : program.saved) {
-    check_memory(saved);
+  for (const auto& [position, saved] : program.saved)
     values[position] = saved_.at(saved).unpack(getptr());
-  }
+  check_memory([&](const OfCall& of) {
+    return (of.saved >= 0 && program.reads(of.saved)) ||
+           (of.is_output ? program.looks_at_output.at(of.index)
+                         : program.looks_at_input.at(of.index));
+  });
   return values;
 }
 
@@ -404,7 +422,6 @@ ReplayedCall AotNode::unpack_inputs() {
   for (const KeptInput& kept : kept_) {
     at::Tensor& input = call.inputs[kept.input];
     if (kept.saved >= 0) {
-      check_memory(kept.saved);
       input = saved_.at(kept.saved).unpack(getptr());
       continue;
     }
@@ -416,6 +433,7 @@ ReplayedCall AotNode::unpack_inputs() {
                 version_of(input), "; expected version ", kept.version,
                 " instead.");
   }
+  check_memory([](const OfCall&) { return true; });
   return call;
 }
 
@@ -467,6 +485,7 @@ void AotNode::free_all() {
   saved_.clear();
   watched_.clear();
   kept_.clear();
+  originals_.clear();
   passing_.clear();
   random_state_.reset();
 }

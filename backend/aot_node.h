@@ -43,6 +43,13 @@ class SpentNode final : public torch::autograd::Node {
 
 class AotNode final : public torch::autograd::Node {
  public:
+  // A graph input or output. saved: it is this saved value; -1: none is.
+  struct OfCall {
+    int index;
+    bool is_output;
+    int saved;
+  };
+
   AotNode(std::shared_ptr<BackwardCode> code,
           torch::autograd::edge_list&& edges, const int64_t* symbols)
       : Node(std::move(edges)),
@@ -59,7 +66,9 @@ class AotNode final : public torch::autograd::Node {
   void save(int saved, const at::Tensor& tensor, bool is_output) {
     saved_[saved] = SavedVariable(tensor, is_output);
   }
-  void save_input(int saved, int input, const at::Tensor& tensor);
+  void save_input(int saved, int input, const at::Tensor& tensor) {
+    save(saved, held(input, tensor), false);
+  }
   // The memory of a saved value is that of this output: the version matters.
   // saved -1: eager's history holds it, and no program reads it.
   void watch_output(int saved, int output, const at::Tensor& tensor) {
@@ -69,6 +78,10 @@ class AotNode final : public torch::autograd::Node {
     watched_.push_back(
         {saved, input, false, SavedVariable(held(input, tensor), false)});
   }
+  // Of a tensor that eager's nodes save themselves `x.data = y` makes another
+  // one: what they read of it then is new, what was computed from it before is
+  // not. A program of ours has one memory for both, so it has to stay.
+  void note_memory(const OfCall& of, const at::Tensor& tensor);
   // A graph input, by its number. saved: it is this saved value.
   void keep(int input, const at::Tensor& tensor);
   void keep_saved(int input, int saved) {
@@ -103,11 +116,12 @@ class AotNode final : public torch::autograd::Node {
   };
   using WeakTensor =
       c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
-  // An input that eager saves itself, and the memory that it had.
+  // The memory that a tensor had, and where in it it lay.
   struct Original {
-    int saved;
+    OfCall of;
     WeakTensor tensor;
     c10::weak_intrusive_ptr<c10::StorageImpl> memory;
+    uint64_t place;
   };
   using variable_list = torch::autograd::variable_list;
 
@@ -134,7 +148,8 @@ class AotNode final : public torch::autograd::Node {
   bool is_kept(int saved) const;
   bool is_consumed(const std::vector<int64_t>& readers) const;
   at::Tensor held(int input, const at::Tensor& tensor) const;
-  void check_memory(int saved) const;
+  template <class IsRead>
+  void check_memory(const IsRead& is_read) const;
   bool is_read(const Watched& watched, const BackwardProgram& program) const;
   std::vector<at::Tensor> unpack(const BackwardProgram& program);
   ReplayedCall unpack_inputs();
@@ -147,7 +162,7 @@ class AotNode final : public torch::autograd::Node {
   std::vector<graph::WeakNodePtr<OutputGate>> gates_;
   // ---- under mutex_
   std::vector<SavedVariable> saved_;
-  std::vector<Original> originals_;  // by saved value
+  std::vector<Original> originals_;
   std::vector<Watched> watched_;
   std::vector<KeptInput> kept_;
   at::Tensor random_state_;
