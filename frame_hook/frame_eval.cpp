@@ -344,10 +344,19 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   return result;
 }
 
+[[gnu::noinline]] PyObject* look_at_interrupted(PyThreadState* thread,
+                                                _PyInterpreterFrame* frame,
+                                                int throwflag) {
+  BehindFrame behind;
+  return look_at_frame(thread, frame, throwflag);
+}
+
 // Small, so that a frame we pass on costs CPython's own evaluation and little
 // else: no registers to save, and a tail call.
 PyObject* eval_frame(PyThreadState* thread, _PyInterpreterFrame* frame,
                      int throwflag) {
+  if (interruption_waits()) [[unlikely]]
+    return look_at_interrupted(thread, frame, throwflag);
   if (passes_at_once(thread_state, frame))
     return run_frame(thread, frame, throwflag);
   return look_at_frame(thread, frame, throwflag);

@@ -360,11 +360,17 @@ bool traceback_has(PyObject* exception, const std::vector<Ref>& codes) {
 
 int raise_first(void*) {
   if (waiting().empty()) return 0;
-  if (in_cleanup() && !internals::pending_calls_repeat(PyThreadState_Get()) &&
-      Py_AddPendingCall(raise_first, nullptr) == 0)
-    return 0;
+  if (in_cleanup()) {
+    if (!internals::pending_calls_repeat(PyThreadState_Get())) {
+      if (Py_AddPendingCall(raise_first, nullptr) == 0) return 0;
+    } else if (BehindFrame::open_ > 0) {
+      BehindFrame::asked_ = true;
+      return 0;
+    }
+  }
   Waiting first = std::move(waiting().front());
   waiting().erase(waiting().begin());
+  interruption_is_waiting = !waiting().empty();
   restore_error(std::move(first.exception), std::move(first.traceback));
   return current && current->keep_error() ? 0 : -1;
 }
@@ -392,13 +398,20 @@ bool raise_in_next_code() {
   auto [exception, traceback] = take_error();
   if (!exception) return false;
   waiting().push_back({exception, traceback});
+  interruption_is_waiting = true;
   if (Py_AddPendingCall(raise_first, nullptr) == 0) return true;
   waiting().pop_back();
+  interruption_is_waiting = !waiting().empty();
   restore_error(std::move(exception), std::move(traceback));
   return false;
 }
 
-bool interruption_waits() { return !waiting().empty(); }
+BehindFrame::~BehindFrame() {
+  --open_;
+  // The main thread's: it is the one that makes pending calls.
+  if (!asked_ || !internals::can_handle_signals()) return;
+  asked_ = Py_AddPendingCall(raise_first, nullptr) != 0;
+}
 
 void drop_error() {
   if (!PyErr_Occurred()) return;

@@ -13,9 +13,11 @@
 // and `with` blocks, and once. (An import that is under way is not cut off: no
 // module is left half made by us.) Should code of ours come first, it is kept
 // again. Finalizers, where it could only be reported, and `__exit__`, which it
-// would keep from closing what is open, are passed over (but on CPython 3.11
-// where a profiler watches: there it is raised in them, as a handler's may be
-// in eager).
+// would keep from closing what is open, are passed over. (On CPython 3.11,
+// where a profiler watches, the interpreter would ask again and again: there
+// the frame that begins while one waits asks for it behind its end. Where the
+// hook did not see that frame, it is raised in it, as a handler's may be in
+// eager.)
 //
 // The same scope is around Python code that we run for ourselves outside of
 // compilations: logs, texts, the choice of frames, the trace of a backward. C
@@ -96,7 +98,21 @@ bool raised_by_handler(PyObject* exception);
 // this is; false: it is still pending.
 bool raise_in_next_code();
 // One is on its way: no compilation should begin.
-bool interruption_waits();
+inline constinit bool interruption_is_waiting = false;
+inline bool interruption_waits() { return interruption_is_waiting; }
+// Around a frame of the program that begins meanwhile.
+class BehindFrame {
+ public:
+  BehindFrame() { ++open_; }
+  ~BehindFrame();
+  BehindFrame(const BehindFrame&) = delete;
+  BehindFrame& operator=(const BehindFrame&) = delete;
+
+ private:
+  friend int raise_first(void*);
+  static inline constinit thread_local int open_ = 0;
+  static inline constinit bool asked_ = false;  // on the main thread
+};
 
 // Clears the pending error, if any, which means nothing to the caller; one that
 // a handler raised is raised in the code that runs next.
