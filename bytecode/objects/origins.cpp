@@ -113,16 +113,20 @@ Break CaptureState::make_break(BreakReason reason, std::string detail) const {
 
 namespace {
 
+// Had the number at this place other values in earlier calls?
+bool has_changed(CaptureState& state, const Source* source) {
+  const auto* numbers = state.request.dynamic_numbers;
+  if (!numbers || numbers->empty()) return false;
+  PyObject* code = PyFunction_GetCode(state.request.function);
+  return numbers->count(source_text(source, code)) != 0;
+}
+
 // Did the caller ask to keep the number at this place symbolic?
 bool wants_symbol(CaptureState& state, const Source* source) {
   const CaptureRequest& request = state.request;
   if (request.dynamic == 0 || source->kind == SourceKind::kConst) return false;
-  bool wanted = request.dynamic == 1 && is_argument_path(source);
-  if (!wanted && request.dynamic_numbers && !request.dynamic_numbers->empty()) {
-    PyObject* code = PyFunction_GetCode(request.function);
-    wanted = request.dynamic_numbers->count(source_text(source, code)) != 0;
-  }
-  return wanted;
+  return (request.dynamic == 1 && is_argument_path(source)) ||
+         has_changed(state, source);
 }
 
 Result<Ref> came_in(CaptureState& state, const Source* source,
@@ -163,7 +167,8 @@ Result<Ref> dynamic_float(CaptureState& state, PyObject* value,
   const Source* bits =
       state.guards.sources().make(SourceKind::kFloatBits, source);
   int symbol = state.guards.add_symbol(
-      bits, std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value)));
+      bits, std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value)),
+      has_changed(state, source));
   return came_in(state, source,
                  state.tracer.make_symbolic(Expr::real_symbol(symbol)));
 }

@@ -25,8 +25,7 @@ namespace {
 namespace functional = at::functionalization::impl;
 
 [[noreturn]] void unsupported(TraceSession& session, std::string what) {
-  session.set_break({BreakReason::kNoMetaKernel, what, {}});
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: ", what);
+  session.stop({BreakReason::kNoMetaKernel, std::move(what), {}});
 }
 
 // The kind of an argument, without Optional: the schema's integer types hide
@@ -113,7 +112,15 @@ Value* JointTracer::value_of(const at::Tensor& tensor) {
   return found == values_.end() ? nullptr : found->second;
 }
 
+// A value that has never been another one may be a constant of the program,
+// with a guard; one that changes would make a program for each.
 void JointTracer::before_pin(const Expr& real) {
+  std::vector<int> used;
+  real.collect_symbols(&used);
+  if (std::none_of(used.begin(), used.end(), [&](int symbol) {
+        return guards()->symbols().at(symbol).changes;
+      }))
+    return;
   std::string what =
       "an operator asks for the value of a float that changes: " + real.str();
   if (auto current = torch::autograd::get_current_node();

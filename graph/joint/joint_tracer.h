@@ -70,7 +70,7 @@ class JointTracer final : public TraceSession {
   bool rewrite(const c10::OperatorHandle& op,
                std::vector<c10::IValue>* stack) override;
   Result<at::Tensor> lift(const at::Tensor& real, bool fresh) override;
-  // The value is an argument of each call: the torch level knows it.
+  // A value that changes is an argument of each call: the torch level knows it.
   void before_pin(const Expr& real) override;
 
  private:

@@ -21,9 +21,8 @@ namespace framejit::graph {
 namespace {
 
 [[noreturn]] void stop(TraceSession* session, Break brk) {
-  std::string text = format_break(brk);
-  if (session) session->set_break(std::move(brk));
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: ", text);
+  if (session) session->stop(std::move(brk));
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: ", format_break(brk));
 }
 
 c10::ArrayRef<c10::IValue> arguments_of(const OpFacts& facts,

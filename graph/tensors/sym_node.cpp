@@ -464,7 +464,20 @@ int64_t hint_of(const Expr& expr) {
   if (expr.is_const()) return expr.constant();
   GuardSet* guards = guarding_session().guards();
   if (expr.is_symbol()) return guards->symbols().at(expr.symbol_index()).hint;
-  return expr.evaluate(guards->hints().data());
+  return within(kLargestInteger, guarding_session(), expr, guards->hints());
+}
+
+int64_t within(int64_t limit, TraceSession& session, const Expr& expr,
+               const std::vector<int64_t>& hints) {
+  int64_t value = 0;
+  bool ok = expr.try_evaluate(hints.data(), &value);
+  bool is_number = !expr.is_float() && !expr.is_const();
+  if (!ok || (is_number && (value > limit || value < -limit))) {
+    session.stop({BreakReason::kUnguardableInput,
+                  "a size or stride beyond 64 bits: " + expr.str(),
+                  {}});
+  }
+  return value;
 }
 
 bool decide(const Expr& condition) {

@@ -13,6 +13,7 @@
 #include <c10/core/SymNodeImpl.h>
 
 #include <optional>
+#include <vector>
 
 #include "guards/expr/expr.h"
 
@@ -112,6 +113,9 @@ int64_t hint_of(const c10::SymInt& value);
 c10::SymFloat to_sym_float(const Expr& expr);
 double hint_of(const c10::SymFloat& value);
 int64_t hint_of(const Expr& expr);  // in the active session
+// A break where it is beyond the limit. (A float's are the bits of it.)
+int64_t within(int64_t limit, TraceSession& session, const Expr& expr,
+               const std::vector<int64_t>& hints);
 
 // ---- decisions on expressions, each recorded as a guard of the active
 // session. Constants record nothing.

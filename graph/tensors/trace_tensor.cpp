@@ -9,6 +9,7 @@
 
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/sym_node.h"
+#include "guards/set/number_expr.h"
 
 namespace framejit::graph {
 namespace {
@@ -231,6 +232,12 @@ void TraceSession::set_break(Break brk) {
   if (!break_) break_ = std::move(brk);
 }
 
+void TraceSession::stop(Break brk) {
+  std::string text = format_break(brk);
+  set_break(std::move(brk));
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: ", text);
+}
+
 std::optional<Break> TraceSession::take_break() {
   return std::exchange(break_, std::nullopt);
 }
@@ -285,11 +292,33 @@ at::Tensor make_companion(const at::Tensor& real) {
   return meta;
 }
 
+namespace {
+
+// What a graph computes of sizes and numbers has to have room at every call.
+void keep_extents(TraceSession& session, const SymbolicShape& shape) {
+  GuardSet* guards = session.guards();
+  std::vector<int64_t> hints;
+  auto keep = [&](const Expr& expr) {
+    if (!guards || expr.is_const()) return;
+    if (hints.empty()) hints = guards->hints();
+    within(kLargestExtent, session, expr, hints);
+    keep_within(kLargestExtent, expr, guards);
+  };
+  for (const Expr& size : shape.sizes) keep(size);
+  for (const Expr& stride : shape.strides) keep(stride);
+  keep(shape.storage_offset);
+}
+
+}  // namespace
+
 at::Tensor make_trace_tensor(TraceSession& session, at::Tensor companion,
                              c10::Device device, const SymbolicShape* shape) {
   auto impl = c10::make_intrusive<TraceTensorImpl>(
       std::move(companion), device, session.id(), session.new_value_id());
-  if (shape && !shape->is_static()) impl->set_shape(*shape);
+  if (shape && !shape->is_static()) {
+    keep_extents(session, *shape);
+    impl->set_shape(*shape);
+  }
   return at::Tensor(std::move(impl));
 }
 
@@ -309,14 +338,13 @@ at::Tensor make_trace_input(TraceSession& session, const at::Tensor& real,
 at::Tensor make_trace_tensor(TraceSession& session, c10::ScalarType dtype,
                              c10::Device device, const SymbolicShape& shape,
                              const std::vector<int64_t>& hints) {
+  auto value = [&](const Expr& expr) {
+    return within(kLargestExtent, session, expr, hints);
+  };
   std::vector<int64_t> sizes, strides;
-  for (const Expr& size : shape.sizes) {
-    sizes.push_back(size.evaluate(hints.data()));
-  }
-  for (const Expr& stride : shape.strides) {
-    strides.push_back(stride.evaluate(hints.data()));
-  }
-  int64_t offset = shape.storage_offset.evaluate(hints.data());
+  for (const Expr& size : shape.sizes) sizes.push_back(value(size));
+  for (const Expr& stride : shape.strides) strides.push_back(value(stride));
+  int64_t offset = value(shape.storage_offset);
   at::Tensor companion;
   {
     BelowTracing below;

@@ -136,6 +136,7 @@ class TraceSession {
 
   // The first break is kept: foreign code may swallow the exception.
   void set_break(Break brk);
+  [[noreturn]] void stop(Break brk);  // stores it, and raises
   bool has_break() const { return break_.has_value(); }
   std::optional<Break> take_break();
 

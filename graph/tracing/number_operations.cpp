@@ -90,29 +90,11 @@ bool is_large(PyObject* number) {
   return overflow || value > kLargestInteger || value < -kLargestInteger;
 }
 
-// Could other values of its symbols lead beyond 64 bits?
-bool may_overflow(const Expr& expr, const GuardSet& guards) {
-  if (expr.is_const() || expr.is_symbol()) return false;
-  std::vector<int> used;
-  expr.collect_symbols(&used);
-  constexpr int64_t kLargeSize = int64_t{1} << 20;
-  std::vector<int64_t> large(guards.symbols().size(), kLargeSize);
-  int64_t value;
-  if (!expr.try_evaluate(large.data(), &value)) return true;
-  return std::any_of(used.begin(), used.end(), [&](int symbol) {
-    return guards.symbols()[symbol].source->kind == SourceKind::kIntValue;
-  });
-}
-
-// Guards only where the program's own integers, or many sizes, could.
 void keep_within_64_bits(const Recorder& recorder, PyObject* result) {
   std::optional<c10::SymInt> number = sym_int_of(result);
   if (!number || !number->is_symbolic()) return;
   std::optional<Expr> expr = to_expr(number->toSymNode());
-  GuardSet* guards = recorder.guards();
-  if (!expr || !may_overflow(*expr, *guards)) return;
-  guards->add_expr(expr_le(*expr, kLargestInteger));
-  guards->add_expr(expr_le(Expr(-kLargestInteger), *expr));
+  if (expr) keep_within(kLargestInteger, *expr, recorder.guards());
 }
 
 }  // namespace

@@ -41,13 +41,18 @@ void guard_attribute(Recorder& recorder, const Recorder::Entry& entry,
 
 // Whether the tensor of the program is a leaf, with a guard where that can
 // change.
-bool is_leaf(Recorder& recorder, PyObject* stand_in) {
+Result<bool> is_leaf(Recorder& recorder, PyObject* stand_in) {
   const at::Tensor& tensor = unpack_tensor(stand_in);
   Recorder::Entry* entry = recorder.find(stand_in);
   if (!entry || !entry->source || !entry->real) return tensor.is_leaf();
   const at::Tensor& real = unpack_tensor(entry->real.get());
   // The Tensor guard says whether it requires grad.
   if (!real.requires_grad() || tensor.grad_fn()) return tensor.is_leaf();
+  try {
+    real.grad_fn();
+  } catch (const c10::Error& error) {  // of a view that refuses every look
+    return internals(recorder, "history of a tensor that refuses it");
+  }
   guard_attribute(recorder, *entry, "is_leaf",
                   real.is_leaf() ? Py_True : Py_False);
   return real.is_leaf();
@@ -86,7 +91,7 @@ Result<Ref> write_requires_grad(Recorder& recorder, PyObject* stand_in,
                                 PyObject* kwnames, const char* method,
                                 bool wanted) {
   const at::Tensor& tensor = unpack_tensor(stand_in);
-  bool leaf = is_leaf(recorder, stand_in);
+  FJ_TRY(bool leaf, is_leaf(recorder, stand_in));
   if (leaf && tensor.requires_grad() == wanted) return Ref::borrow(stand_in);
   if (!leaf)
     return internals(recorder, "requires_grad of a tensor that is no leaf");
@@ -97,8 +102,8 @@ Result<Ref> write_requires_grad(Recorder& recorder, PyObject* stand_in,
 
 Result<bool> write_grad(Recorder& recorder, PyObject* stand_in, PyObject* name,
                         PyObject* value) {
-  if (!is_leaf(recorder, stand_in))
-    return internals(recorder, "grad of a non-leaf tensor");
+  FJ_TRY(bool leaf, is_leaf(recorder, stand_in));
+  if (!leaf) return internals(recorder, "grad of a non-leaf tensor");
   if (value != Py_None && (!is_tensor_object(value) || !recorder.find(value)))
     return unsupported_write(recorder, name);
   // The stand-in takes it or refuses it as the tensor would.
@@ -195,7 +200,7 @@ Result<Ref> call_detach(Recorder& recorder, const Method& method,
                         PyObject* kwnames) {
   PyObject* self = method.self.get();
   FJ_TRY(bool view, is_view(recorder, self, "detach_"));
-  bool leaf = is_leaf(recorder, self);
+  FJ_TRY(bool leaf, is_leaf(recorder, self));
   if (!view && leaf && !unpack_tensor(self).requires_grad())
     return Ref::borrow(self);
   FJ_TRY(Ref result, recorder.record_effect(method.descriptor.get(),
@@ -220,11 +225,13 @@ Result<Ref> call_type(Recorder& recorder, const Method& method) {
 }  // namespace
 
 Result<Ref> read_is_leaf(Recorder& recorder, PyObject* stand_in) {
-  return Ref::borrow(is_leaf(recorder, stand_in) ? Py_True : Py_False);
+  FJ_TRY(bool leaf, is_leaf(recorder, stand_in));
+  return Ref::borrow(leaf ? Py_True : Py_False);
 }
 
 Result<Ref> read_grad_fn(Recorder& recorder, PyObject* stand_in) {
-  if (is_leaf(recorder, stand_in)) return Ref::borrow(Py_None);
+  FJ_TRY(bool leaf, is_leaf(recorder, stand_in));
+  if (leaf) return Ref::borrow(Py_None);
   return internals(recorder, "attribute grad_fn");
 }
 
@@ -314,7 +321,8 @@ Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
   if (method.name == "retain_grad" && method.args.size() == 1) {
     if (!unpack_tensor(method.self.get()).requires_grad())
       return internals(recorder, "retain_grad without requires_grad");
-    if (is_leaf(recorder, method.self.get())) return Ref::borrow(Py_None);
+    FJ_TRY(bool leaf, is_leaf(recorder, method.self.get()));
+    if (leaf) return Ref::borrow(Py_None);
     return recorder.record_effect(method.descriptor.get(), method.args, kwnames,
                                   "retain_grad");
   }

@@ -741,7 +741,9 @@ bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
 
 int64_t Expr::evaluate(const int64_t* symbols) const {
   int64_t value = 0;
-  FJ_CHECK(try_evaluate(symbols, &value), "overflow or division by zero");
+  if (!try_evaluate(symbols, &value)) [[unlikely]]
+    throw InternalError(__FILE__, __LINE__,
+                        "overflow or division by zero: " + str());
   return value;
 }
 

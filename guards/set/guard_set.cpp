@@ -126,11 +126,11 @@ void GuardSet::add_expr(Expr expr) {
   add(std::move(guard));
 }
 
-int GuardSet::add_symbol(const Source* source, int64_t hint) {
+int GuardSet::add_symbol(const Source* source, int64_t hint, bool changes) {
   for (size_t i = 0; i < symbols_.size(); ++i) {
     if (symbols_[i].source == source) return static_cast<int>(i);
   }
-  symbols_.push_back({source, hint});
+  symbols_.push_back({source, hint, changes});
   return static_cast<int>(symbols_.size()) - 1;
 }
 

@@ -66,6 +66,7 @@ struct TensorSpec {
 struct Symbol {
   const Source* source;  // kTensorSize, kTensorStride, kIntValue ...
   int64_t hint;
+  bool changes = false;  // of a float: earlier calls had others
 };
 
 // Native field offsets of tensors and the thread-state check. Implemented by
@@ -119,7 +120,7 @@ class GuardSet {
   void add(GuardKind kind, const Source* source, PyObject* object = nullptr,
            int64_t number = 0);
   void add_expr(Expr expr);  // must be true; constants are dropped
-  int add_symbol(const Source* source, int64_t hint);
+  int add_symbol(const Source* source, int64_t hint, bool changes = false);
   void add_tensor(const Source* source, TensorSpec spec);
   // The sharing pattern among these tensor sources as seen at capture:
   // group[i] == group[j] iff tensors i and j share storage.

@@ -1,5 +1,6 @@
 #include "guards/set/number_expr.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "guards/set/object_layout.h"
@@ -112,7 +113,29 @@ bool python_agrees(PyObject* function, const std::vector<Expr>& operands,
          value->constant() == ours;
 }
 
+// Could other values of its symbols lead beyond the limit?
+bool may_exceed(int64_t limit, const Expr& expr, const GuardSet& guards) {
+  if (expr.is_const()) return false;
+  // No symbol is larger than that.
+  if (expr.is_symbol() && limit >= kLargestInteger) return false;
+  std::vector<int> used;
+  expr.collect_symbols(&used);
+  constexpr int64_t kLargeSize = int64_t{1} << 20;
+  std::vector<int64_t> large(guards.symbols().size(), kLargeSize);
+  int64_t value;
+  if (!expr.try_evaluate(large.data(), &value)) return true;
+  return std::any_of(used.begin(), used.end(), [&](int symbol) {
+    return guards.symbols()[symbol].source->kind == SourceKind::kIntValue;
+  });
+}
+
 }  // namespace
+
+void keep_within(int64_t limit, const Expr& expr, GuardSet* guards) {
+  if (!may_exceed(limit, expr, *guards)) return;
+  guards->add_expr(expr_le(expr, limit));
+  guards->add_expr(expr_le(Expr(-limit), expr));
+}
 
 PyObject* number_object(const Expr& expr, const int64_t* symbols) {
   int64_t value = expr.evaluate(symbols);

@@ -22,6 +22,13 @@ namespace framejit {
 // (the opposite, the sum of two) does not lead beyond.
 constexpr int64_t kLargestInteger = int64_t{1} << 62;
 
+// Of sizes, strides and offsets: bytes are computed of them, and sums of those.
+constexpr int64_t kLargestExtent = int64_t{1} << 55;
+
+// Guards that the value of `expr`, which is within the limit now, stays so:
+// only where the program's own integers, or many sizes, could lead beyond.
+void keep_within(int64_t limit, const Expr& expr, GuardSet* guards);
+
 // The Python int, bool or float. Null: a Python error is set.
 PyObject* number_object(const Expr& expr, const int64_t* symbols);
 // Of an int, bool or float; none for others and for ints beyond 64 bits.

@@ -146,6 +146,13 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
                     });
     }
   }
+  // A float that was symbolic from the start, as dynamic=True has it.
+  for (size_t i = 0; i < set.symbols().size(); ++i) {
+    const Symbol& symbol = set.symbols()[i];
+    if (symbol.source->kind == SourceKind::kFloatBits && symbols.available[i] &&
+        symbols.values[i] != symbol.hint)
+      changed |= mark_number(source_text(symbol.source->base, code));
+  }
   return changed;
 }
 
