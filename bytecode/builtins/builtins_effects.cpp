@@ -11,6 +11,7 @@
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/deferred_effects.h"
+#include "bytecode/objects/late_text.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/write_log.h"
 #include "frame_hook/frame_eval.h"
@@ -199,18 +200,32 @@ Result<Ref> with_keywords(BuiltinCall& call, PyObject** stream) {
 
 }  // namespace
 
-// What is printed is known now, as text; a tensor's content is not.
+// What is printed is known now, as text, but for numbers that differ from call
+// to call; a tensor's content is not.
 Result<Ref> model_print(BuiltinCall& call) {
   CaptureState& state = call.state;
   PyObject* stream = nullptr;
   FJ_TRY(Ref callable, with_keywords(call, &stream));
   std::vector<Ref> texts;
   std::vector<PyObject*> values;
+  std::vector<PyObject*> printed;  // what is known of it now
   if (stream) values = {callable.get(), stream};
   for (size_t i = 0; i < call.positional(); ++i) {
     if (is_stand_in(state, call.args[i])) {
       return state.make_break(BreakReason::kSideEffectCallee,
                               "print of a tensor");
+    }
+    Ref late;
+    if (is_late_text(call.args[i])) {
+      late = Ref::borrow(call.args[i]);
+    } else if (is_symbolic(state, call.args[i])) {
+      FJ_TRY(late, late_text_of_number(state, call.args[i], 1, nullptr));
+    }
+    if (late) {
+      constants_of_late_text(late.get(), &printed);
+      values.push_back(late.get());
+      texts.push_back(std::move(late));
+      continue;
     }
     Result<Ref> text = state.format_value(call.args[i], 1, nullptr);
     if (text.broke()) {
@@ -223,10 +238,9 @@ Result<Ref> model_print(BuiltinCall& call) {
     // str() of a str subclass is its own business.
     FJ_TRY(Ref plain, plain_scalar(text.value().get()));
     values.push_back(plain.get());
+    printed.push_back(plain.get());
     texts.push_back(std::move(plain));
   }
-  std::vector<PyObject*> printed;
-  for (const Ref& text : texts) printed.push_back(text.get());
   const bool fine =
       stream ? takes_text(state, stream, printed)
              : std::all_of(printed.begin(), printed.end(), is_encodable);

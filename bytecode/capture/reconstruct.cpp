@@ -10,6 +10,7 @@
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/itertools_state.h"
 #include "bytecode/objects/keys.h"
+#include "bytecode/objects/late_text.h"
 #include "bytecode/objects/model_iterators.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
@@ -231,6 +232,12 @@ Result<int> Planner::rebuild(PyObject* object) {
 Result<int> Planner::rebuild_other(PyObject* object) {
   if (as_model_iterator(object)) return model_iterator(object);
   if (PyObject* target = trampoline_callable(object)) return value(target);
+  if (is_late_text(object)) {
+    FJ_TRY(std::vector<int> operands, items_of(opaque_object(object)));
+    operands.erase(operands.begin());
+    return call(PyTuple_GET_ITEM(opaque_object(object), 0),
+                std::move(operands));
+  }
   if (is_opaque(object)) {
     if (opaque_kind(object) != OpaqueKind::kIdentity) return escaping(object);
     FJ_TRY(int subject, value(opaque_object(object)));

@@ -33,7 +33,7 @@ inline Ref py_bool(bool value) {
 
 // "mod.f()": as CPython words errors about * and ** of a call. Empty: raised.
 Ref function_text(PyObject* function);
-bool is_iterable(PyTypeObject* type);
+Result<bool> is_iterable(CaptureState& state, PyObject* object);
 
 // Keys and values of a mapping that C code would read as a whole (DICT_UPDATE,
 // DICT_MERGE, ** of a call); guards the content of an input.

@@ -1,11 +1,17 @@
 // Building of containers, strings and slices; unpacking.
+#include <algorithm>
+
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/interpreter/printed_texts.h"
 #include "bytecode/objects/breaks.h"
+#include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/keys.h"
+#include "bytecode/objects/late_text.h"
 #include "bytecode/objects/object_kinds.h"
+#include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 
@@ -68,9 +74,17 @@ Result<Ref> Interpreter::hashable(PyObject* key) {
   return Ref::borrow(key);
 }
 
-bool is_iterable(PyTypeObject* type) {
-  return type->tp_iter ||
-         (type->tp_as_sequence && type->tp_as_sequence->sq_item);
+Result<bool> is_iterable(CaptureState& state, PyObject* object) {
+  Ref held = state.type_of(object);
+  auto* type = reinterpret_cast<PyTypeObject*>(held.get());
+  if (type->tp_iter || (type->tp_as_sequence && type->tp_as_sequence->sq_item))
+    return true;
+  // Until its class gets one.
+  if (is_heap_type(type)) {
+    FJ_CHECK_OK(state.type_lookup(type, interned("__iter__")));
+    FJ_CHECK_OK(state.type_lookup(type, interned("__getitem__")));
+  }
+  return false;
 }
 
 Ref function_text(PyObject* function) {
@@ -92,7 +106,7 @@ namespace {
 
 Result<bool> is_mapping(Interpreter& interp, PyObject* object) {
   if (PyDict_Check(object)) return true;
-  FJ_TRY(Ref keys, interp.state.find_attr(object, names().keys));
+  FJ_TRY(Ref keys, maybe_attr(interp.state, object, names().keys));
   return bool(keys);
 }
 
@@ -188,6 +202,10 @@ FJ_HANDLER(BuildSlice) {
 
 FJ_HANDLER(BuildString) {
   Arguments values = frame.top_values(op.arg);
+  if (std::any_of(values.begin(), values.end(), is_late_text)) {
+    FJ_TRY(Ref late, late_join(interp.state, values));
+    return replace_top(frame, op.arg, std::move(late));
+  }
   FJ_TRY(Ref list, from_api(PyList_New(0)));
   for (PyObject* value : values) {
     if (PyList_Append(list.get(), value) < 0) return Result<Flow>::raised();
@@ -218,8 +236,9 @@ FJ_HANDLER(MapAdd) {
 
 FJ_HANDLER(ListExtend) {
   PyObject* iterable = frame.top();
-  Ref type = interp.state.type_of(iterable);
-  if (!is_iterable(reinterpret_cast<PyTypeObject*>(type.get()))) {
+  FJ_TRY(bool fine, is_iterable(interp.state, iterable));
+  if (!fine) {
+    Ref type = interp.state.type_of(iterable);
     return raise_format(PyExc_TypeError,
                         "Value after * must be an iterable, not %.200s",
                         reinterpret_cast<PyTypeObject*>(type.get())->tp_name)
@@ -324,10 +343,9 @@ FJ_HANDLER(ListToTuple) {
 namespace {
 
 Status check_unpackable(CaptureState& state, PyObject* object) {
+  FJ_TRY(bool fine, is_iterable(state, object));
+  if (fine) return ok_status();
   Ref type = state.type_of(object);
-  if (is_iterable(reinterpret_cast<PyTypeObject*>(type.get()))) {
-    return ok_status();
-  }
   return raise_format(PyExc_TypeError,
                       "cannot unpack non-iterable %.200s object",
                       reinterpret_cast<PyTypeObject*>(type.get())->tp_name);
@@ -385,14 +403,33 @@ FJ_HANDLER(UnpackEx) {
   return Flow::kNext;
 }
 
+namespace {
+
+// Of a number that differs from call to call and is printed; empty: of others.
+Result<Ref> late_text(Interpreter& interp, const Frame& frame, int conversion,
+                      PyObject* spec) {
+  size_t size = frame.stack.size() - (spec ? 1 : 0);
+  PyObject* value = frame.stack[size - 1].get();
+  if (!is_symbolic(interp.state, value) || !goes_to_print(frame, size))
+    return Ref();
+  return late_text_of_number(interp.state, value, conversion, spec);
+}
+
+}  // namespace
+
 FJ_HANDLER(FormatValue) {
   PyObject* spec = op.arg2 ? frame.top(1) : nullptr;
   PyObject* value = frame.top(op.arg2 ? 2 : 1);
+  if (is_late_text(value)) return Flow::kNext;  // see goes_to_print()
+  FJ_TRY(Ref late, late_text(interp, frame, op.arg, spec));
+  if (late) return replace_top(frame, op.arg2 ? 2 : 1, std::move(late));
   FJ_TRY(Ref text, interp.state.format_value(value, op.arg, spec));
   return replace_top(frame, op.arg2 ? 2 : 1, std::move(text));
 }
 
 FJ_HANDLER(ConvertValue) {
+  FJ_TRY(Ref late, late_text(interp, frame, op.arg, nullptr));
+  if (late) return replace_top(frame, 1, std::move(late));
   FJ_TRY(Ref text, interp.state.format_value(frame.top(), op.arg, nullptr));
   return replace_top(frame, 1, std::move(text));
 }

@@ -1,7 +1,9 @@
 // Calls, and the making of functions.
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/interpreter/printed_texts.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
+#include "bytecode/objects/late_text.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -48,11 +50,25 @@ Status set_function_part(PyObject* function, int part, PyObject* value) {
   return failed < 0 ? Status::raised() : ok_status();
 }
 
+// Of a call that makes a text of numbers, which goes to print(). Empty: others.
+Result<Ref> late_text(Interpreter& interp, const Frame& frame, size_t left,
+                      PyObject* callable, const Arguments& args,
+                      PyObject* kwnames) {
+  std::vector<PyObject*> operands;
+  PyObject* maker = kwnames ? nullptr : text_maker(callable, &operands);
+  if (!maker || !goes_to_print(frame, left + 1)) return Ref();
+  operands.insert(operands.end(), args.begin(), args.end());
+  return late_call(interp.state, maker, operands);
+}
+
 }  // namespace
 
 FJ_HANDLER(Call) {
   Arguments args = frame.top_values(op.arg);
   PyObject* callable = resolve_pair(frame, op.arg + 1, &args);
+  size_t left = frame.stack.size() - (op.arg + 2);
+  FJ_TRY(Ref late, late_text(interp, frame, left, callable, args, op.object));
+  if (late) return replace_top(frame, op.arg + 2, std::move(late));
   FJ_TRY(Ref result, interp.call(callable, std::move(args), op.object));
   return replace_top(frame, op.arg + 2, std::move(result));
 }
@@ -79,7 +95,8 @@ FJ_HANDLER(CallEx) {
   } else {
     Ref type = interp.state.type_of(star);
     auto* star_type = reinterpret_cast<PyTypeObject*>(type.get());
-    if (!is_iterable(star_type)) {
+    FJ_TRY(bool fine, is_iterable(interp.state, star));
+    if (!fine) {
       Ref text = function_text(callable);
       if (!text) return Result<Flow>::raised();
       return raise_format(PyExc_TypeError,

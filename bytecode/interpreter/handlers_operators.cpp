@@ -1,5 +1,8 @@
 // Operators, comparison, subscripts.
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/interpreter/printed_texts.h"
+#include "bytecode/objects/late_text.h"
+#include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -9,9 +12,21 @@ Result<Ref> make_slice(Frame& frame, size_t start_depth, size_t stop_depth) {
       PySlice_New(frame.top(start_depth), frame.top(stop_depth), nullptr));
 }
 
+// Of str % numbers, which goes to print(). Empty: another operation.
+Result<Ref> late_text(Interpreter& interp, Frame& frame, int operation) {
+  constexpr int kRemainder = 6;  // NB_REMAINDER
+  if (operation != kRemainder || !PyUnicode_CheckExact(frame.top(2)) ||
+      !goes_to_print(frame, frame.stack.size() - 1))
+    return Ref();
+  return late_call(interp.state, library_object("_operator", "mod"),
+                   {frame.top(2), frame.top(1)});
+}
+
 }  // namespace
 
 FJ_HANDLER(Binary) {
+  FJ_TRY(Ref late, late_text(interp, frame, op.arg));
+  if (late) return replace_top(frame, 2, std::move(late));
   FJ_TRY(Ref value,
          interp.state.binary(op.arg, op.arg2 != 0, frame.top(2), frame.top(1)));
   return replace_top(frame, 2, std::move(value));

@@ -1,7 +1,9 @@
 // Micro-ops that move references: the stack, slots, cells and names.
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/interpreter/printed_texts.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/late_reads.h"
+#include "bytecode/objects/late_text.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -93,11 +95,27 @@ bool is_dropped_at_once(const Frame& frame) {
   return false;
 }
 
+// Of an argument of a resume function that is a text and is printed only: an
+// f-string in the middle of which was a break. Empty: it is read.
+Result<Ref> late_text(Interpreter& interp, const Frame& frame, int slot) {
+  if (!frame.is_unread(slot)) return Ref();
+  PyObject* value = frame.slots[slot].get();
+  if (!PyUnicode_CheckExact(value) ||
+      !goes_to_print(frame, frame.stack.size() + 1))
+    return Ref();
+  return late_text_of_input(interp.state, value, frame.unread[slot]);
+}
+
 }  // namespace
 
 FJ_HANDLER(LoadFast) {
   if (frame.is_unread(op.arg) && is_dropped_at_once(frame)) {
     frame.push(frame.slots[op.arg]);
+    return Flow::kNext;
+  }
+  FJ_TRY(Ref late, late_text(interp, frame, op.arg));
+  if (late) {
+    frame.push(std::move(late));
     return Flow::kNext;
   }
   FJ_CHECK_OK(read_argument(interp, frame, op.arg));
@@ -125,7 +143,10 @@ FJ_HANDLER(DeleteFast) {
 }
 
 FJ_HANDLER(LoadFastAndClear) {
-  if (!frame.is_unread(op.arg) || !is_dropped_at_once(frame)) {
+  FJ_TRY(Ref late, late_text(interp, frame, op.arg));
+  if (late) {
+    frame.slots[op.arg] = std::move(late);
+  } else if (!frame.is_unread(op.arg) || !is_dropped_at_once(frame)) {
     FJ_CHECK_OK(read_argument(interp, frame, op.arg));
   }
   frame.forget_unread(op.arg);

@@ -23,8 +23,8 @@ Opaque* as_opaque(PyObject* object) {
 PyObject* looked_at(PyObject* self) {
   static const char* const kDetails[] = {
       "looks into a traceback", "uses what the caller handles",
-      "uses id() as a number", "looks into a context token",
-      "looks into a frame"};
+      "uses id() as a number",  "looks into a context token",
+      "looks into a frame",     "reads a text on its way to print()"};
   Opaque* opaque = as_opaque(self);
   if (opaque->state) {
     opaque->state->set_native_break(opaque->state->make_break(
@@ -56,6 +56,7 @@ int truth(PyObject* self) {
     case OpaqueKind::kFrame:
       return 1;
     case OpaqueKind::kUnknown:
+    case OpaqueKind::kText:
       break;
   }
   looked_at(self);
@@ -177,7 +178,8 @@ Result<Ref> make_opaque(CaptureState& state, OpaqueKind kind, PyObject* object,
   // Should it have to outlive the capture, that stops where it is made. A frame
   // made there would be that of the residual code, which ends: the function is
   // left to CPython.
-  if (kind != OpaqueKind::kIdentity && kind != OpaqueKind::kFrame) {
+  if (kind != OpaqueKind::kIdentity && kind != OpaqueKind::kFrame &&
+      kind != OpaqueKind::kText) {
     note_unbuildable(state, made.get());
   }
   return made;

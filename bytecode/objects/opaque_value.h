@@ -6,7 +6,8 @@
 //  - an identity: id(object), a number that differs from call to call but whose
 //    equality with other ids is a fact that can be guarded;
 //  - a token: what ContextVar.set() gave;
-//  - a frame: what sys._getframe() gave; its globals and code are known.
+//  - a frame: what sys._getframe() gave; its globals and code are known;
+//  - a text that is printed (late_text.h).
 //
 // Passing them around, asking `tb is None`, or keying a dict by an id is fine;
 // every other use (arithmetic, formatting, attributes ...) ends in one of this
@@ -22,7 +23,8 @@ enum class OpaqueKind : uint8_t {
   kUnknown,
   kIdentity,
   kToken,
-  kFrame
+  kFrame,
+  kText
 };
 
 Result<Ref> make_opaque(CaptureState& state, OpaqueKind kind,
@@ -31,7 +33,8 @@ bool is_opaque(PyObject* object);
 bool is_opaque(PyObject* object, OpaqueKind kind);
 OpaqueKind opaque_kind(PyObject* object);
 // id(): the object. A token: the variable; `other` is what it had before. A
-// frame: its globals and its code.
+// frame: its globals and its code. A text: the call that makes it, or null (it
+// came in).
 PyObject* opaque_object(PyObject* object);
 PyObject* opaque_other(PyObject* object);
 // What type() says of it; empty: not known.

@@ -234,8 +234,10 @@ Py_ssize_t container_length(PyObject* object) {
   if (PyAnySet_Check(object)) return PySet_GET_SIZE(object);
   if (PyUnicode_Check(object)) return PyUnicode_GET_LENGTH(object);
   if (PyBytes_Check(object)) return PyBytes_GET_SIZE(object);
-  if (kDeque.is_type_of(object)) {
-    Py_ssize_t length = Py_TYPE(object)->tp_as_sequence->sq_length(object);
+  // Also of a derived class, which may have a __len__ of its own.
+  PyTypeObject* deque = kDeque.get();
+  if (deque && PyObject_TypeCheck(object, deque)) {
+    Py_ssize_t length = deque->tp_as_sequence->sq_length(object);
     if (length < 0) PyErr_Clear();
     return length;
   }
@@ -412,6 +414,10 @@ bool thread_state_is_same(const GuardCase& at) {
 
 bool has_left(const GuardCase& at) {
   return iterator_left(at.value) == at.guard.number;
+}
+
+bool is_ascii_text(const GuardCase& at) {
+  return PyUnicode_CheckExact(at.value) && PyUnicode_IS_ASCII(at.value);
 }
 
 bool goes_quietly(const GuardCase& at) {

@@ -279,6 +279,10 @@ std::string left_differs(const Failure& at) {
                 std::to_string(iterator_left(at.value)));
 }
 
+std::string is_not_ascii(const Failure& at) {
+  return failed(at.name(), "a str of ASCII", object_text(at.value));
+}
+
 std::string has_finalizer(const Failure& at) {
   return "what goes from " + at.name() + " has a finalizer or weak references";
 }
