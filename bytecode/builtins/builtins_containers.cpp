@@ -561,10 +561,23 @@ Result<Ref> model_str_join(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.native(Reads::kDeep);
   // Its own words for what cannot be iterated.
   if (is_builtin_constant(call.args[1])) return call.native(Reads::kDeep);
-  FJ_TRY(Ref items, native_iterable(call.state, call.args[1]));
-  if (PyList_CheckExact(items.get()) || PyTuple_CheckExact(items.get())) {
-    FJ_TRY(items, prepare(call.state, items.get(), Reads::kDeep));
+  Ref items;
+  if (PyList_CheckExact(call.args[1]) || PyTuple_CheckExact(call.args[1])) {
+    FJ_TRY(items, native_iterable(call.state, call.args[1]));
+  } else {
+    Result<Ref> iterator = call.state.iter(call.args[1]);
+    if (iterator.is_raised() && PyErr_ExceptionMatches(PyExc_TypeError))
+      PyErr_SetString(PyExc_TypeError, "can only join an iterable");
+    FJ_TRY(Ref strings, std::move(iterator));
+    FJ_TRY(items, from_api(PyList_New(0)));
+    while (true) {
+      FJ_TRY(Ref string, call.state.next(strings.get()));
+      if (!string) break;
+      if (PyList_Append(items.get(), string.get()) < 0)
+        return Result<Ref>::raised();
+    }
   }
+  FJ_TRY(items, prepare(call.state, items.get(), Reads::kDeep));
   return native_with_self(call, call.args[0], {items.get()});
 }
 

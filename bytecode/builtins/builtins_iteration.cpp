@@ -679,7 +679,7 @@ Status update_from(CaptureState& state, PyObject* target, PyObject* source) {
       return ok_status();
     }
   }
-  FJ_TRY(Ref keys_method, state.find_attr(source, interned("keys")));
+  FJ_TRY(Ref keys_method, maybe_attr(state, source, interned("keys")));
   if (keys_method) {
     FJ_TRY(Ref keys, state.caller.call(keys_method.get(), {}));
     FJ_TRY(Ref names, state.iter(keys.get()));

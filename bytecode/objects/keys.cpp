@@ -25,7 +25,10 @@ bool is_unhashable(PyObject* key) {
   return Py_TYPE(key)->tp_hash == PyObject_HashNotImplemented;
 }
 
-Status unhashable(PyObject* key) {
+// Until its class gets a __hash__.
+Status unhashable(CaptureState& state, PyObject* key) {
+  if (is_heap_type(Py_TYPE(key)))
+    FJ_CHECK_OK(state.type_lookup(Py_TYPE(key), interned("__hash__")));
   PyErr_Format(PyExc_TypeError, "unhashable type: '%.200s'",
                Py_TYPE(key)->tp_name);
   return Status::raised();
@@ -197,7 +200,7 @@ Status check_fresh_dict_key(CaptureState& state, PyObject* dict,
     return ok_status();
   }
   if (!plain) return unguardable_key(state, key);
-  if (is_unhashable(key)) return unhashable(key);
+  if (is_unhashable(key)) return unhashable(state, key);
   if (is_plain_tuple(state, key)) return ok_status();
   FJ_TRY(bool python, hashed_in_python(state, key));
   if (!python) return unguardable_key(state, key);
@@ -217,7 +220,7 @@ Status add_to_fresh_set(CaptureState& state, PyObject* set, PyObject* element) {
     FJ_CHECK_OK(state.contains(set, element));
   } else if (!fine) {
     if (!plain) return unguardable_key(state, element);
-    if (is_unhashable(element)) return unhashable(element);
+    if (is_unhashable(element)) return unhashable(state, element);
     FJ_TRY(bool python, hashed_in_python(state, element));
     if (!python && !is_plain_tuple(state, element)) {
       return unguardable_key(state, element);

@@ -15,6 +15,7 @@
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/own_items.h"
 #include "bytecode/objects/private_type.h"
+#include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 
@@ -191,6 +192,7 @@ class Preparation {
   // ---- by type (builtin_types.def)
   Result<Ref> items(PyObject* object);
   Result<Ref> dict(PyObject* dict);
+  Result<Ref> slice(PyObject* object);
   Result<Ref> as_it_is(PyObject* object);
   Result<Ref> scalar(PyObject* object);
   using Methods = std::span<const char* const>;
@@ -209,13 +211,18 @@ class Preparation {
 };
 
 // What these modules define for the classes that they make reads the object
-// and nothing else.
-bool is_method_of_library(PyObject* function) {
+// and nothing else: enums, named tuples, Counter (but a class derived from it
+// may answer what its methods ask).
+bool is_method_of_library(PyObject* object, PyObject* function) {
+  if (!PyFunction_Check(function)) return false;
   PyObject* home =
       PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
-  return home && PyUnicode_Check(home) &&
-         (PyUnicode_CompareWithASCIIString(home, "enum") == 0 ||
-          PyUnicode_CompareWithASCIIString(home, "collections") == 0);
+  if (!home || !PyUnicode_Check(home)) return false;
+  if (PyUnicode_CompareWithASCIIString(home, "enum") == 0) return true;
+  return PyUnicode_CompareWithASCIIString(home, "collections") == 0 &&
+         (PyTuple_Check(object) ||
+          as_object(Py_TYPE(object)) ==
+              library_object("collections", "Counter"));
 }
 
 // What C code asks an object for.
@@ -236,8 +243,7 @@ constexpr const char* kElementwise[] = {"__iter__", "__len__", "__getitem__"};
 Status Preparation::check(PyObject* object, Methods methods, const char* what) {
   for (const char* method : methods) {
     FJ_TRY(Ref special, state.python_special(object, method));
-    if (special && PyFunction_Check(special.get()) &&
-        !is_method_of_library(special.get()))
+    if (special && !is_method_of_library(object, special.get()))
       return unguardable(state, object, what);
   }
   return ok_status();
@@ -249,8 +255,12 @@ Status Preparation::check_own_answers(PyObject* object) {
     return asked ? check(object, methods, "the value") : ok_status();
   };
   FJ_CHECK_OK(ask(all || reads_ == Reads::kCompares, kComparisons));
-  FJ_CHECK_OK(ask(all || reads_ == Reads::kConverts, kConversions));
-  FJ_CHECK_OK(ask(all || reads_ == Reads::kFormats, kTexts));
+  const bool converts = reads_ == Reads::kConverts;
+  FJ_CHECK_OK(ask(all || converts, kConversions));
+  // int("one") shows in its error what it was given.
+  const bool shows =
+      converts && (PyUnicode_Check(object) || PyBytes_Check(object));
+  FJ_CHECK_OK(ask(all || shows || reads_ == Reads::kFormats, kTexts));
   return ask(all, kOtherQuestions);
 }
 
@@ -259,7 +269,7 @@ Status Preparation::check_own_elements(PyObject* object) {
 }
 
 Result<Ref> Preparation::items(PyObject* object) {
-  if (PyTuple_Check(object)) FJ_CHECK_OK(check_own_answers(object));
+  FJ_CHECK_OK(check_own_answers(object));
   Ref list = own_items(object);
   if (!list) return Result<Ref>::raised();
   bool changed = false;
@@ -284,6 +294,7 @@ Result<Ref> Preparation::items(PyObject* object) {
 }
 
 Result<Ref> Preparation::dict(PyObject* dict) {
+  FJ_CHECK_OK(check_own_answers(dict));
   Ref copy = Ref::steal(PyDict_New());
   if (!copy) return Result<Ref>::raised();
   bool changed = false;
@@ -300,6 +311,17 @@ Result<Ref> Preparation::dict(PyObject* dict) {
   if (!changed) return Ref::borrow(dict);
   if (PyDict_CheckExact(dict)) return copy;
   return unguardable(state, dict, "the nested contents");
+}
+
+Result<Ref> Preparation::slice(PyObject* object) {
+  auto* parts = reinterpret_cast<PySliceObject*>(object);
+  FJ_TRY(Ref start, prepare(parts->start));
+  FJ_TRY(Ref stop, prepare(parts->stop));
+  FJ_TRY(Ref step, prepare(parts->step));
+  if (start.get() == parts->start && stop.get() == parts->stop &&
+      step.get() == parts->step)
+    return Ref::borrow(object);
+  return from_api(PySlice_New(start.get(), stop.get(), step.get()));
 }
 
 Result<Ref> Preparation::as_it_is(PyObject* object) {
@@ -380,10 +402,12 @@ Result<Ref> Preparation::prepare(PyObject* object) {
   } else if (source && !PyTuple_Check(object)) {
     if (is_guarded_by_identity(object) && !is_bound_input(state, object)) {
       // Its value never changes, its class may.
+      const bool has_parts = PyFrozenSet_Check(object) || PySlice_Check(object);
+      if (has_parts && is_deep()) return contents(object);
       bool answers = is_enum_member(object) || PyLong_Check(object) ||
                      PyFloat_Check(object) || PyComplex_Check(object) ||
                      PyUnicode_Check(object) || PyBytes_Check(object) ||
-                     PyFrozenSet_Check(object);
+                     has_parts;
       if (answers && is_deep()) return scalar(object);
       if (answers) FJ_CHECK_OK(check_own_elements(object));
       return visible;

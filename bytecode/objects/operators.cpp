@@ -434,6 +434,13 @@ Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
   if (op == kRemainder && (PyUnicode_Check(a) || PyBytes_Check(a))) {
     return format_operator(*this, a, b);
   }
+  if (op == kMultiply) {
+    // A sequence asks the other operand for an index.
+    for (PyObject* operand : {a, b}) {
+      FJ_TRY(Ref index, python_special(operand, "__index__"));
+      if (index) return mixed_operands(*this, row, a, b);
+    }
+  }
   FJ_TRY(Ref left, prepare(*this, a, Reads::kElements));
   FJ_TRY(Ref right, prepare(*this, b, Reads::kElements));
   if (in_place && op == kAdd && PyList_Check(left.get())) {
