@@ -294,19 +294,27 @@ at::Tensor make_companion(const at::Tensor& real) {
 
 namespace {
 
-// What a graph computes of sizes and numbers has to have room at every call.
+// What a graph computes of sizes and numbers has to be one at every call:
+// memory is taken of such a size, and loops run so often.
 void keep_extents(TraceSession& session, const SymbolicShape& shape) {
   GuardSet* guards = session.guards();
-  std::vector<int64_t> hints;
+  if (!guards) return;
+  const std::vector<int64_t> hints = guards->hints();
+  Expr numel = 1;
   auto keep = [&](const Expr& expr) {
-    if (!guards || expr.is_const()) return;
-    if (hints.empty()) hints = guards->hints();
-    within(kLargestExtent, session, expr, hints);
-    keep_within(kLargestExtent, expr, guards);
+    if (within(kLargestExtent, session, expr, hints) < 0)
+      session.stop({BreakReason::kUnguardableInput,
+                    "a negative size or stride: " + expr.str(),
+                    {}});
+    keep_extent(expr, guards);
   };
-  for (const Expr& size : shape.sizes) keep(size);
+  for (const Expr& size : shape.sizes) {
+    keep(size);
+    numel = numel * size;
+  }
   for (const Expr& stride : shape.strides) keep(stride);
   keep(shape.storage_offset);
+  if (uses_program_numbers(numel, *guards)) keep(numel);
 }
 
 }  // namespace

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 
 #include "guards/set/object_layout.h"
 
@@ -113,23 +114,104 @@ bool python_agrees(PyObject* function, const std::vector<Expr>& operands,
          value->constant() == ours;
 }
 
+// Of a tensor that came in, and not the program's own number.
+bool is_extent(const Symbol& symbol) {
+  return symbol.source->kind == SourceKind::kTensorSize ||
+         symbol.source->kind == SourceKind::kTensorStride;
+}
+
 // Could other values of its symbols lead beyond the limit?
 bool may_exceed(int64_t limit, const Expr& expr, const GuardSet& guards) {
   if (expr.is_const()) return false;
   // No symbol is larger than that.
   if (expr.is_symbol() && limit >= kLargestInteger) return false;
-  std::vector<int> used;
-  expr.collect_symbols(&used);
   constexpr int64_t kLargeSize = int64_t{1} << 20;
   std::vector<int64_t> large(guards.symbols().size(), kLargeSize);
   int64_t value;
-  if (!expr.try_evaluate(large.data(), &value)) return true;
-  return std::any_of(used.begin(), used.end(), [&](int symbol) {
-    return guards.symbols()[symbol].source->kind == SourceKind::kIntValue;
-  });
+  return !expr.try_evaluate(large.data(), &value) ||
+         uses_program_numbers(expr, guards);
+}
+
+constexpr int64_t kNoBound = std::numeric_limits<int64_t>::min();
+
+// What each symbol is at least, as the guards have it.
+std::vector<int64_t> lower_bounds(const GuardSet& guards) {
+  std::vector<int64_t> bounds;
+  for (const Symbol& symbol : guards.symbols())
+    bounds.push_back(is_extent(symbol) ? 0 : kNoBound);
+  for (const Guard& guard : guards.guards()) {
+    if (guard.kind != GuardKind::kShapeExpr || guard.expr.op() != ExprOp::kLe)
+      continue;
+    const Expr &low = guard.expr.operands()[0], &of = guard.expr.operands()[1];
+    if (!low.is_const() || !of.is_symbol()) continue;
+    int64_t& bound = bounds.at(of.symbol_index());
+    bound = std::max(bound, low.constant());
+  }
+  return bounds;
+}
+
+// What the expression is at least; kNoBound: not known.
+int64_t lower_bound(const Expr& expr, const std::vector<int64_t>& bounds) {
+  constexpr int64_t kMost = int64_t{1} << 30;  // more is of no use
+  if (expr.is_const()) return std::min(expr.constant(), kMost);
+  if (expr.is_symbol()) return std::min(bounds.at(expr.symbol_index()), kMost);
+  std::vector<int64_t> of;
+  for (const Expr& operand : expr.operands())
+    of.push_back(lower_bound(operand, bounds));
+  const auto [least, most] = std::minmax_element(of.begin(), of.end());
+  switch (expr.op()) {
+    case ExprOp::kMax:
+      return *most;
+    case ExprOp::kMin:
+      return *least;
+    case ExprOp::kAdd: {
+      int64_t sum = 0;
+      for (int64_t bound : of) {
+        if (bound < -kMost) return kNoBound;
+        sum = std::min(sum + bound, kMost);
+      }
+      return sum;
+    }
+    case ExprOp::kMul: {
+      int64_t product = 1;
+      for (int64_t bound : of) {
+        if (bound < 0) return kNoBound;
+        product = std::min(product * bound, kMost);
+      }
+      return product;
+    }
+    case ExprOp::kFloorDiv: {
+      const Expr& divisor = expr.operands()[1];
+      if (of[0] >= 0 && of[1] >= 1 && !divisor.is_const()) return 0;
+      if (!divisor.is_const() || divisor.constant() < 1 || of[0] < -kMost)
+        return kNoBound;
+      int64_t quotient = of[0] / divisor.constant();
+      return quotient - (of[0] % divisor.constant() < 0);
+    }
+    case ExprOp::kMod:
+      return of[1] >= 1 ? 0 : kNoBound;
+    default:
+      return kNoBound;
+  }
 }
 
 }  // namespace
+
+void keep_extent(const Expr& expr, GuardSet* guards) {
+  if (expr.is_const()) return;
+  if (lower_bound(expr, lower_bounds(*guards)) < 0)
+    guards->add_expr(expr_le(0, expr));
+  if (may_exceed(kLargestExtent, expr, *guards))
+    guards->add_expr(expr_le(expr, kLargestExtent));
+}
+
+bool uses_program_numbers(const Expr& expr, const GuardSet& guards) {
+  std::vector<int> used;
+  expr.collect_symbols(&used);
+  return std::any_of(used.begin(), used.end(), [&](int symbol) {
+    return !is_extent(guards.symbols()[symbol]);
+  });
+}
 
 void keep_within(int64_t limit, const Expr& expr, GuardSet* guards) {
   if (!may_exceed(limit, expr, *guards)) return;

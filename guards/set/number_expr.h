@@ -28,6 +28,11 @@ constexpr int64_t kLargestExtent = int64_t{1} << 55;
 // Guards that the value of `expr`, which is within the limit now, stays so:
 // only where the program's own integers, or many sizes, could lead beyond.
 void keep_within(int64_t limit, const Expr& expr, GuardSet* guards);
+// The same for a size, stride or offset, which is not negative either:
+// `new_zeros(length - n)` raises in eager for a longer n.
+void keep_extent(const Expr& expr, GuardSet* guards);
+// Numbers that are no size or stride of a tensor that came in?
+bool uses_program_numbers(const Expr& expr, const GuardSet& guards);
 
 // The Python int, bool or float. Null: a Python error is set.
 PyObject* number_object(const Expr& expr, const int64_t* symbols);

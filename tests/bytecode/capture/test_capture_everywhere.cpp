@@ -66,6 +66,27 @@ TEST(BreakEverywhereTest, TryAndWith) {
       kX);
 }
 
+// Each text of a symbolic number is made late, or where the break was.
+TEST(BreakEverywhereTest, PrintedNumbers) {
+  for (size_t at = 0; at < 70; ++at) {
+    CaptureRun run;
+    run.dynamic = true;
+    run.break_at = at;
+    run = check(
+        "import io\n"
+        "out = io.StringIO()\n"
+        "def f(x, n):\n"
+        "  y = x * 2.0\n"
+        "  print(f'{n}: {n + 1:>4} {n!r}', 'a', n, file=out)\n"
+        "  print('%d of %s' % (n, n), str(n), file=out)\n"
+        "  print('{} {:03d} {}'.format(n, n, f'{n:x}'), format(n), file=out)\n"
+        "  z = y + 1.0\n"
+        "  return z, out.getvalue()\n",
+        "(fake.tensor([2], [1., 2.]), 17)", std::move(run));
+    EXPECT_EQ(run.error, "") << at;
+  }
+}
+
 TEST(BreakEverywhereTest, StateRegions) {
   check_break_everywhere(
       "def f(x):\n"
