@@ -211,6 +211,8 @@ PyTypeObject* opaque_type(PyObject* object) {
       return &PyContextToken_Type;
     case OpaqueKind::kFrame:
       return &PyFrame_Type;
+    case OpaqueKind::kText:
+      return &PyUnicode_Type;
     case OpaqueKind::kUnknown:
       break;
   }
