@@ -140,12 +140,10 @@ class AotExecutor final : public Executor {
   // come, and as the graph has written to them.
   std::vector<int> held_inputs_, held_when_written_;
   std::vector<int> held_outputs_;  // likewise
-  // What eager's nodes save themselves.
-  std::vector<AotNode::OfCall> originals_;
-  bool is_held_when_written(int input) const {
-    return std::find(held_when_written_.begin(), held_when_written_.end(),
-                     input) != held_when_written_.end();
-  }
+  // What eager's nodes save themselves: inputs as they come, inputs as the
+  // graph has written to them, outputs.
+  std::vector<AotNode::OfCall> originals_, originals_when_written_,
+      original_outputs_;
   bool uses_random_ = false;
   // Of outputs by tangent: the order to make their gates in, and which lie next
   // behind each. Empty: no gates.
@@ -404,12 +402,14 @@ void AotExecutor::find_held() {
   const std::vector<int> saved = saved_as();
   for (int input = 0; input < static_cast<int>(inputs.size()); ++input) {
     if (inputs[input].readers.empty()) continue;
-    if (is_written(input) || is_touched(input))
+    const bool written = is_written(input) || is_touched(input);
+    if (written)
       held_when_written_.push_back(input);
     else if (saved[input] < 0)
       held_inputs_.push_back(input);
     if (inputs[input].itself)
-      originals_.push_back({input, /*is_output=*/false, saved[input]});
+      (written ? originals_when_written_ : originals_)
+          .push_back({input, /*is_output=*/false, saved[input]});
   }
   for (int output = 0; output < static_cast<int>(num_user_outputs_); ++output) {
     auto is_it = [&](const SavedSlot& slot) {
@@ -422,9 +422,9 @@ void AotExecutor::find_held() {
     const auto slot = std::find_if(saved_.begin(), saved_.end(), is_it);
     if (slot == saved_.end()) held_outputs_.push_back(output);
     if (held.itself)
-      originals_.push_back({output, /*is_output=*/true,
-                            slot == saved_.end()
-                                ? -1
+      original_outputs_.push_back(
+          {output, /*is_output=*/true,
+           slot == saved_.end() ? -1
                                 : static_cast<int>(slot - saved_.begin())});
   }
 }
@@ -525,8 +525,7 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
   for (int input : held_inputs_)
     node.watch_input(-1, input, *call.tensors[input]);
   for (const AotNode::OfCall& of : originals_)
-    if (!of.is_output && !is_held_when_written(of.index))
-      node.note_memory(of, *call.tensors[of.index]);
+    node.note_memory(of, *call.tensors[of.index]);
   for (const Kept& kept : kept_) {
     if (kept.saved >= 0) {
       node.keep_saved(kept.input, kept.saved);
@@ -583,8 +582,8 @@ void AotExecutor::attach_node(Call& call) const {
   }
   for (int output : held_outputs_)
     call.node->watch_output(-1, output, call.results[output]);
-  for (const AotNode::OfCall& of : originals_)
-    if (of.is_output) call.node->note_memory(of, call.results[of.index]);
+  for (const AotNode::OfCall& of : original_outputs_)
+    call.node->note_memory(of, call.results[of.index]);
 }
 
 void AotExecutor::attach_spent(Call& call) const {
@@ -652,9 +651,8 @@ void AotExecutor::commit(Call& call, bool* committing) const {
   // saved.
   for (int input : held_when_written_)
     call.node->watch_input(-1, input, *call.tensors[input]);
-  for (const AotNode::OfCall& of : originals_)
-    if (!of.is_output && is_held_when_written(of.index))
-      call.node->note_memory(of, *call.tensors[of.index]);
+  for (const AotNode::OfCall& of : originals_when_written_)
+    call.node->note_memory(of, *call.tensors[of.index]);
 }
 
 // What is behind the inputs sees what the one node of the call does otherwise

@@ -134,11 +134,17 @@ bool may_exceed(int64_t limit, const Expr& expr, const GuardSet& guards) {
 
 constexpr int64_t kNoBound = std::numeric_limits<int64_t>::min();
 
-// What each symbol is at least, as the guards have it.
+// What each symbol is at least, by its kind.
 std::vector<int64_t> lower_bounds(const GuardSet& guards) {
   std::vector<int64_t> bounds;
   for (const Symbol& symbol : guards.symbols())
     bounds.push_back(is_extent(symbol) ? 0 : kNoBound);
+  return bounds;
+}
+
+// The same, as the guards have it: a walk over all of them.
+std::vector<int64_t> guarded_lower_bounds(const GuardSet& guards) {
+  std::vector<int64_t> bounds = lower_bounds(guards);
   for (const Guard& guard : guards.guards()) {
     if (guard.kind != GuardKind::kShapeExpr || guard.expr.op() != ExprOp::kLe)
       continue;
@@ -199,7 +205,8 @@ int64_t lower_bound(const Expr& expr, const std::vector<int64_t>& bounds) {
 
 void keep_extent(const Expr& expr, GuardSet* guards) {
   if (expr.is_const()) return;
-  if (lower_bound(expr, lower_bounds(*guards)) < 0)
+  if (lower_bound(expr, lower_bounds(*guards)) < 0 &&
+      lower_bound(expr, guarded_lower_bounds(*guards)) < 0)
     guards->add_expr(expr_le(0, expr));
   if (may_exceed(kLargestExtent, expr, *guards))
     guards->add_expr(expr_le(expr, kLargestExtent));
