@@ -210,10 +210,23 @@ class Preparation {
   std::vector<Ref> kept_;
 };
 
+// `__str__ = int.__repr__` (IntEnum): the text of the value, under another
+// name.
+bool is_text_of_scalar(PyObject* function) {
+  if (!Py_IS_TYPE(function, &PyWrapperDescr_Type)) return false;
+  auto* slot = reinterpret_cast<PyDescrObject*>(function);
+  const PyTypeObject* home = slot->d_type;
+  return (home == &PyLong_Type || home == &PyFloat_Type ||
+          home == &PyUnicode_Type) &&
+         (PyUnicode_CompareWithASCIIString(slot->d_name, "__repr__") == 0 ||
+          PyUnicode_CompareWithASCIIString(slot->d_name, "__str__") == 0);
+}
+
 // What these modules define for the classes that they make reads the object
 // and nothing else: enums, named tuples, Counter (but a class derived from it
 // may answer what its methods ask).
 bool is_method_of_library(PyObject* object, PyObject* function) {
+  if (is_text_of_scalar(function)) return true;
   if (!PyFunction_Check(function)) return false;
   PyObject* home =
       PyDict_GetItemString(PyFunction_GET_GLOBALS(function), "__name__");
