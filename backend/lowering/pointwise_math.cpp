@@ -267,11 +267,14 @@ Term log_sigmoid_backward(Term gradient, Term a, Term buffer) {
 }
 
 Term logit_backward(Term gradient, Term a, Term eps) {
-  Term slope = gradient / (a * (1 - a));
-  if (!eps)
-    return select((a < 0) | (a > 1), constant(a, NAN),
-                  select((a == 0) | (a == 1), gradient * HUGE_VAL, slope));
-  return select((a < eps) | (a > 1 - eps), 0, slope);
+  // -0 * 1 is -0: the gradient at both zeros is that of the limit inside.
+  Term slope = select((a == 0) | (a == 1), gradient * HUGE_VAL,
+                      gradient / (a * (1 - a)));
+  Term unbounded = select((a < 0) | (a > 1), constant(a, NAN), slope);
+  if (!eps) return unbounded;
+  // A negative eps is none.
+  return select(eps < 0, unbounded,
+                select((a < eps) | (a > 1 - eps), 0, slope));
 }
 
 }  // namespace framejit::backend

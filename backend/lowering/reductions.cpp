@@ -416,6 +416,8 @@ void lower_vector_norm(NodeLowering& node) {
   const DType type = compute_type(node.out_type());
   require(codegen::is_float(type), "no floats");
   node.ensure_in_range(order, type);  // eager rounds it
+  // Of one element eager takes the size: squares would overflow or vanish.
+  const bool one = dims.count().is_const() && dims.count().constant() == 1;
   const bool infinite = std::isinf(p);
   if (infinite) check_some(node, dims.count());
   Combiner combiner = !infinite ? Combiner::kSum
@@ -423,13 +425,13 @@ void lower_vector_norm(NodeLowering& node) {
                                 : Combiner::kMin;
   auto results = reduce_over(node, dims, combiner, [&](Elements& elements) {
     Term a = abs(cast(type, dims.load(elements, node.tensor(0))));
-    if (infinite || p == 1) return a;
+    if (infinite || p == 1 || (one && p != 0)) return a;
     if (p == 0) return cast(type, a != 0);
     return p == 2 ? a * a : pow(a, constant(a, p));
   });
   set_from_kept(node, 0, dims, [&](Elements& kept) {
     Term sum = load_kept(kept, results[0]);
-    if (infinite || p == 1 || p == 0) return sum;
+    if (infinite || p == 1 || p == 0 || one) return sum;
     return p == 2 ? sqrt(sum) : pow(sum, constant(sum, 1 / p));
   });
 }

@@ -136,6 +136,101 @@ def test_gradients_at_special_numbers(name, incoming, kernels):
         assert_alike(*found, inputs)
 
 
+# Functions of a number each; their kernels for vectors and for what is left over
+# differ at NaN and at zeros, in the gradient above all: either is eager's.
+WITH_NUMBER = {
+    "hardtanh from": lambda x, p: F.hardtanh(x, p, 2.0),
+    "hardtanh to": lambda x, p: F.hardtanh(x, -2.0, p),
+    "hardshrink": F.hardshrink,
+    "softshrink": F.softshrink,
+    "elu": F.elu,
+    "celu": F.celu,
+    "leaky_relu": F.leaky_relu,
+    "threshold": lambda x, p: F.threshold(x, p, 7.0),
+    "softplus, beta": F.softplus,
+    "softplus, threshold": lambda x, p: F.softplus(x, 1.0, p),
+    "logit": torch.logit,
+    "clamp from": lambda x, p: x.clamp(min=p),
+    "clamp to": lambda x, p: x.clamp(-1.0, p),
+    "xlogy": torch.xlogy,
+    "xlogy of a number": lambda x, p: torch.xlogy(p, x),
+    "copysign": torch.copysign,
+    "power": lambda x, p: x**p,
+    "power of a number": lambda x, p: p**x,
+    "lerp": lambda x, p: torch.lerp(x, x * 2, p),
+    "nan_to_num": lambda x, p: torch.nan_to_num(x, p, p, p),
+    "prelu": lambda x, p: F.prelu(x, torch.tensor([p])),
+    "hardswish": lambda x, p: F.hardswish(x * p),
+    "hardsigmoid": lambda x, p: F.hardsigmoid(x * p),
+    "mish": lambda x, p: F.mish(x * p),
+    "selu": lambda x, p: F.selu(x * p),
+    "logsigmoid": lambda x, p: F.logsigmoid(x * p),
+    "smooth_l1": lambda x, p: F.smooth_l1_loss(
+        x, torch.ones(()), reduction="none", beta=abs(p)
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size")
+@pytest.mark.parametrize("name", WITH_NUMBER)
+def test_a_number_that_is_special(name, kernels):
+    """Values and gradients: each is what eager gives alone or in a vector."""
+    x = torch.tensor([v for v in SPECIAL + MORE if abs(v) < 1e30 or not v - v == 0])
+
+    def results(function, p, x):
+        x = x.clone().requires_grad_()
+        try:
+            y = function(x, p)
+        except (RuntimeError, ValueError) as error:
+            return str(error)
+        (dx,) = torch.autograd.grad(y, x, torch.full_like(y, 2.0))
+        return torch.stack([y.detach(), dx])
+
+    def near(a, b):
+        close = torch.isclose(a, b, rtol=2e-5, atol=1e-37, equal_nan=True)
+        return close & ((a != 0) | (a.signbit() == b.signbit()))
+
+    function = WITH_NUMBER[name]
+    compiled = framejit.compile(function, backend="native", dynamic=True)
+    for p in (0.5, 0.0, -0.0, 1.0, -1.0, 2.0, inf, -inf, nan):
+        many = F.pad(x, (0, -len(x) % 64))  # nothing is left over
+        got = results(compiled, p, many)
+        want = results(function, p, many)
+        if isinstance(want, str):
+            assert got == want
+            continue
+        alone = [results(function, p, many[i : i + 1]) for i in range(len(many))]
+        wrong = ~(near(got, want) | near(got, torch.cat(alone, 1)))
+        rows = [
+            (p, many[i].item(), got[:, i].tolist(), want[:, i].tolist())
+            for i in wrong.any(0).nonzero().flatten().tolist()
+        ]
+        assert not rows, rows
+
+
+@pytest.mark.parametrize("order", [2, 1, 3, 0, -1, -2, 0.5, 2.5, inf, -inf, nan])
+@pytest.mark.parametrize(
+    "shape, dim", [((1,), None), ((), None), ((4, 1), 1), ((1, 3, 1), (0, 2))]
+)
+def test_norms_of_one_element(shape, dim, order, kernels):
+    """Its size, also where a power of it is no number of the type."""
+
+    def norm(x):
+        return torch.linalg.vector_norm(x, order, dim)
+
+    compiled = framejit.compile(norm, backend="native")
+    for value in SPECIAL:
+        found = []
+        for run in (compiled, norm):
+            x = torch.full(shape, value, requires_grad=True)
+            y = run(x)
+            (dx,) = torch.autograd.grad(y.sum(), x, materialize_grads=True)
+            found += [y.detach(), dx]
+        torch.testing.assert_close(
+            found[:2], found[2:], rtol=1e-5, atol=0, equal_nan=True
+        )
+
+
 def test_gelu_is_not_one_function_in_eager():
     """Why `gelu` is not above: eager itself gives two answers at infinity, oneDNN's
     and ATen's, by the layout and the number of elements. Native gives ATen's."""
