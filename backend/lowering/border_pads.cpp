@@ -76,6 +76,7 @@ std::vector<Index> shown_inputs(Elements& elements, const Pads& pads,
 void set_padded(NodeLowering& node, Border border) {
   // (self, padding)
   TensorView view = node.tensor(0);
+  require(view.type != DType::kBool, "a border of bools");
   const Pads pads = pads_of(node, 1, view.sizes, border);
   Elements elements(node, node.out().sizes);
   Term value = elements.load(view, shown_inputs(elements, pads, border));

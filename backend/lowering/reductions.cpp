@@ -361,6 +361,7 @@ Moments moments_of(NodeLowering& node) {
   // Of no more elements than that eager warns.
   const Expr correction = node.has(2) ? node.number(2) : Expr(1);
   node.ensure(less(correction, dims.count()), "no degrees of freedom");
+  node.ensure(less(0, dims.count()), "a variance of nothing");
   auto results =
       reduce_over(node, dims, Combiner::kWelford, [&](Elements& elements) {
         return cast(type, dims.load(elements, node.tensor(0)));

@@ -116,6 +116,8 @@ std::optional<int64_t> whole_ratio(const Axis& axis, Nearest how) {
 void set_nearest(NodeLowering& node, Nearest how) {
   // (self, output_size, scales ...)
   TensorView view = node.tensor(0);
+  require(codegen::is_float(view.type) || view.type == DType::kU8,
+          "integers that eager refuses");
   const auto axes = axes_of(node, view.sizes, node.out().sizes, 2);
   if (how == Nearest::kFloor) ensure_one_nearest(node, axes);
   Elements elements(node, node.out().sizes);

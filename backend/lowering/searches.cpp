@@ -98,6 +98,7 @@ void set_places(NodeLowering& node, size_t sequence_at, size_t wanted_at,
   for (size_t i : {sequence_at, wanted_at})
     require(graph::is_contiguous(node.meta_of(i)),
             "memory that eager warns of");
+  require(sequence.rank() >= 1, "a sequence without dims");
   require(sequence.rank() == 1 || sequence.rank() == wanted.rank(),
           "sequences of other dims");
   Elements elements(node, wanted.sizes);

@@ -524,6 +524,7 @@ void lower_glu_backward(NodeLowering& node) {
 }
 
 void lower_log_sigmoid(NodeLowering& node) {
+  require(codegen::is_float(node.tensor(0).type), "no floats");
   Elements elements(node, node.out().sizes);
   Term a = computed_load(elements, node.tensor(0));
   Term z = exp(-abs(a));

@@ -96,6 +96,7 @@ Result<Ref> model_getitem(BuiltinCall& call) {
   FJ_TRY(Ref index, concrete_index(state, call.args[1]));
   FJ_TRY(Ref special, state.python_special(object, "__getitem__"));
   if (!special) return state.get_item(object, index.get());
+  FJ_TRY(index, sequence_index(state, std::move(index)));
   FJ_TRY(Ref visible, state.shadow(object));
   return native_with_self(call, visible.get(), {index.get()});
 }
@@ -271,12 +272,18 @@ Result<Ref> model_mutate(BuiltinCall& call) {
   std::vector<PyObject*> rest;
   std::vector<Ref> keep;
   for (size_t i = 1; i < call.args.size(); ++i) {
-    FJ_TRY(Ref plain, concrete_index(state, call.args[i]));
     // An inserted value stays what it is.
     const char* name = method_name(call.callable);
     bool value = std::strncmp(name, "append", 6) == 0 ||
                  (std::strcmp(name, "insert") == 0 && i == 2);
-    rest.push_back(value ? call.args[i] : plain.get());
+    Ref plain = Ref::borrow(call.args[i]);
+    if (!value) {
+      FJ_TRY(plain, concrete_index(state, call.args[i]));
+      if (!PyDict_Check(call.args[0]) && !PyAnySet_Check(call.args[0])) {
+        FJ_TRY(plain, sequence_index(state, std::move(plain)));
+      }
+    }
+    rest.push_back(plain.get());
     keep.push_back(std::move(plain));
   }
   FJ_TRY(Ref visible, state.shadow(call.args[0]));

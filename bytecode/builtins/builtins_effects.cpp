@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "bytecode/builtins/builtins.h"
+#include "bytecode/builtins/streams.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/deferred_effects.h"
@@ -92,65 +93,6 @@ bool is_c_stream(CaptureState& state, PyObject* object) {
   PyObject* write = raw_lookup(Py_TYPE(object), "write");
   return write && Py_IS_TYPE(write, &PyMethodDescr_Type) &&
          is_type_of_module(PyDescr_TYPE(write), "_io");
-}
-
-// What any of the usual encodings has.
-bool is_encodable(PyObject* text) {
-  ErrorGuard keep;
-  bool fine = PyUnicode_AsUTF8(text) != nullptr;
-  if (!fine) PyErr_Clear();
-  return fine;
-}
-
-// Asked for natively; empty: it raised.
-Ref native_attribute(PyObject* object, const char* name) {
-  ErrorGuard keep;
-  PauseHook pause;
-  Ref value = Ref::steal(PyObject_GetAttrString(object, name));
-  if (!value) PyErr_Clear();
-  return value;
-}
-
-// Will the stream take these texts? What is written after the graph must not
-// raise there: the program's `except` would not see it. So a stream is one that
-// writes in C, is open (guarded), can be written to and has the characters.
-bool takes_text(CaptureState& state, PyObject* stream,
-                const std::vector<PyObject*>& texts) {
-  const bool in_memory =
-      as_object(Py_TYPE(stream)) == library_object("_io", "StringIO");
-  if (!in_memory) {
-    // Its mode and encoding are its own.
-    state.pin(stream);
-    Ref buffer = native_attribute(stream, "buffer");
-    if (!buffer || !is_type_of_module(Py_TYPE(buffer.get()), "_io")) {
-      return false;
-    }
-    PauseHook pause;
-    ErrorGuard keep;
-    Ref writable =
-        Ref::steal(PyObject_CallMethod(buffer.get(), "writable", nullptr));
-    if (!writable) PyErr_Clear();
-    if (writable.get() != Py_True) return false;
-  }
-  Ref closed = native_attribute(stream, "closed");
-  if (closed.get() != Py_False) return false;
-  state.guard(
-      GuardKind::kEquals,
-      state.guards.sources().make(SourceKind::kGetSet, state.source_of(stream),
-                                  interned("closed")),
-      Py_False);
-  if (in_memory) return true;
-  Ref encoding = native_attribute(stream, "encoding");
-  const bool all_of_unicode =
-      encoding && PyUnicode_Check(encoding.get()) &&
-      (PyUnicode_CompareWithASCIIString(encoding.get(), "utf-8") == 0 ||
-       PyUnicode_CompareWithASCIIString(encoding.get(), "UTF-8") == 0);
-  for (PyObject* text : texts) {
-    if (!PyUnicode_IS_ASCII(text) && !(all_of_unicode && is_encodable(text))) {
-      return false;
-    }
-  }
-  return true;
 }
 
 // (print with its keywords, stream, text ...)
@@ -241,9 +183,15 @@ Result<Ref> model_print(BuiltinCall& call) {
     printed.push_back(plain.get());
     texts.push_back(std::move(plain));
   }
-  const bool fine =
-      stream ? takes_text(state, stream, printed)
-             : std::all_of(printed.begin(), printed.end(), is_encodable);
+  bool fine = std::all_of(printed.begin(), printed.end(), is_encodable);
+  if (stream) {
+    FJ_TRY(fine, takes_text(state, stream, printed));
+  } else {
+    FJ_TRY(bool in_c, standard_writes_in_c(state, "stdout"));
+    if (!in_c)
+      return state.make_break(BreakReason::kSideEffectCallee,
+                              "print to a stream of the program");
+  }
   if (!fine) {
     return state.make_break(BreakReason::kSideEffectCallee,
                             "print to a stream that may refuse");
@@ -260,19 +208,20 @@ Result<Ref> model_print(BuiltinCall& call) {
 Result<Ref> model_stream_write(BuiltinCall& call) {
   CaptureState& state = call.state;
   if (!call.plain(2, 2) || !is_c_stream(state, call.args[0]) ||
-      !PyUnicode_CheckExact(call.args[1]) ||
-      !takes_text(state, call.args[0], {call.args[1]})) {
+      !PyUnicode_CheckExact(call.args[1])) {
     return call.unknown();
   }
+  FJ_TRY(bool fine, takes_text(state, call.args[0], {call.args[1]}));
+  if (!fine) return call.unknown();
   FJ_CHECK_OK(defer(state, call.callable, call.args));
   return from_api(PyLong_FromSsize_t(PyUnicode_GET_LENGTH(call.args[1])));
 }
 
 Result<Ref> model_stream_flush(BuiltinCall& call) {
-  if (!call.plain(1, 1) || !is_c_stream(call.state, call.args[0]) ||
-      !takes_text(call.state, call.args[0], {})) {
+  if (!call.plain(1, 1) || !is_c_stream(call.state, call.args[0]))
     return call.unknown();
-  }
+  FJ_TRY(bool fine, takes_text(call.state, call.args[0], {}));
+  if (!fine) return call.unknown();
   FJ_CHECK_OK(defer(call.state, call.callable, call.args));
   return none();
 }

@@ -2,6 +2,7 @@
 // may iterate; those that call the program's functions get trampolines, which
 // come back into the interpreter.
 #include "bytecode/builtins/builtins.h"
+#include "bytecode/objects/containers.h"
 #include "bytecode/objects/model_iterators.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
@@ -34,6 +35,18 @@ Result<Ref> predicate_of(CaptureState& state, PyObject* function) {
 }
 
 }  // namespace
+
+// repeat(object, times): the object as it is, the number as C code asks for it.
+Result<Ref> model_repeat(BuiltinCall& call) {
+  for (size_t i = 0; i < call.args.size(); ++i) {
+    if (call.args[i] != call.argument(1, "times")) continue;
+    FJ_TRY(Ref times, concrete_index(call.state, call.args[i]));
+    FJ_TRY(times, sequence_index(call.state, std::move(times)));
+    call.args[i] = times.get();
+    return call.native(Reads::kNothing);
+  }
+  return call.native(Reads::kNothing);
+}
 
 Result<Ref> model_compress(BuiltinCall& call) {
   PyObject* data = call.argument(0, "data");

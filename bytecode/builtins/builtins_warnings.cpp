@@ -9,6 +9,7 @@
 
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/builtins/effects.h"
+#include "bytecode/builtins/streams.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/fact_object.h"
 #include "bytecode/objects/object_kinds.h"
@@ -150,7 +151,8 @@ class WarningFact final : public Fact {
       return kCode;
     }
     PyObject* sink = item(dict, "_showwarnmsg_impl");
-    if (is_function_of(sink, dict)) return kNowhereOrStream;
+    if (is_function_of(sink, dict))
+      return standard_writes_in_c_now("stderr") ? kNowhereOrStream : kCode;
     if (sink && PyCFunction_Check(sink) && PyCFunction_GET_SELF(sink) &&
         PyList_CheckExact(PyCFunction_GET_SELF(sink)) &&
         std::strcmp(reinterpret_cast<PyCFunctionObject*>(sink)->m_ml->ml_name,
@@ -290,7 +292,8 @@ Result<Ref> model_warn(BuiltinCall& call) {
   if (known == kRaises) {
     return side_effect(state, "a warning that is to be raised");
   }
-  if (known == kCode) {
+  FJ_TRY(bool replaced, is_standard_replaced(state, "stderr"));
+  if (known == kCode || replaced) {
     return side_effect(state, "a warning that is shown by the program");
   }
   state.guard(GuardKind::kEquals,
@@ -335,6 +338,7 @@ class LogFact final : public Fact {
     PyObject* factory = item(dict, "_logRecordFactory");
     if (!factory || factory != item(dict, "LogRecord")) return kCode;
     Ref at = logger;
+    bool any = false;  // or else it is for logging.lastResort
     for (int depth = 0; at && at.get() != Py_None; ++depth) {
       PyObject* fields = dict_of(at.get());
       PyObject* handlers = item(fields, "handlers");
@@ -342,6 +346,7 @@ class LogFact final : public Fact {
           !is_empty_list(item(fields, "filters"))) {
         return kCode;
       }
+      any |= PyList_GET_SIZE(handlers) > 0;
       for (Py_ssize_t i = 0; i < PyList_GET_SIZE(handlers); ++i) {
         if (!is_plain_handler(PyList_GET_ITEM(handlers, i), dict)) {
           return kCode;
@@ -353,6 +358,7 @@ class LogFact final : public Fact {
       if (!goes_on) break;
       at = Ref::borrow(item(fields, "parent"));
     }
+    if (!any && !standard_writes_in_c_now("stderr")) return kCode;
     return kNowhereOrStream;
   }
 
@@ -380,6 +386,12 @@ class LogFact final : public Fact {
     PyObject* fields = dict_of(handler);
     for (const char* name : {"emit", "handle", "format", "filter"}) {
       if (item(fields, name)) return false;
+    }
+    if (PyObject* stream = item(fields, "stream")) {
+      // (A file that is opened late is none yet.)
+      if (stream != Py_None && !writes_in_c_now(stream)) return false;
+    } else if (!standard_writes_in_c_now("stderr")) {
+      return false;  // _StderrHandler's
     }
     PyObject* formatter = item(fields, "formatter");
     if (!formatter || !is_empty_list(item(fields, "filters"))) return false;

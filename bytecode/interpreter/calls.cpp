@@ -317,11 +317,17 @@ Status check_no_answers(CaptureState& state, PyObject* value) {
   return ok_status();
 }
 
+// Lists and tuples of numbers, texts and what the library has for its own: of
+// other objects (a deque, an iterator, an array) the callee would read what
+// nothing guards.
 Status check_pure_argument(CaptureState& state, PyObject* value, int depth) {
   if (state.tracer.classify(value) != ObjectClass::kPlain) return ok_status();
   FJ_CHECK_OK(check_no_answers(state, value));
-  if (!PyTuple_CheckExact(value) && !PyList_CheckExact(value))
+  if (PyLong_Check(value) || PyFloat_Check(value) || PyComplex_Check(value) ||
+      PyUnicode_Check(value) || is_builtin_constant(value))
     return ok_status();
+  if (!PyTuple_Check(value) && !PyList_Check(value))
+    return unguardable(state, value, "the contents");
   constexpr int kMaxNesting = 4;
   if (depth >= kMaxNesting) return unguardable(state, value, "the contents");
   for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(value); ++i)
@@ -349,8 +355,11 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
   // The tracer sees contents: input containers go as their guarded copies.
   std::vector<Ref> prepared;
   Arguments values;
+  // torch.Size keeps what it is given.
+  const Scalars as =
+      kind == CalleeClass::kPure ? Scalars::kThemselves : Scalars::kPlain;
   for (PyObject* arg : args) {
-    FJ_TRY(Ref value, prepare_leaf_argument(*this, arg, 0));
+    FJ_TRY(Ref value, prepare_leaf_argument(*this, arg, 0, as));
     values.push_back(value.get());
     prepared.push_back(std::move(value));
   }
@@ -373,7 +382,7 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
 }
 
 Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
-                                  int depth) {
+                                  int depth, Scalars scalars) {
   CaptureState& state = interpreter.state;
   if (state.tracer.classify(value) != ObjectClass::kPlain) {
     return Ref::borrow(value);
@@ -381,6 +390,7 @@ Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
   // An IntEnum is a number to the library.
   if (PyLong_Check(value) || PyFloat_Check(value) || PyUnicode_Check(value)) {
     FJ_CHECK_OK(check_no_answers(state, value));
+    if (scalars == Scalars::kThemselves) return Ref::borrow(value);
     return plain_scalar(value);
   }
   if (state.is_input(value) &&
@@ -401,7 +411,8 @@ Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
   bool changed = false;
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = PySequence_Fast_GET_ITEM(value, i);
-    FJ_TRY(Ref prepared, prepare_leaf_argument(interpreter, item, depth + 1));
+    FJ_TRY(Ref prepared,
+           prepare_leaf_argument(interpreter, item, depth + 1, scalars));
     changed |= prepared.get() != item;
     items.push_back(std::move(prepared));
   }

@@ -5,10 +5,13 @@
 
 namespace framejit::bytecode {
 
+// Numbers and texts of derived classes, for a leaf: plain ones, or themselves.
+enum class Scalars : uint8_t { kPlain, kThemselves };
+
 // The form in which a value goes to a leaf: input containers as their
 // guarded copies, also inside fresh lists and tuples.
 Result<Ref> prepare_leaf_argument(Interpreter& interpreter, PyObject* value,
-                                  int depth);
+                                  int depth, Scalars scalars);
 
 // compile(text, file, mode), with the flags of the code around
 // (handlers_exec.cpp).

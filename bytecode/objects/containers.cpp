@@ -55,10 +55,7 @@ Result<Ref> concrete_index(CaptureState& state, PyObject* index) {
       PySlice_New(concrete[0].get(), concrete[1].get(), concrete[2].get()));
 }
 
-namespace {
-
-// What stands for `index` in a sequence: what an __index__ of the program
-// gives, in slices, too. The class is guarded where there is none.
+// (The class is guarded where it has no __index__.)
 Result<Ref> sequence_index(CaptureState& state, Ref index) {
   FJ_CHECK_OK(room_for(state, "slices"));
   if (PySlice_Check(index.get())) {
@@ -77,12 +74,23 @@ Result<Ref> sequence_index(CaptureState& state, Ref index) {
   }
   if (PyLong_Check(index.get())) return index;
   FJ_TRY(Ref special, state.python_special(index.get(), "__index__"));
-  if (!special) return index;
+  if (!special) {
+    // An object of C that answers (an array without dims) is read as it is now,
+    // and no guard tells what it holds.
+    PyNumberMethods* methods = Py_TYPE(index.get())->tp_as_number;
+    bool answers = methods && methods->nb_index &&
+                   state.tracer.classify(index.get()) == ObjectClass::kPlain;
+    if (answers && !is_guarded_by_identity(index.get()))
+      return unguardable(state, index.get(), "the value");
+    return index;
+  }
   FJ_TRY(Ref number, state.caller.call(special.get(), {index.get()}));
   FJ_TRY(number,
          checked_special(state, SpecialResult::kIndex, std::move(number)));
   return concrete_index(state, number.get());
 }
+
+namespace {
 
 // Keys of an input container in iteration order, checked to be describable by
 // a guard: constants, and objects guarded by identity.

@@ -37,6 +37,9 @@ inline constexpr Py_ssize_t kNoListStorage = -1;
 PyObject* proxied(CaptureState& state, PyObject* object);
 // An index or slice with concrete numbers.
 Result<Ref> concrete_index(CaptureState& state, PyObject* index);
+// What stands for `index` in a sequence: what an __index__ of the program
+// gives, in slices, too. What C code alone could read is a break.
+Result<Ref> sequence_index(CaptureState& state, Ref index);
 // KeyError(key)
 void raise_key_error(PyObject* key);
 

@@ -72,7 +72,8 @@ Result<Ref> iterate_natively(CaptureState&, PyObject* object) {
 }
 
 Result<Ref> iterate_other(CaptureState& state, PyObject* object) {
-  if (!Py_TYPE(object)->tp_iter) return from_api(PyObject_GetIter(object));
+  if (!Py_TYPE(object)->tp_iter && !PySequence_Check(object))
+    return from_api(PyObject_GetIter(object));  // TypeError
   // Iterators are their own.
   if (is_readable_iterator(object) || PyGen_CheckExact(object)) {
     return Ref::borrow(object);

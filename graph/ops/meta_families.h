@@ -55,6 +55,11 @@ bool meta_attention_cpu_backward(Stack* stack);
 bool meta_convolution(Stack* stack);
 bool meta_convolution_backward(Stack* stack);
 
+// ---- meta_checks.cpp
+bool check_strides_first(Stack* stack);  // sizes and strides are given, from
+bool check_strides_second(Stack* stack);
+bool check_addmm(Stack* stack);
+
 // ---- meta_rules_indexing.cpp
 bool meta_dot(Stack* stack);
 bool meta_embedding_backward(Stack* stack);

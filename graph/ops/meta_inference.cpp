@@ -348,6 +348,9 @@ void route(OpFacts& facts, Stack* stack) {
     case MetaColumn::Kind::kRule:
       if (try_rule(facts, facts.row->meta.rule, stack)) return;
       return call_rehearsal(facts, stack);
+    case MetaColumn::Kind::kChecked:
+      try_rule(facts, facts.row->meta.rule, stack);
+      return infer_by_torch(facts, stack);
     case MetaColumn::Kind::kRehearse:
       return call_rehearsal(facts, stack);
     case MetaColumn::Kind::kNone:

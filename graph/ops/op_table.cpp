@@ -13,6 +13,9 @@ constexpr Aliasing aliasing_first = Aliasing::kFirst;
 constexpr ShapeRuleFunction shape_none = nullptr;
 constexpr MetaColumn::Kind meta_torch = MetaColumn::Kind::kTorch;
 constexpr MetaColumn::Kind meta_rehearse = MetaColumn::Kind::kRehearse;
+constexpr MetaCheck meta_strided_first{check_strides_first};
+constexpr MetaCheck meta_strided_second{check_strides_second};
+constexpr MetaCheck meta_addmm{check_addmm};
 constexpr MetaColumn::Kind meta_none = MetaColumn::Kind::kNone;
 
 const OpRow kRows[] = {

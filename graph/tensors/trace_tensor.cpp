@@ -294,6 +294,15 @@ at::Tensor make_companion(const at::Tensor& real) {
 
 namespace {
 
+// No tensor of eager's has one, but for what it computes of no elements.
+void check_extent(TraceSession& session, int64_t extent,
+                  const std::string& what) {
+  if (extent < 0)
+    session.stop({BreakReason::kUnguardableInput,
+                  "a negative size or stride: " + what,
+                  {}});
+}
+
 // What a graph computes of sizes and numbers has to be one at every call:
 // memory is taken of such a size, and loops run so often.
 void keep_extents(TraceSession& session, const SymbolicShape& shape) {
@@ -302,10 +311,8 @@ void keep_extents(TraceSession& session, const SymbolicShape& shape) {
   const std::vector<int64_t> hints = guards->hints();
   Expr numel = 1;
   auto keep = [&](const Expr& expr) {
-    if (within(kLargestExtent, session, expr, hints) < 0)
-      session.stop({BreakReason::kUnguardableInput,
-                    "a negative size or stride: " + expr.str(),
-                    {}});
+    check_extent(session, within(kLargestExtent, session, expr, hints),
+                 expr.str());
     keep_extent(expr, guards);
   };
   for (const Expr& size : shape.sizes) {
@@ -321,6 +328,8 @@ void keep_extents(TraceSession& session, const SymbolicShape& shape) {
 
 at::Tensor make_trace_tensor(TraceSession& session, at::Tensor companion,
                              c10::Device device, const SymbolicShape* shape) {
+  for (int64_t stride : companion.strides())
+    check_extent(session, stride, std::to_string(stride));
   auto impl = c10::make_intrusive<TraceTensorImpl>(
       std::move(companion), device, session.id(), session.new_value_id());
   if (shape && !shape->is_static()) {
@@ -347,7 +356,9 @@ at::Tensor make_trace_tensor(TraceSession& session, c10::ScalarType dtype,
                              c10::Device device, const SymbolicShape& shape,
                              const std::vector<int64_t>& hints) {
   auto value = [&](const Expr& expr) {
-    return within(kLargestExtent, session, expr, hints);
+    const int64_t extent = within(kLargestExtent, session, expr, hints);
+    check_extent(session, extent, expr.str());
+    return extent;
   };
   std::vector<int64_t> sizes, strides;
   for (const Expr& size : shape.sizes) sizes.push_back(value(size));

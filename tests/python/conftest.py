@@ -7,6 +7,7 @@ fixture.
 
 from __future__ import annotations
 
+import gc
 import os
 import pathlib
 from collections.abc import Iterator
@@ -20,6 +21,14 @@ import torch
 
 import framejit
 from framejit import _C
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_is_there_is_not_looked_through():
+    """Many tests collect garbage again and again: of torch, of pytest's thousands of
+    items and of the modules before there is none to be found."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -6,6 +6,7 @@ called with what is fine first.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -130,6 +131,65 @@ def types(limit: int = 1, part: Part = ALL) -> Iterator[Program]:
                     lambda make=make, which=which: make(which == "all"),
                     {"call": fn},
                 )
+
+
+FORMS: dict[str, Change] = {
+    "no dims": lambda t: t.flatten()[0] if t.numel() else t.new_zeros(()),
+    "another dim": lambda t: t.unsqueeze(0),
+    "one dim": lambda t: t.flatten(),
+    "one element": lambda t: t.new_ones(1),
+    "no elements": lambda t: t.new_zeros(0),
+    "wider": lambda t: torch.cat([t, t], -1) if t.dim() else t.new_ones(3),
+    "transposed": lambda t: t.mT if t.dim() > 1 else t.new_ones(2),
+    "bools": lambda t: t.bool(),
+    "integers": lambda t: t.int() if t.dtype == torch.int64 else t.long(),
+    "doubles": lambda t: t.double(),  # mixed: refused, or not compared
+}
+# Eager itself reads beyond what it was given.
+UNCHECKED = ("native_group_norm", "native_batch_norm", "batch_norm_with_update")
+UNCHECKED += ("_native_batch_norm_legit", "_segment_reduce", "segment_reduce")
+UNCHECKED += ("nn.functional.embedding_bag", "lu_unpack")
+# Known to differ: how often eager's composite kernels write to their result
+# (`_version`), how often they warn, words of an error, memory nobody has written.
+UNCHECKED += ("linalg.matrix_rank", "trapezoid", "linear_cross_entropy", "resize_as_")
+UNCHECKED += ("std", "var", "unflatten")
+
+
+def forms(limit: int = 1, part: Part = ALL) -> Iterator[Program]:
+    """Of another number of dims, other sizes, another type: one tensor, or each."""
+    for name, fn, sample, number in operators(limit, grad=False, part=part):
+        if any(unchecked in name for unchecked in UNCHECKED):
+            continue
+        for (form, change), which in itertools.product(FORMS.items(), range(3)):
+
+            def make(sample: Any = sample, which: int = which, change: Any = change):
+                seen = itertools.count()
+
+                def one(t: torch.Tensor) -> torch.Tensor:
+                    fits = next(seen) == which and t.layout is torch.strided
+                    return change(t.detach()).clone() if fits else t
+
+                args = copies((sample.input, sample.args, sample.kwargs))
+                x, args, kwargs = changed(args, one)
+                if next(seen) <= which:
+                    raise NoSuchTensor
+                return x, torch.ones(3), args, kwargs
+
+            try:
+                make()
+            except (NoSuchTensor, RuntimeError, NotImplementedError):
+                continue
+            for how, source in (("unused", UNUSED), ("used", USED)):
+                if form == "doubles" and source is USED:
+                    continue
+                if (name, form) == ("nn.functional.linear", "no dims"):
+                    continue  # (its version)
+                named = f"{name} {number} {form} of {which} {how}"
+                yield Program(named, source, make, {"call": fn})
+
+
+class NoSuchTensor(Exception):
+    """The sample has fewer tensors."""
 
 
 def database_errors(part: Part = ALL) -> Iterator[Program]:

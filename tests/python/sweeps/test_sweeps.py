@@ -14,6 +14,7 @@ FAMILIES = {
     "layouts": lambda: layouts.programs(part=(3, 45)),
     "refusals": lambda: refusals.programs(part=(1, 40)),
     "types": lambda: refusals.types(part=(7, 30)),
+    "forms": lambda: refusals.forms(part=(2, 40)),
     "arguments": lambda: arguments.programs(part=(11, 120)),
     "scalars": lambda: scalars.programs(part=(5, 90)),
     "assignments": lambda: itertools.islice(scalars.assignments(), 0, None, 60),
@@ -39,6 +40,7 @@ def test_nothing_differs_from_eager(family):
 IN_LOOPS = {
     "refusals": lambda: refusals.module_errors(),
     "types": lambda: refusals.types(part=(23, 60)),
+    "forms": lambda: refusals.forms(part=(9, 60)),
     "arguments": lambda: arguments.programs(part=(17, 90)),
 }
 
