@@ -72,6 +72,12 @@ bool is_fresh_class(CaptureState& state, PyObject* type) {
   return false;
 }
 
+bool wraps_functions(PyObject* object) {
+  return Py_IS_TYPE(object, &PyProperty_Type) ||
+         Py_IS_TYPE(object, &PyClassMethod_Type) ||
+         Py_IS_TYPE(object, &PyStaticMethod_Type);
+}
+
 const Source* class_source(CaptureState& state, PyTypeObject* type,
                            PyObject* name) {
   SourceArena& sources = state.guards.sources();
@@ -187,7 +193,12 @@ Result<Ref> read_class(CaptureState& state, PyTypeObject* type,
   if (raw && needs_pin(raw) && (is_heap_type(type) || PyFunction_Check(raw)) &&
       state.tracer.classify(raw) == ObjectClass::kPlain &&
       !PyTuple_Check(raw)) {
-    state.pin(raw);
+    // An entry that named a property as a constant would keep its class.
+    if (wraps_functions(raw) && !state.source_of(raw)) {
+      state.register_input(raw, class_source(state, type, name));
+    } else {
+      state.pin(raw);
+    }
   }
   return written_class_attr(state, type, name, result);
 }

@@ -99,7 +99,9 @@ void CaptureState::pin(PyObject* object) {
     return;
   }
   if (const Source* known = known_source(*this, object)) {
-    if (known->kind != SourceKind::kConst) {
+    // (What a class has is guarded where it was looked up.)
+    if (known->kind != SourceKind::kConst &&
+        known->kind != SourceKind::kTypeAttr) {
       guard(GuardKind::kIs, known, object);
     }
     return;

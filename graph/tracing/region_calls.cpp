@@ -246,7 +246,10 @@ Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
     leaves.push_back(input);
   }
   if (!variables.empty())
-    return refuse(recorder, "a gradient for a leaf made in the function");
+    return refuse(
+        recorder,
+        "a gradient for a leaf that this part of the function does not "
+        "read: made in it, or used before a break");
   return leaves;
 }
 

@@ -10,6 +10,7 @@
 #include "guards/set/set_table.h"
 #include "guards/set/storage_memory.h"
 #include "guards/set/weak_objects.h"
+#include "guards/set/wrapped_functions.h"
 
 namespace framejit {
 namespace {
@@ -195,8 +196,8 @@ Ref mro_addresses(PyTypeObject* type) {
 }
 
 bool is_mro_guard(const Guard& guard) {
-  return guard.kind == GuardKind::kTypeAttrIs && guard.object2 &&
-         PyTuple_CheckExact(guard.object2.get()) &&
+  return guard.kind == GuardKind::kTypeAttrIs && !guard.number &&
+         guard.object2 && PyTuple_CheckExact(guard.object2.get()) &&
          PyUnicode_CompareWithASCIIString(guard.object.get(), "__mro__") == 0;
 }
 
@@ -371,9 +372,12 @@ bool has_length(const GuardCase& at) {
 
 bool has_class_attribute(const GuardCase& at) {
   if (is_mro_guard(at.guard)) return mro_is(at.value, at.guard.object2.get());
-  return PyType_Check(at.value) &&
-         _PyType_Lookup(reinterpret_cast<PyTypeObject*>(at.value),
-                        at.object()) == at.guard.object2.get();
+  if (!PyType_Check(at.value)) return false;
+  PyObject* found =
+      _PyType_Lookup(reinterpret_cast<PyTypeObject*>(at.value), at.object());
+  if (found != at.guard.object2.get()) return false;
+  // Of a wrapper the address is not enough (WeakObjects).
+  return !at.guard.number || WrappedFunctions(found).print() == at.guard.number;
 }
 
 bool is_same(const GuardCase& at) {

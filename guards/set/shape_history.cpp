@@ -125,6 +125,7 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
       }
       changed |= mark(source_text(guard.source, code), dims);
     } else if (guard.kind == GuardKind::kTypeAttrIs) {
+      if (guard.number) continue;  // a property, which may be gone
       // A number of a class: a counter, say.
       auto expected = number_value(guard.object2.get());
       PyObject* type = expected ? sources.get(guard.source) : nullptr;

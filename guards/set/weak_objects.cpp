@@ -2,6 +2,7 @@
 
 #include "guards/set/evaluate.h"
 #include "guards/set/object_layout.h"
+#include "guards/set/wrapped_functions.h"
 
 namespace framejit {
 
@@ -62,6 +63,10 @@ WeakObjects::WeakObjects(GuardSet& set, std::function<void()> on_death)
     given_up_.push_back(&reference);
     Py_DECREF(object);
   };
+  struct Last {  // none of them dies before all are watched
+    std::vector<Ref>& wrappers;
+    ~Last() { wrappers.clear(); }
+  } last{wrappers_};
   for (size_t i = 0; i < set.sources().size(); ++i) {
     const Source* source = set.sources().at(i);
     if (source->kind == SourceKind::kConst ||
@@ -79,8 +84,25 @@ WeakObjects::WeakObjects(GuardSet& set, std::function<void()> on_death)
       }
     }
     give_up(guard.object);
+    if (give_up_wrapper(guard)) continue;
     give_up(guard.object2);
   }
+}
+
+// Its functions are watched in its place; by its address alone it is known from
+// here on, and nothing may look into it.
+bool WeakObjects::give_up_wrapper(const Guard& guard) {
+  PyObject* wrapper = guard.object2.get();
+  if (guard.kind != GuardKind::kTypeAttrIs || !wrapper) return false;
+  WrappedFunctions functions(wrapper);
+  if (!functions.known()) return false;
+  for (int i = 0; i < functions.size(); ++i)
+    if (functions[i] && !watch(functions[i])) return false;
+  const_cast<Guard&>(guard).number = functions.print();
+  given_up_.push_back(&guard.object2);
+  // (Its class has it: this is not the last reference.)
+  wrappers_.push_back(Ref::steal(wrapper));
+  return true;
 }
 
 WeakObjects::~WeakObjects() {

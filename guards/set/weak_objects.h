@@ -5,7 +5,8 @@
 // cycle would never be collected), and must never match another object that
 // comes to lie at its address. So the set gives these references up, each
 // object gets a weak reference, and the first death tells the owner, who drops
-// the entry before the memory can be used again. Objects of other types cannot
+// the entry before the memory can be used again. Properties and their like are
+// known by their functions (wrapped_functions.h). Objects of other types cannot
 // be referenced weakly or own nothing of the user's: they stay strong.
 #pragma once
 
@@ -41,11 +42,13 @@ class WeakObjects {
   };
   static PyObject* object_died(PyObject* capsule, PyObject* reference);
   bool watch(PyObject* object);
+  bool give_up_wrapper(const Guard& guard);
 
   std::shared_ptr<State> state_;
   Ref callback_;
   std::unordered_map<PyObject*, Ref> references_;  // object -> weak reference
   std::vector<const Ref*> given_up_;
+  std::vector<Ref> wrappers_;  // while they are given up
 };
 
 // No garbage collection for a scope: nothing else can let a guarded object die

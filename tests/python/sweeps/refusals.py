@@ -148,10 +148,16 @@ FORMS: dict[str, Change] = {
 # Eager itself reads beyond what it was given.
 UNCHECKED = ("native_group_norm", "native_batch_norm", "batch_norm_with_update")
 UNCHECKED += ("_native_batch_norm_legit", "_segment_reduce", "segment_reduce")
-UNCHECKED += ("nn.functional.embedding_bag", "lu_unpack")
+UNCHECKED += ("nn.functional.embedding_bag", "lu_unpack", "resize_")
 # Known to differ: how often eager's composite kernels write to their result
 # (`_version`), how often they warn, words of an error, memory nobody has written.
-UNCHECKED += ("linalg.matrix_rank", "trapezoid", "linear_cross_entropy", "resize_as_")
+UNCHECKED += (
+    "linalg.matrix_rank",
+    "trapezoid",
+    "trapz",
+    "linear_cross_entropy",
+    "resize_as_",
+)
 UNCHECKED += ("std", "var", "unflatten")
 
 
