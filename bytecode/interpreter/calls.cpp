@@ -317,6 +317,20 @@ Status check_no_answers(CaptureState& state, PyObject* value) {
   return ok_status();
 }
 
+// torch.Size() of a generator, a deque, the keys of a dict: what they give, one
+// by one, as a list. Empty: it is none of these.
+Result<Ref> listed_argument(CaptureState& state, PyObject* value) {
+  if (PyTuple_Check(value) || PyList_Check(value) || PyUnicode_Check(value) ||
+      !Py_TYPE(value)->tp_iter ||
+      state.tracer.classify(value) != ObjectClass::kPlain)
+    return Ref();
+  FJ_TRY(std::vector<Ref> items, state.elements(value));
+  FJ_TRY(Ref list, from_api(PyList_New(0)));
+  for (const Ref& item : items)
+    if (PyList_Append(list.get(), item.get()) < 0) return Result<Ref>::raised();
+  return list;
+}
+
 // Lists and tuples of numbers, texts and what the library has for its own: of
 // other objects (a deque, an iterator, an array) the callee would read what
 // nothing guards.
@@ -359,6 +373,11 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
   const Scalars as =
       kind == CalleeClass::kPure ? Scalars::kThemselves : Scalars::kPlain;
   for (PyObject* arg : args) {
+    Ref listed;
+    if (kind == CalleeClass::kPure) {
+      FJ_TRY(listed, listed_argument(state, arg));
+      if (listed) arg = listed.get();
+    }
     FJ_TRY(Ref value, prepare_leaf_argument(*this, arg, 0, as));
     values.push_back(value.get());
     prepared.push_back(std::move(value));
