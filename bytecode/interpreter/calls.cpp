@@ -324,6 +324,11 @@ Result<Ref> listed_argument(CaptureState& state, PyObject* value) {
       !Py_TYPE(value)->tp_iter ||
       state.tracer.classify(value) != ObjectClass::kPlain)
     return Ref();
+  // Of a class in Python C code asks in its own order.
+  for (const char* method : {"__iter__", "__len__", "__length_hint__"}) {
+    FJ_TRY(Ref special, state.python_special(value, method));
+    if (special) return Ref();
+  }
   FJ_TRY(std::vector<Ref> items, state.elements(value));
   FJ_TRY(Ref list, from_api(PyList_New(0)));
   for (const Ref& item : items)

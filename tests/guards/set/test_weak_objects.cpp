@@ -133,6 +133,66 @@ TEST_F(WeakObjectsTest, OtherObjectsStayStrong) {
   }
 }
 
+// A property that is compared holds its class through its functions.
+TEST_F(WeakObjectsTest, WrappersOfFunctionsLetTheirClassGo) {
+  for (const char* wrapper :
+       {"property(made)", "property(made, made, made)", "property(None, made)",
+        "classmethod(made)", "staticmethod(made)"}) {
+    SCOPED_TRACE(wrapper);
+    deaths = 0;
+    python.run(std::string(R"(
+def make():
+    class Held:
+        def value(self, *rest): return __class__
+    made = Held.__dict__['value']
+    Held.value = )") +
+               wrapper + R"(
+    return Held
+Held = make()
+args[0].kind = Held
+seen = weakref.ref(Held)
+)");
+    auto set = std::make_unique<GuardSet>();
+    set->add(guard_on(GuardKind::kTypeAttrIs,
+                      set->sources().constant(python.value("Held").get()),
+                      name("value"), python.value("Held.__dict__['value']")));
+    auto armed = arm(std::move(set));
+    EXPECT_TRUE(check(*armed));
+    python.run("Held.other = 1");  // another version: looked up anew
+    EXPECT_TRUE(check(*armed));
+    // The same functions in another place, and other functions in its own.
+    python.run("kept = Held.__dict__['value']; Held.value = 2");
+    EXPECT_FALSE(check(*armed));
+    python.run("Held.value = kept; del kept");
+    EXPECT_TRUE(check(*armed));
+    python.run("del Held, args[0].kind; gc.collect()");
+    EXPECT_TRUE(is_true("seen() is None"));
+    EXPECT_TRUE(armed->dead());
+    EXPECT_EQ(deaths, 1);
+  }
+}
+
+// Replaced again and again, so that one comes to lie where another was.
+TEST_F(WeakObjectsTest, AnotherWrapperInItsPlaceIsAnother) {
+  python.run("def first(self): pass\ndef second(self): pass");
+  python.run("Thing.part = property(first)");
+  auto set = std::make_unique<GuardSet>();
+  set->add(guard_on(GuardKind::kTypeAttrIs,
+                    set->sources().constant(python.value("Thing").get()),
+                    name("part"), python.value("Thing.__dict__['part']")));
+  auto armed = arm(std::move(set));
+  EXPECT_TRUE(check(*armed));
+  for (const char* other : {"property(second)", "property(first, second)",
+                            "staticmethod(first)", "classmethod(second)"}) {
+    SCOPED_TRACE(other);
+    for (int i = 0; i < 50; ++i) {
+      python.run(std::string("Thing.part = None; Thing.part = ") + other);
+      EXPECT_FALSE(check(*armed));
+    }
+  }
+  EXPECT_FALSE(armed->dead());
+}
+
 TEST_F(WeakObjectsTest, ReferencesAreGivenUpOnce) {
   Ref helper = python.value("helper"), type = python.value("Mixin");
   Py_ssize_t before = Py_REFCNT(helper.get());
