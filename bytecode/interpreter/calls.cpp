@@ -317,6 +317,13 @@ Status check_no_answers(CaptureState& state, PyObject* value) {
   return ok_status();
 }
 
+// torch.Size
+bool is_class_of_tuples(PyObject* callable) {
+  return PyType_Check(callable) &&
+         PyType_IsSubtype(reinterpret_cast<PyTypeObject*>(callable),
+                          &PyTuple_Type);
+}
+
 // torch.Size() of a generator, a deque, the keys of a dict: what they give, one
 // by one, as a list. Empty: it is none of these.
 Result<Ref> listed_argument(CaptureState& state, PyObject* value) {
@@ -379,7 +386,7 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
       kind == CalleeClass::kPure ? Scalars::kThemselves : Scalars::kPlain;
   for (PyObject* arg : args) {
     Ref listed;
-    if (kind == CalleeClass::kPure) {
+    if (kind == CalleeClass::kPure && is_class_of_tuples(callable)) {
       FJ_TRY(listed, listed_argument(state, arg));
       if (listed) arg = listed.get();
     }
