@@ -38,13 +38,15 @@ Result<Ref> predicate_of(CaptureState& state, PyObject* function) {
 
 // repeat(object, times): the object as it is, the number as C code asks for it.
 Result<Ref> model_repeat(BuiltinCall& call) {
-  for (size_t i = 0; i < call.args.size(); ++i) {
-    if (call.args[i] != call.argument(1, "times")) continue;
-    FJ_TRY(Ref times, concrete_index(call.state, call.args[i]));
-    FJ_TRY(times, sequence_index(call.state, std::move(times)));
-    call.args[i] = times.get();
-    return call.native(Reads::kNothing);
+  size_t at = 1;
+  for (size_t i = call.positional(); i < call.args.size(); ++i) {
+    PyObject* name = PyTuple_GET_ITEM(call.kwnames, i - call.positional());
+    if (PyUnicode_CompareWithASCIIString(name, "times") == 0) at = i;
   }
+  if (!call.argument(1, "times")) return call.native(Reads::kNothing);
+  FJ_TRY(Ref times, concrete_index(call.state, call.args[at]));
+  FJ_TRY(times, sequence_index(call.state, std::move(times)));
+  call.args[at] = times.get();
   return call.native(Reads::kNothing);
 }
 

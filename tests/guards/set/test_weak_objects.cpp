@@ -45,6 +45,16 @@ args = [Thing()]
         python.value(expression)));
     return arm(std::move(set));
   }
+  // What a class has under this name is this very object.
+  std::unique_ptr<ArmedGuards> class_attribute_is(const std::string& type,
+                                                  const char* attribute) {
+    auto set = std::make_unique<GuardSet>();
+    Ref held = python.value(type + ".__dict__['" + attribute + "']");
+    set->add(guard_on(GuardKind::kTypeAttrIs,
+                      set->sources().constant(python.value(type).get()),
+                      name(attribute), std::move(held)));
+    return arm(std::move(set));
+  }
   std::unique_ptr<ArmedGuards> arm(std::unique_ptr<GuardSet> set) {
     auto armed = std::make_unique<ArmedGuards>(std::move(set));
     Call call(python);
@@ -152,11 +162,7 @@ Held = make()
 args[0].kind = Held
 seen = weakref.ref(Held)
 )");
-    auto set = std::make_unique<GuardSet>();
-    set->add(guard_on(GuardKind::kTypeAttrIs,
-                      set->sources().constant(python.value("Held").get()),
-                      name("value"), python.value("Held.__dict__['value']")));
-    auto armed = arm(std::move(set));
+    auto armed = class_attribute_is("Held", "value");
     EXPECT_TRUE(check(*armed));
     python.run("Held.other = 1");  // another version: looked up anew
     EXPECT_TRUE(check(*armed));
@@ -176,11 +182,7 @@ seen = weakref.ref(Held)
 TEST_F(WeakObjectsTest, AnotherWrapperInItsPlaceIsAnother) {
   python.run("def first(self): pass\ndef second(self): pass");
   python.run("Thing.part = property(first)");
-  auto set = std::make_unique<GuardSet>();
-  set->add(guard_on(GuardKind::kTypeAttrIs,
-                    set->sources().constant(python.value("Thing").get()),
-                    name("part"), python.value("Thing.__dict__['part']")));
-  auto armed = arm(std::move(set));
+  auto armed = class_attribute_is("Thing", "part");
   EXPECT_TRUE(check(*armed));
   for (const char* other : {"property(second)", "property(first, second)",
                             "staticmethod(first)", "classmethod(second)"}) {

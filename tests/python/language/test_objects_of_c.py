@@ -172,6 +172,23 @@ def test_as_a_sequence(kind, use):
             assert outcome(compiled, value) == outcome(function, value)
 
 
+def test_a_number_that_repeats_itself():
+    """Repeated as the object that it is, as often as its __index__ says."""
+
+    class Index:
+        def __index__(self):
+            return 2
+
+    programs = (
+        lambda x, v: [a is v for a in itertools.repeat(v, v)],
+        lambda x, v: [a is v for a in itertools.repeat(v, times=v)],
+        lambda x, v: [a is v for a in itertools.repeat(times=v, object=v)],
+    )
+    for program in programs:
+        compiled = framejit.compile(program)
+        assert compiled(torch.ones(2), Index()) == [True, True]
+
+
 def test_an_array_that_is_written():
     index = np.array(0)
     compiled = framejit.compile(lambda x: [x, x * 2][index])
