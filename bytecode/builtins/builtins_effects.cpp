@@ -113,79 +113,75 @@ PyMethodDef kPrintToStream = {"print_to_stream",
                               reinterpret_cast<PyCFunction>(print_to_stream),
                               METH_FASTCALL, nullptr};
 
-// print with the keywords bound; `stream`: the one that is none of them.
-Result<Ref> with_keywords(BuiltinCall& call, PyObject** stream) {
-  Ref keywords = Ref::steal(PyDict_New());
-  if (!keywords) return Result<Ref>::raised();
+// The keywords of a print, as far as they are known now.
+struct PrintKeywords {
+  Ref values;                  // all but the stream
+  PyObject* stream = nullptr;  // borrowed; null: what sys.stdout is
+};
+
+Result<PrintKeywords> print_keywords(BuiltinCall& call) {
+  PrintKeywords found{.values = Ref::steal(PyDict_New())};
+  if (!found.values) return Result<PrintKeywords>::raised();
   for (size_t i = call.positional(); i < call.args.size(); ++i) {
     PyObject* name = PyTuple_GET_ITEM(call.kwnames, i - call.positional());
     PyObject* value = call.args[i];
     if (PyUnicode_CompareWithASCIIString(name, "file") == 0 &&
         is_c_stream(call.state, value)) {
-      *stream = value;
+      found.stream = value;
       continue;
     }
     if (!is_builtin_constant(value)) {
       return call.state.make_break(BreakReason::kSideEffectCallee,
                                    "print to a file of the program");
     }
-    if (PyDict_SetItem(keywords.get(), name, value) < 0) {
-      return Result<Ref>::raised();
+    if (PyDict_SetItem(found.values.get(), name, value) < 0) {
+      return Result<PrintKeywords>::raised();
     }
   }
-  if (PyDict_GET_SIZE(keywords.get()) == 0) return Ref::borrow(call.callable);
-  Ref args = Ref::steal(PyTuple_Pack(1, call.callable));
-  PyObject* partial = library_object("functools", "partial");
-  if (!args || !partial) return Result<Ref>::raised();
-  return from_api(PyObject_Call(partial, args.get(), keywords.get()));
+  return found;
 }
 
-}  // namespace
+// print with the keywords bound.
+Result<Ref> bound_print(PyObject* print, PyObject* keywords) {
+  if (PyDict_GET_SIZE(keywords) == 0) return Ref::borrow(print);
+  Ref args = Ref::steal(PyTuple_Pack(1, print));
+  PyObject* partial = library_object("functools", "partial");
+  if (!args || !partial) return Result<Ref>::raised();
+  return from_api(PyObject_Call(partial, args.get(), keywords));
+}
 
-// What is printed is known now, as text, but for numbers that differ from call
-// to call; a tensor's content is not.
-Result<Ref> model_print(BuiltinCall& call) {
-  CaptureState& state = call.state;
-  PyObject* stream = nullptr;
-  FJ_TRY(Ref callable, with_keywords(call, &stream));
+// The keywords for the first texts of a print: a separator is behind them, and
+// they are not flushed by themselves.
+Result<Ref> keywords_of_part(PyObject* keywords) {
+  Ref part = Ref::steal(PyDict_Copy(keywords));
+  Ref end = Ref::borrow(part ? PyDict_GetItemString(keywords, "sep") : nullptr);
+  if (part && (!end || end.get() == Py_None))
+    end = Ref::steal(PyUnicode_FromString(" "));
+  if (!end || PyDict_SetItemString(part.get(), "end", end.get()) < 0)
+    return Result<Ref>::raised();
+  if (PyDict_GetItemString(part.get(), "flush") &&
+      PyDict_DelItemString(part.get(), "flush") < 0)
+    return Result<Ref>::raised();
+  return part;
+}
+
+// What one print, or the first part of it, writes.
+struct PrintedTexts {
   std::vector<Ref> texts;
-  std::vector<PyObject*> values;
-  std::vector<PyObject*> printed;  // what is known of it now
-  if (stream) values = {callable.get(), stream};
-  for (size_t i = 0; i < call.positional(); ++i) {
-    if (is_stand_in(state, call.args[i])) {
-      return state.make_break(BreakReason::kSideEffectCallee,
-                              "print of a tensor");
-    }
-    Ref late;
-    if (is_late_text(call.args[i])) {
-      late = Ref::borrow(call.args[i]);
-    } else if (is_symbolic(state, call.args[i])) {
-      FJ_TRY(late, late_text_of_number(state, call.args[i], 1, nullptr));
-    }
-    if (late) {
-      constants_of_late_text(late.get(), &printed);
-      values.push_back(late.get());
-      texts.push_back(std::move(late));
-      continue;
-    }
-    Result<Ref> text = state.format_value(call.args[i], 1, nullptr);
-    if (text.broke()) {
-      Break brk = text.take_break();
-      brk.detail = "print: " + brk.detail;
-      brk.reason = BreakReason::kSideEffectCallee;
-      return brk;
-    }
-    if (!text.ok()) return text;
-    // str() of a str subclass is its own business.
-    FJ_TRY(Ref plain, plain_scalar(text.value().get()));
-    values.push_back(plain.get());
-    printed.push_back(plain.get());
-    texts.push_back(std::move(plain));
-  }
-  bool fine = std::all_of(printed.begin(), printed.end(), is_encodable);
+  std::vector<PyObject*> known;  // what of them is known now
+
+  void add(Ref text) { texts.push_back(std::move(text)); }
+};
+
+// The texts are written once the graph has run.
+Status print_late(CaptureState& state, PyObject* print,
+                  const PrintKeywords& keywords, PyObject* bound,
+                  const PrintedTexts& printed) {
+  PyObject* stream = keywords.stream;
+  bool fine =
+      std::all_of(printed.known.begin(), printed.known.end(), is_encodable);
   if (stream) {
-    FJ_TRY(fine, takes_text(state, stream, printed));
+    FJ_TRY(fine, takes_text(state, stream, printed.known));
   } else {
     FJ_TRY(bool in_c, standard_writes_in_c(state, "stdout"));
     if (!in_c)
@@ -196,11 +192,65 @@ Result<Ref> model_print(BuiltinCall& call) {
     return state.make_break(BreakReason::kSideEffectCallee,
                             "print to a stream that may refuse");
   }
+  FJ_TRY(Ref callable, bound_print(print, bound));
+  std::vector<PyObject*> values;
+  if (stream) values = {callable.get(), stream};
+  for (const Ref& text : printed.texts) values.push_back(text.get());
   // The function that prints is no value of the program.
   if (stream) state.pin(callable.get());
-  FJ_CHECK_OK(defer(state,
-                    stream ? effect_function(&kPrintToStream) : callable.get(),
-                    values));
+  return defer(state,
+               stream ? effect_function(&kPrintToStream) : callable.get(),
+               values);
+}
+
+}  // namespace
+
+// What is printed is known now, as text, but for numbers that differ from call
+// to call; a tensor's content is not. Each argument is asked for its text when
+// those before it are written: its class may print, raise, or look at the
+// stream.
+Result<Ref> model_print(BuiltinCall& call) {
+  CaptureState& state = call.state;
+  FJ_TRY(PrintKeywords keywords, print_keywords(call));
+  PrintedTexts printed;
+  for (size_t i = 0; i < call.positional(); ++i) {
+    PyObject* value = call.args[i];
+    if (is_stand_in(state, value)) {
+      return state.make_break(BreakReason::kSideEffectCallee,
+                              "print of a tensor");
+    }
+    Ref late;
+    if (is_late_text(value)) {
+      late = Ref::borrow(value);
+    } else if (is_symbolic(state, value)) {
+      FJ_TRY(late, late_text_of_number(state, value, 1, nullptr));
+    }
+    if (late) {
+      constants_of_late_text(late.get(), &printed.known);
+      printed.add(std::move(late));
+      continue;
+    }
+    if (i > 0 && !is_builtin_constant(value)) {
+      FJ_TRY(Ref part, keywords_of_part(keywords.values.get()));
+      FJ_CHECK_OK(
+          print_late(state, call.callable, keywords, part.get(), printed));
+      printed = {};
+    }
+    Result<Ref> text = state.format_value(value, 1, nullptr);
+    if (text.broke()) {
+      Break brk = text.take_break();
+      brk.detail = "print: " + brk.detail;
+      brk.reason = BreakReason::kSideEffectCallee;
+      return brk;
+    }
+    if (!text.ok()) return text;
+    // str() of a str subclass is its own business.
+    FJ_TRY(Ref plain, plain_scalar(text.value().get()));
+    printed.known.push_back(plain.get());
+    printed.add(std::move(plain));
+  }
+  FJ_CHECK_OK(print_late(state, call.callable, keywords, keywords.values.get(),
+                         printed));
   return none();
 }
 
