@@ -91,6 +91,36 @@ def ctc_loss(
     return _dense(log_probs).sum()
 
 
+def _fits(input: Any, state: Any, weights: Any, parts: int) -> bool:
+    """What ATen's cells ask of the sizes, and the sums here would broadcast."""
+    from_input, from_state, *biases = weights
+    if not input.dim() == state.dim() == from_input.dim() == from_state.dim() == 2:
+        return False
+    (rows, width), (others, hidden) = input.shape, state.shape
+    return (
+        rows == others
+        and from_input.shape == (parts * hidden, width)
+        and from_state.shape == (parts * hidden, hidden)
+        and all(b is None or b.shape == (parts * hidden,) for b in biases)
+    )
+
+
+def _cell(name: str, parts: int) -> Callable[..., Any]:
+    """The decomposition, for sizes that fit together; the call itself for others."""
+
+    def decorate(decomposition: Callable[..., Any]) -> Callable[..., Any]:
+        def cell(input: Any, state: Any, *weights: Any) -> Any:
+            states = [state] if isinstance(state, torch.Tensor) else [*state]
+            same = all(s.shape == states[0].shape for s in states)
+            if not same or not _fits(input, states[0], weights, parts):
+                return _own(f"_VariableFunctions.{name}")(input, state, *weights)
+            return decomposition(input, state, *weights)
+
+        return cell
+
+    return decorate
+
+
 def _gates(input: Any, state: Any, weights: Any) -> tuple[Any, Any]:
     from_input, from_state, *biases = weights
     input_bias, state_bias = biases or (None, None)
@@ -103,30 +133,36 @@ def _parts(gates: Any, count: int) -> Any:
     return gates.unsafe_split(gates.shape[1] // count, 1)
 
 
+@_cell("lstm_cell", 4)
 def lstm_cell(input: Any, state: Any, *weights: Any) -> Any:
     hidden, cell = state
     of_input, of_state = _gates(input, hidden, weights)
     enter, forget, new, leave = _parts(of_state.add_(of_input), 4)
-    enter, forget, leave = enter.sigmoid_(), forget.sigmoid_(), leave.sigmoid_()
-    cell = (forget * cell).add_(enter * new.tanh_())
+    enter, forget, leave = enter.sigmoid(), forget.sigmoid(), leave.sigmoid()
+    cell = (forget * cell).add_(enter * new.tanh())
     return leave * cell.tanh(), cell
 
 
+@_cell("gru_cell", 3)
 def gru_cell(input: Any, state: Any, *weights: Any) -> Any:
     of_input, of_state = _gates(input, state, weights)
     input_reset, input_update, input_new = _parts(of_input, 3)
     reset, update, new = _parts(of_state, 3)
-    reset = reset.add_(input_reset).sigmoid_()
-    update = update.add_(input_update).sigmoid_()
-    new = input_new.add(new.mul_(reset)).tanh_()
+    # ATen writes into the parts. That is not to be seen, and a functional graph has
+    # no such results: they have the strides of the whole.
+    reset = reset.add(input_reset).sigmoid_()
+    update = update.add(input_update).sigmoid_()
+    new = input_new.add(new * reset).tanh_()
     return (state - new).mul_(update).add_(new)
 
 
+@_cell("rnn_tanh_cell", 1)
 def rnn_tanh_cell(input: Any, state: Any, *weights: Any) -> Any:
     of_input, of_state = _gates(input, state, weights)
     return of_state.add_(of_input).tanh_()
 
 
+@_cell("rnn_relu_cell", 1)
 def rnn_relu_cell(input: Any, state: Any, *weights: Any) -> Any:
     of_input, of_state = _gates(input, state, weights)
     return of_state.add_(of_input).relu_()
@@ -145,6 +181,8 @@ def _scaled(size: Any, scale: Any) -> Any:
 def _upsampling(name: str) -> Callable[..., Any]:
     def upsample(input: Any, output_size: Any, *rest: Any) -> Any:
         *flags, factors = rest
+        if output_size is not None and any(type(n) is bool for n in output_size):
+            return _own(f"_nn.{name}")(input, output_size, *rest)
         if output_size is None:
             output_size = [
                 _scaled(size, factor)
