@@ -2,6 +2,9 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <torch/csrc/DynamicTypes.h>
+#include <torch/csrc/Layout.h>
+
 #include <algorithm>
 #include <numeric>
 #include <optional>
@@ -111,18 +114,43 @@ std::optional<Expr> symbol_of_equal_size(const GuardSet& guards, int64_t size) {
 
 }  // namespace
 
+namespace {
+
+// As a user would name it: the keys of the dispatcher say it to few.
+std::string kind_of_keys(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (impl->layout() != c10::kStrided) {
+    auto* layout =
+        reinterpret_cast<THPLayout*>(torch::getTHPLayout(impl->layout()));
+    return std::string("a tensor of layout ") + layout->name;
+  }
+  if (tensor.is_nested()) return "a nested tensor";
+  if (impl->key_set().has_any(c10::DispatchKeySet(
+          {c10::DispatchKey::FuncTorchBatched,
+           c10::DispatchKey::FuncTorchGradWrapper})))
+    return "a tensor inside torch.func or vmap";
+  if (tensor.is_quantized()) return "a quantized tensor";
+  if (impl->key_set().has(c10::DispatchKey::Python))
+    return "a tensor with a __torch_dispatch__";
+  if (!tensor.device().is_cpu() && !tensor.device().is_cuda())
+    return "a tensor on " + tensor.device().str();
+  if (!impl->has_storage()) return "a tensor that is not strided";
+  return "a tensor with dispatch keys " + c10::toString(impl->key_set());
+}
+
+}  // namespace
+
 std::string unusual_tensor(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
   c10::DispatchKeySet keys =
       impl->key_set() - c10::DispatchKeySet({c10::DispatchKey::Conjugate,
                                              c10::DispatchKey::Negative});
-  if (keys.raw_repr() & ~ordinary_keys())
-    return "a tensor with dispatch keys " + c10::toString(impl->key_set());
-  if (impl->layout() != c10::kStrided || !impl->has_storage())
-    return "a tensor that is not strided";
+  if ((keys.raw_repr() & ~ordinary_keys()) ||
+      impl->layout() != c10::kStrided || !impl->has_storage())
+    return kind_of_keys(tensor);
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
   if (tensor._fw_grad(/*level=*/0).defined())
-    return "a tensor with a forward-mode gradient";
+    return "a tensor with a forward-mode gradient (a dual tensor)";
   // ints[0] = x gives it a history, and no stand-in can have that.
   if (tensor.requires_grad() &&
       !torch::autograd::isDifferentiableType(tensor.scalar_type()))
@@ -134,8 +162,9 @@ std::string unsupported_input(PyObject* tensor) {
   std::string reason = unsupported_class(Py_TYPE(tensor));
   if (!reason.empty()) return reason;
   const at::Tensor& value = unpack_tensor(tensor);
-  if (value.is_conj() || value.is_neg())
-    return "a tensor with dispatch keys " + c10::toString(value.key_set());
+  if (!value.defined()) return "a tensor that is undefined";
+  if (value.is_conj()) return "a tensor that is conjugated lazily";
+  if (value.is_neg()) return "a tensor that is negated lazily";
   reason = unusual_tensor(value);
   if (!reason.empty()) return reason;
   if (!value.device().is_cpu() && !value.device().is_cuda())
