@@ -125,9 +125,9 @@ std::string kind_of_keys(const at::Tensor& tensor) {
     return std::string("a tensor of layout ") + layout->name;
   }
   if (tensor.is_nested()) return "a nested tensor";
-  if (impl->key_set().has_any(c10::DispatchKeySet(
-          {c10::DispatchKey::FuncTorchBatched,
-           c10::DispatchKey::FuncTorchGradWrapper})))
+  if (impl->key_set().has_any(
+          c10::DispatchKeySet({c10::DispatchKey::FuncTorchBatched,
+                               c10::DispatchKey::FuncTorchGradWrapper})))
     return "a tensor inside torch.func or vmap";
   if (tensor.is_quantized()) return "a quantized tensor";
   if (impl->key_set().has(c10::DispatchKey::Python))
@@ -145,8 +145,8 @@ std::string unusual_tensor(const at::Tensor& tensor) {
   c10::DispatchKeySet keys =
       impl->key_set() - c10::DispatchKeySet({c10::DispatchKey::Conjugate,
                                              c10::DispatchKey::Negative});
-  if ((keys.raw_repr() & ~ordinary_keys()) ||
-      impl->layout() != c10::kStrided || !impl->has_storage())
+  if ((keys.raw_repr() & ~ordinary_keys()) || impl->layout() != c10::kStrided ||
+      !impl->has_storage())
     return kind_of_keys(tensor);
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
   if (tensor._fw_grad(/*level=*/0).defined())

@@ -106,7 +106,7 @@ void Recorder::add_input(Ref stand_in, Ref real, const Source* source,
   const at::Tensor& tensor = unpack_tensor(stand_in.get());
   Value* value = graph_at(0).graph->add_input(std::move(name), TensorMeta{});
   fill_meta(value, tensor);
-  input_storages_.emplace(companion_storage(tensor), value);
+  input_storages_.set(tensor, value);
   stand_ins_[real.get()] = stand_in.get();
   inputs_.push_back(stand_in.get());
   entries_[stand_in.get()] = Entry{value, source, std::move(real)};
@@ -132,23 +132,21 @@ void Recorder::record(const c10::OperatorHandle& op,
   if (op.hasTag(at::Tag::nondeterministic_seeded)) result_->uses_random = true;
   auto note = [&](const at::Tensor& tensor) {
     writes_ = true;
-    constants_.erase(companion_storage(tensor));
-    if (!blocks_.empty() &&
-        !blocks_.back().own_storages.contains(companion_storage(tensor)))
+    constants_.erase(tensor);
+    if (!blocks_.empty() && !block_owns(tensor))
       set_break({BreakReason::kUnknownOperation,
                  "a gradient function or a torch.func transform writes to a "
                  "tensor it did not make",
                  span_});
-    auto found = input_storages_.find(companion_storage(tensor));
-    if (found != input_storages_.end()) note_mutated(found->second);
+    if (Value* const* input = input_storages_.find(tensor))
+      note_mutated(*input);
   };
   if (!blocks_.empty()) {
     const auto& returns = op.schema().returns();
     for (size_t i = 0; i < returns.size() && i < results.size(); ++i) {
       if (returns[i].alias_info()) continue;
       if (!results[i].isTensor() || !results[i].toTensor().defined()) continue;
-      const void* storage = companion_storage(results[i].toTensor());
-      blocks_.back().own_storages.insert(storage);
+      blocks_.back().own.set(results[i].toTensor(), true);
     }
   }
   // These write the running statistics, which their schemas do not say.
@@ -283,7 +281,7 @@ Result<Arg> Recorder::any_argument(PyObject* object) {
 
 bool Recorder::block_owns(const at::Tensor& tensor) const {
   FJ_CHECK(!blocks_.empty(), "no block");
-  return blocks_.back().own_storages.contains(companion_storage(tensor));
+  return blocks_.back().own.find(tensor);
 }
 
 Result<std::unique_ptr<Node>> Recorder::make_node(
@@ -330,7 +328,7 @@ void Recorder::note_mutated(Value* input) {
 void Recorder::note_written(PyObject* stand_in) {
   Entry* entry = find(stand_in);
   if (entry && entry->source) note_mutated(entry->value);
-  constants_.erase(companion_storage(unpack_tensor(stand_in)));
+  constants_.erase(unpack_tensor(stand_in));
 }
 
 // torch.tensor(3) is made of real memory: its element stays known.
@@ -341,21 +339,21 @@ Result<at::Tensor> Recorder::lift(const at::Tensor& real, bool fresh) {
   at::Tensor value = real.detach().clone();
   Ref object = wrap_tensor(value);
   if (!object) return Result<at::Tensor>::raised();
-  constants_[companion_storage(lifted)] = std::move(object);
+  constants_.set(lifted, std::move(object));
   return lifted;
 }
 
 Result<Ref> Recorder::constant_of(PyObject* stand_in) {
   const at::Tensor& tensor = unpack_tensor(stand_in);
-  auto found = constants_.find(companion_storage(tensor));
-  if (found == constants_.end()) return Ref();
-  const at::Tensor& value = unpack_tensor(found->second.get());
+  const Ref* found = constants_.find(tensor);
+  if (!found) return Ref();
+  const at::Tensor& value = unpack_tensor(found->get());
   if (value.scalar_type() != tensor.scalar_type() || tensor.numel() != 1 ||
       tensor.is_conj() || tensor.is_neg())
     return Ref();
   PauseHook pause;
   SuspendTracing native;
-  return from_api(PyObject_CallMethod(found->second.get(), "item", nullptr));
+  return from_api(PyObject_CallMethod(found->get(), "item", nullptr));
 }
 
 namespace {
@@ -662,11 +660,10 @@ void Recorder::promise_outputs(const std::vector<PyObject*>& outputs) {
       if (int first = seen.emplace(outputs[i], number).first->second;
           first != number)
         promised.same_as = first;
-      const void* storage = companion_storage(tensor);
-      auto memory = input_storages_.find(storage);
-      if (memory != input_storages_.end())
-        promised.memory_of = number_of(memory->second);
-      promised.group = groups.emplace(storage, number).first->second;
+      if (Value* const* input = input_storages_.find(tensor))
+        promised.memory_of = number_of(*input);
+      promised.group =
+          groups.emplace(companion_storage(tensor), number).first->second;
     }
     result_->promised.push_back(std::move(promised));
   }

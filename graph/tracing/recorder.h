@@ -18,6 +18,7 @@
 #include "graph/ir/torch_graph.h"
 #include "graph/tensors/trace_tensor.h"
 #include "graph/tracing/ambient_state.h"
+#include "graph/tracing/storage_map.h"
 #include "graph/tracing/write_rules.h"
 
 namespace framejit::graph {
@@ -167,7 +168,6 @@ class Recorder final : public TraceSession {
   void note_mutated(Value* input);
   Status guard_storage();
 
-  using Storages = std::unordered_set<const void*>;
   struct OpenBlock {
     int id;
     BlockKind kind;
@@ -177,7 +177,7 @@ class Recorder final : public TraceSession {
     std::unordered_map<PyObject*, Value*> values;  // of captured tensors
     std::vector<PyObject*> captured;
     // What operations of the block made: the only memory it may write to.
-    Storages own_storages;
+    StorageMap<bool> own;
   };
 
   std::unique_ptr<TorchGraph> result_;  // of the innermost block
@@ -187,12 +187,10 @@ class Recorder final : public TraceSession {
   std::unordered_map<PyObject*, Entry> entries_;
   std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
   std::vector<Ref> kept_;
-  std::vector<PyObject*> inputs_;  // stand-ins of inputs, in order
-  // Storage of an input's companion -> graph value, to see mutations.
-  std::unordered_map<const void*, Value*> input_storages_;
+  std::vector<PyObject*> inputs_;             // stand-ins of inputs, in order
+  StorageMap<Value*> input_storages_;         // to see mutations
   std::unordered_map<Value*, Span> mutated_;  // where the first write was
-  // Storage of a companion -> the one element of a constant, until written to.
-  std::unordered_map<const void*, Ref> constants_;
+  StorageMap<Ref> constants_;  // the one element of each, until written to
   WriteRules write_rules_;
   Span span_;
   const TensorTracer::Stack* stack_;

@@ -63,13 +63,15 @@ bool is_elementwise_pair(const c10::OperatorHandle& op, const Operand& a,
 
 }  // namespace
 
-const void* companion_storage(const at::Tensor& tensor) {
+const c10::Storage* companion_memory(const at::Tensor& tensor) {
   TraceTensorImpl* trace = as_trace(tensor);
-  if (!trace) return nullptr;
-  return trace->meta()
-      .unsafeGetTensorImpl()
-      ->unsafe_storage()
-      .unsafeGetStorageImpl();
+  return trace ? &trace->meta().unsafeGetTensorImpl()->unsafe_storage()
+               : nullptr;
+}
+
+const void* companion_storage(const at::Tensor& tensor) {
+  const c10::Storage* storage = companion_memory(tensor);
+  return storage ? storage->unsafeGetStorageImpl() : nullptr;
 }
 
 bool reaches_beyond(const at::Tensor& base, const at::Tensor& view) {

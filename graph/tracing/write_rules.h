@@ -55,5 +55,7 @@ bool reaches_beyond(const at::Tensor& base, const at::Tensor& view);
 
 // The storage of a stand-in's companion: views share it. Null: no stand-in.
 const void* companion_storage(const at::Tensor& tensor);
+// It itself, which the companion holds.
+const c10::Storage* companion_memory(const at::Tensor& tensor);
 
 }  // namespace framejit::graph
