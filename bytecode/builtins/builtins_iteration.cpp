@@ -103,7 +103,7 @@ Result<Ref> model_native_iter(BuiltinCall& call) {
 }
 
 // Types whose positional arguments are iterated: enumerate (the first), deque
-// (the first), chain, zip_longest (all).
+// (the first), zip_longest (all).
 Result<Ref> model_iterating_type(BuiltinCall& call) {
   bool first_only = call.callable == as_object(&PyEnum_Type) ||
                     call.callable == as_object(kDeque.get());
@@ -128,19 +128,39 @@ Result<Ref> model_choices(BuiltinCall& call) {
   return native_over_iterables(call, 0, 1, sized_iterable);
 }
 
+namespace {
+
+// Is it the same to a program when its iterator is made? It runs no code, and
+// has seen nothing of the object yet.
+bool iterates_the_same_later(CaptureState& state, PyObject* object) {
+  return PyTuple_CheckExact(object) || PyUnicode_CheckExact(object) ||
+         PyList_CheckExact(object) ||
+         (PyDict_CheckExact(object) && !state.is_input(object));
+}
+
+}  // namespace
+
+Result<Ref> model_chain(BuiltinCall& call) {
+  bool native = call.kwnames;  // TypeError
+  if (!native) {
+    native = std::ranges::all_of(call.args, [&](PyObject* part) {
+      return iterates_the_same_later(call.state, part);
+    });
+  }
+  if (native) return native_over_iterables(call, 0, SIZE_MAX, native_iterable);
+  Ref parts = Ref::steal(PyTuple_New(call.args.size()));
+  if (!parts) return Result<Ref>::raised();
+  for (size_t i = 0; i < call.args.size(); ++i)
+    PyTuple_SET_ITEM(parts.get(), i, Py_NewRef(call.args[i]));
+  FJ_TRY(Ref iterator, from_api(PyObject_GetIter(parts.get())));
+  return make_iterator(call.state, IteratorKind::kChain, iterator.get(), {});
+}
+
 Result<Ref> model_chain_from_iterable(BuiltinCall& call) {
   // args: the class, the iterable of iterables.
   if (!call.plain(2, 2)) return call.unknown();
-  FJ_TRY(std::vector<Ref> parts, call.state.elements(call.args[1]));
-  std::vector<PyObject*> values;
-  std::vector<Ref> keep;
-  for (const Ref& part : parts) {
-    FJ_TRY(Ref iterable, native_iterable(call.state, part.get()));
-    values.push_back(iterable.get());
-    keep.push_back(std::move(iterable));
-  }
-  return from_api(
-      PyObject_Vectorcall(call.args[0], values.data(), values.size(), nullptr));
+  FJ_TRY(Ref iterator, call.state.iter(call.args[1]));
+  return make_iterator(call.state, IteratorKind::kChain, iterator.get(), {});
 }
 
 namespace {
@@ -179,16 +199,7 @@ Result<Ref> model_reversed(BuiltinCall& call) {
     FJ_TRY(Ref plain, concrete_index(state, size.get()));
     Py_ssize_t count = PyLong_AsSsize_t(plain.get());
     if (count < 0 && PyErr_Occurred()) return Result<Ref>::raised();
-    Ref list = Ref::steal(PyList_New(0));
-    if (!list) return Result<Ref>::raised();
-    for (Py_ssize_t i = count - 1; i >= 0; --i) {
-      Ref index = Ref::steal(PyLong_FromSsize_t(i));
-      FJ_TRY(Ref item, state.caller.call(items.get(), {subject, index.get()}));
-      if (PyList_Append(list.get(), item.get()) < 0) {
-        return Result<Ref>::raised();
-      }
-    }
-    return from_api(PyObject_GetIter(list.get()));
+    return make_reversed_sequence(state, subject, count);
   }
   return call.native(Reads::kElements);
 }

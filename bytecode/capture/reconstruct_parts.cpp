@@ -149,6 +149,8 @@ Result<int> Planner::model_iterator(PyObject* object) {
   IteratorKind kind = model_iterator_kind(iterator);
   PyObject* make_iter = library_object("builtins", "iter");
   Py_ssize_t index = model_iterator_index(iterator);
+  PyObject* chain = library_object("itertools", "chain");
+  if (index < 0 && kind == IteratorKind::kChain) return call(chain, {});
   if (index < 0) {  // exhausted
     Ref nothing = Ref::steal(PyTuple_New(0));
     return call(make_iter, {constant(nothing.get())});
@@ -160,6 +162,23 @@ Result<int> Planner::model_iterator(PyObject* object) {
     call(raw_lookup(&PySeqIter_Type, "__setstate__"),
          {step, constant(position.get())});
     return step;
+  }
+  // Made anew it would ask for the length.
+  if (kind == IteratorKind::kReversed) return escaping(object);
+  if (kind == IteratorKind::kChain) {
+    // chain(what is left of this part, chain.from_iterable(the others))
+    FJ_TRY(int parts, value(model_iterator_function(iterator)));
+    const std::vector<Ref>& at = model_iterator_sources(iterator);
+    if (!at.empty()) {
+      FJ_TRY(int first, value(at[0].get()));
+      operands.push_back(first);
+    }
+    Ref of_parts = Ref::steal(
+        chain ? PyObject_GetAttrString(chain, "from_iterable") : nullptr);
+    if (!of_parts) return Result<int>::raised();
+    kept_.push_back(of_parts);
+    operands.push_back(call(of_parts.get(), {parts}));
+    return operands.size() == 1 ? operands[0] : call(chain, operands);
   }
   if (kind == IteratorKind::kCallable) {
     FJ_TRY(int function, value(model_iterator_function(iterator)));

@@ -5,6 +5,7 @@
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/private_type.h"
+#include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 
@@ -72,8 +73,13 @@ PyTypeObject* shown_iterator_type(PyObject* self) {
       return &PyFilter_Type;
     case IteratorKind::kSequence:
       return &PySeqIter_Type;
+    case IteratorKind::kReversed:
+      return &PyReversed_Type;
     case IteratorKind::kCallable:
       return &PyCallIter_Type;
+    case IteratorKind::kChain:
+      return reinterpret_cast<PyTypeObject*>(
+          library_object("itertools", "chain"));
     case IteratorKind::kUser:
     case IteratorKind::kKeys:
       break;
@@ -112,6 +118,13 @@ Result<Ref> make_iterator(CaptureState& state, IteratorKind kind,
   return object;
 }
 
+Result<Ref> make_reversed_sequence(CaptureState& state, PyObject* object,
+                                   Py_ssize_t size) {
+  FJ_TRY(Ref made, make_iterator(state, IteratorKind::kReversed, object, {}));
+  reinterpret_cast<ModelIterator*>(made.get())->index = size - 1;
+  return made;
+}
+
 ModelIterator* as_model_iterator(PyObject* object) {
   if (Py_TYPE(object) != iterator_type()) return nullptr;
   return reinterpret_cast<ModelIterator*>(object);
@@ -135,12 +148,14 @@ Py_ssize_t model_iterator_index(const ModelIterator* iterator) {
 
 namespace {
 
-// Iteration by __getitem__: IndexError and StopIteration end it.
+// Iteration by __getitem__, forwards or back: IndexError and StopIteration end
+// it.
 Result<Ref> sequence_next(CaptureState& state, ModelIterator* iterator) {
+  const int step = iterator->kind == IteratorKind::kReversed ? -1 : 1;
   Ref index = Ref::steal(PyLong_FromSsize_t(iterator->index));
   if (!index) return Result<Ref>::raised();
   Result<Ref> value = state.get_item(iterator->function.get(), index.get());
-  if (value.ok()) ++iterator->index;
+  if (value.ok()) iterator->index += step;
   if (!value.is_raised()) return value;
   if (!PyErr_ExceptionMatches(PyExc_IndexError) &&
       !PyErr_ExceptionMatches(PyExc_StopIteration)) {
@@ -170,6 +185,31 @@ Result<Ref> callable_next(CaptureState& state, ModelIterator* iterator) {
   return Ref();
 }
 
+// A part is iterated when the one before it has no more. What fails to give a
+// part, or to be iterated, is the end.
+Result<Ref> chain_next(CaptureState& state, ModelIterator* iterator) {
+  while (true) {
+    if (!iterator->sources.empty()) {
+      Ref source = iterator->sources[0];
+      FJ_TRY(Ref value, state.next(source.get()));
+      if (value) return value;
+      iterator->sources.clear();
+    }
+    Ref parts = iterator->function;
+    Result<Ref> part = state.next(parts.get());
+    if (part.ok() && part.value()) {
+      part = state.iter(part.value().get());
+      if (part.ok()) {
+        iterator->sources.push_back(part.take());
+        continue;
+      }
+    }
+    iterator->index = -1;
+    iterator->function = Ref();
+    return part;
+  }
+}
+
 }  // namespace
 
 Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator) {
@@ -185,7 +225,11 @@ Result<Ref> model_iterator_next(CaptureState& state, ModelIterator* iterator) {
       return unguardable_key(state, key.get());
     return key;
   }
-  if (iterator->kind == IteratorKind::kSequence) {
+  if (iterator->kind == IteratorKind::kChain) {
+    return chain_next(state, iterator);
+  }
+  if (iterator->kind == IteratorKind::kSequence ||
+      iterator->kind == IteratorKind::kReversed) {
     return sequence_next(state, iterator);
   }
   if (iterator->kind == IteratorKind::kCallable) {
