@@ -149,6 +149,24 @@ Result<Ref> model_type_subclasscheck(BuiltinCall& call) {
                        reinterpret_cast<PyTypeObject*>(call.args[0])));
 }
 
+// What type.__new__ calls where it is there: it may come.
+Status know_hooks(CaptureState& state, PyObject* bases, PyObject* names) {
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(bases); ++i) {
+    FJ_CHECK_OK(state.type_lookup(
+        reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(bases, i)),
+        interned("__init_subclass__")));
+  }
+  Py_ssize_t position = 0;
+  PyObject *name, *value;
+  while (PyDict_Next(names, &position, &name, &value)) {
+    if (!is_heap_type(Py_TYPE(value)) ||
+        state.tracer.classify(value) != ObjectClass::kPlain)
+      continue;
+    FJ_CHECK_OK(state.type_lookup(Py_TYPE(value), interned("__set_name__")));
+  }
+  return ok_status();
+}
+
 // type(name, bases, namespace): natively. What it looks into must be fresh.
 Result<Ref> make_class(CaptureState& state, PyObject* meta,
                        const std::vector<PyObject*>& args, PyObject* kwnames) {
@@ -165,6 +183,7 @@ Result<Ref> make_class(CaptureState& state, PyObject* meta,
     }
     state.pin(base);
   }
+  FJ_CHECK_OK(know_hooks(state, args[1], args[2]));
   PyObject* maker = raw_lookup(&PyType_Type, "__new__");
   std::vector<PyObject*> values{meta};
   values.insert(values.end(), args.begin(), args.end());

@@ -4,6 +4,7 @@
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/builtins/cached_results.h"
 #include "bytecode/code/micro_op.h"
+#include "bytecode/objects/attributes.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/native_calls.h"
@@ -175,8 +176,9 @@ Result<Ref> call_operator(BuiltinCall& call, const char* name) {
 
 // ---- functools and operator objects
 Result<Ref> model_partial(BuiltinCall& call) {
-  // partial() only stores what it is given.
+  // partial() only stores what it is given, once it is callable.
   if (call.positional() == 0) return call.unknown();
+  FJ_CHECK_OK(know_callable(call.state, call.args[0]));
   size_t keywords = call.kwnames ? PyTuple_GET_SIZE(call.kwnames) : 0;
   return from_api(PyObject_Vectorcall(call.callable, call.args.data(),
                                       call.args.size() - keywords,

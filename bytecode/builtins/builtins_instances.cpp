@@ -170,6 +170,8 @@ std::vector<PyObject*> with_first(PyObject* first,
 Result<Ref> type_call(CaptureState& state, PyTypeObject* type,
                       const std::vector<PyObject*>& args, PyObject* kwnames) {
   FJ_TRY(Ref maker, state.type_lookup(type, interned("__new__")));
+  // object.__new__ takes arguments where this is the class's own.
+  FJ_CHECK_OK(state.type_lookup(type, interned("__init__")));
   PyObject* function = maker.get();
   Ref inner;
   if (function && Py_IS_TYPE(function, &PyStaticMethod_Type)) {

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "bytecode/builtins/builtins.h"
+#include "bytecode/objects/attributes.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
@@ -749,6 +750,7 @@ Result<Ref> model_dict(BuiltinCall& call) {
 
 Result<Ref> model_defaultdict(BuiltinCall& call) {
   if (call.positional() == 0) return call.unknown();
+  FJ_CHECK_OK(know_callable(call.state, call.args[0]));
   FJ_TRY(Ref dict, from_api(PyObject_CallOneArg(call.callable, call.args[0])));
   FJ_CHECK_OK(update_all(call, dict.get(), 1));
   return dict;

@@ -187,6 +187,7 @@ Result<Ref> generic_attr(CaptureState& state, PyObject* object,
                          PyObject* name) {
   PyTypeObject* type = Py_TYPE(object);
   FJ_TRY(Ref raw, state.type_lookup(type, name));
+  if (raw) FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
   if (raw && is_data_descriptor(raw.get())) {
     return bind_descriptor(state, raw.get(), object, type, name);
   }
@@ -203,11 +204,15 @@ Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   PyTypeObject* meta = Py_TYPE(type);
   FJ_TRY(Ref raw_meta, state.type_lookup(meta, name));
+  if (raw_meta) FJ_CHECK_OK(know_descriptor(state, raw_meta.get(), meta, name));
   if (raw_meta && is_data_descriptor(raw_meta.get())) {
     return bind_descriptor(state, raw_meta.get(), object, meta, name);
   }
   FJ_TRY(Ref raw, state.type_lookup(type, name));
-  if (raw) return bind_descriptor(state, raw.get(), nullptr, type, name);
+  if (raw) {
+    FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
+    return bind_descriptor(state, raw.get(), nullptr, type, name);
+  }
   if (raw_meta) {
     return bind_descriptor(state, raw_meta.get(), object, meta, name);
   }
@@ -226,6 +231,7 @@ Result<Ref> subclass_attr(CaptureState& state, PyObject* stand_in,
                             "__getattribute__ of a tensor's class");
   }
   bool own = raw && !is_library_attribute(type, name);
+  if (own) FJ_CHECK_OK(know_descriptor(state, raw, type, name));
   if (own && is_data_descriptor(raw)) {
     return bind_descriptor(state, raw, stand_in, type, name);
   }

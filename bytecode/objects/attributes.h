@@ -26,6 +26,13 @@ void register_instance_dict(CaptureState& state, PyObject* dict,
 // use it natively whatever its class, so none is guarded; what shows the dict
 // itself to the program asks CaptureState::instance_dict().
 Result<Ref> attribute_dict(CaptureState& state, PyObject* object);
+// Whether a class attribute is a descriptor is up to its class, which may become
+// another one or get these methods: whoever looks at the slots asks here first.
+// `type`: where it was found by `name`.
+Status know_descriptor(CaptureState& state, PyObject* raw, PyTypeObject* type,
+                       PyObject* name);
+// For C code that asks whether the object can be called.
+Status know_callable(CaptureState& state, PyObject* object);
 Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
                             PyObject* object, PyTypeObject* type,
                             PyObject* name);

@@ -13,6 +13,7 @@
 #include <structmember.h>
 
 #include "bytecode/objects/classes.h"
+#include "bytecode/objects/model_iterators.h"
 #include "bytecode/objects/write_log.h"
 #include "guards/known_objects.h"
 
@@ -309,6 +310,32 @@ Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
   if (!own && PyErr_Occurred()) return Result<Ref>::raised();
   if (!own) return Ref();
   return class_value(state, own, type, name);
+}
+
+Status know_descriptor(CaptureState& state, PyObject* raw, PyTypeObject* type,
+                       PyObject* name) {
+  PyTypeObject* kind = Py_TYPE(raw);
+  if (!is_heap_type(kind) || as_model_iterator(raw) ||
+      state.tracer.classify(raw) != ObjectClass::kPlain)
+    return ok_status();
+  for (const char* slot : {"__get__", "__set__", "__delete__"})
+    FJ_CHECK_OK(state.type_lookup(kind, interned(slot)));
+  if (!is_heap_type(type) ||
+      is_fresh_class(state, reinterpret_cast<PyObject*>(type)) ||
+      is_written_class_attr(state, type, name))
+    return ok_status();
+  state.guard(GuardKind::kTypeIs, class_source(state, type, name),
+              reinterpret_cast<PyObject*>(kind));
+  return ok_status();
+}
+
+Status know_callable(CaptureState& state, PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!is_heap_type(type) || as_model_iterator(object) ||
+      state.tracer.classify(object) != ObjectClass::kPlain)
+    return ok_status();
+  FJ_CHECK_OK(state.type_lookup(type, interned("__call__")));
+  return ok_status();
 }
 
 Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,

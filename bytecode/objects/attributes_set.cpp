@@ -135,6 +135,7 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
                         PyObject* value) {
   PyTypeObject* type = Py_TYPE(object);
   FJ_TRY(Ref raw, state.type_lookup(type, name));
+  if (raw) FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
   if (raw && Py_TYPE(raw.get())->tp_descr_set) {
     return set_through_descriptor(state, raw.get(), object, name, value);
   }
@@ -166,6 +167,7 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
   FJ_TRY(Ref raw, state.type_lookup(type, name));
   PyObject* real = state.tracer.real_of(stand_in);
   if (state.tracer.is_subclass(stand_in)) {
+    if (raw) FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
     for (const char* hook : {"__setattr__", "__delattr__"}) {
       if (is_library_attribute(type, interned(hook))) continue;
       return state.make_break(BreakReason::kUnsupportedWrite,

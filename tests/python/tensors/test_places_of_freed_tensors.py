@@ -57,7 +57,28 @@ def raised_at_the_end(x):
     raise NameError(str(seen))
 
 
-PROGRAMS = [indexed, then_late_tensors, made_and_dropped, converted, raised_at_the_end]
+def effect(seen, value, tag="e"):
+    seen.append((tag, value if isinstance(value, (int, float, str, bool)) else "?"))
+    return value
+
+
+def beneath_a_handler(x):
+    """Of a fuzzer: this one failed."""
+    seen = []
+    try:
+        k = 0
+        while k < 3:
+            k += 1
+            y = x * 2
+            y[:, -1 % y.size(1)] = effect(seen, 0.0)
+            effect(seen, G.item())
+    except Exception:
+        effect(seen, 5)
+    z = x.detach()
+    raise NameError(str((z, seen)))
+
+
+PROGRAMS = [beneath_a_handler, indexed, then_late_tensors, made_and_dropped, converted, raised_at_the_end]
 
 
 def outcome(function, x):
