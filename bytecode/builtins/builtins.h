@@ -75,7 +75,6 @@ inline Result<Ref> boolean(bool value) {
 }
 
 // Gives the attribute, or an empty Ref when CPython raises AttributeError.
-Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name);
 
 // A method of dict itself on an OrderedDict: it leaves the order behind.
 bool bypasses_order(const BuiltinCall& call);

@@ -20,15 +20,6 @@ Ref attribute_name(PyObject* name) {
 
 }  // namespace
 
-Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name) {
-  Result<Ref> found = state.find_attr(object, name);
-  if (found.is_raised() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-    PyErr_Clear();
-    return Ref();
-  }
-  return found;
-}
-
 Result<Ref> model_getattr(BuiltinCall& call) {
   if (!call.plain(2, 3) || !PyUnicode_Check(call.args[1])) {
     return call.native(Reads::kDeep);
@@ -70,7 +61,7 @@ Result<Ref> model_delattr(BuiltinCall& call) {
 
 Result<Ref> model_vars(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.unknown();
-  FJ_TRY(Ref dict, call.state.find_attr(call.args[0], interned("__dict__")));
+  FJ_TRY(Ref dict, maybe_attr(call.state, call.args[0], interned("__dict__")));
   if (dict) return dict;
   return raise_format(PyExc_TypeError,
                       "vars() argument must have __dict__ attribute")

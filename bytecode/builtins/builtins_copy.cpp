@@ -1,6 +1,7 @@
 // object.__reduce_ex__, which copy.copy, copy.deepcopy and dataclasses.asdict
 // are made of: an object as a recipe, from attributes that are read like any
 // others.
+#include "bytecode/objects/attributes.h"
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
@@ -70,11 +71,7 @@ Result<Ref> slot_values(CaptureState& state, PyObject* self) {
       }
     }
     for (const Ref& slot : names) {
-      Result<Ref> value = state.find_attr(self, slot.get());
-      if (value.is_raised() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
-        PyErr_Clear();
-        continue;
-      }
+      Result<Ref> value = maybe_attr(state, self, slot.get());
       if (!value.ok()) return value;
       if (!value.value()) continue;
       if (PyDict_SetItem(values.get(), slot.get(), value.value().get()) < 0) {

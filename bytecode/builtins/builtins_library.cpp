@@ -283,7 +283,7 @@ Result<bool> guard_signature(CaptureState& state, PyObject* function) {
   }
   for (const char* name :
        {"__wrapped__", "__signature__", "__text_signature__"}) {
-    FJ_TRY(Ref found, state.find_attr(function, interned(name)));
+    FJ_TRY(Ref found, maybe_attr(state, function, interned(name)));
     if (found && found.get() != Py_None) return false;
   }
   if (!source) return state.caller.is_fresh_function(function);

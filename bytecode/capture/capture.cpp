@@ -14,7 +14,9 @@
 #include "bytecode/objects/write_log.h"
 #include "bytecode/residual/left_loops.h"
 #include "bytecode/residual/residual.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
+#include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -246,13 +248,34 @@ PyObject* handled_since(const Frame& frame, int position, PyObject* current) {
   return current;
 }
 
+// Until 3.13 a frame has one dict that locals() gives, and exec() writes to:
+// behind a break another frame goes on, with another dict. Null: nobody could
+// tell.
+const char* why_locals_matter(const Frame& frame) {
+  if (internals::kLocalsAreSnapshots) return nullptr;
+  if (PyObject* dict = frame.locals.get()) {
+    if (Py_REFCNT(dict) > 1) return "what locals() gave lives on";
+    Py_ssize_t names = 0;
+    for (int slot = 0; slot < frame.decoded->num_slots(); ++slot)
+      names += PyDict_Contains(dict, frame.decoded->slot_name(slot)) == 1;
+    if (names != PyDict_GET_SIZE(dict)) return "locals() has other names";
+  }
+  // It would write to the dict of a frame that ends here.
+  PyObject* exec = library_object("builtins", "exec");
+  for (const Ref& value : frame.stack)
+    if (value.get() == exec) return "exec() may write to the variables";
+  return nullptr;
+}
+
 }  // namespace
 
 Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk,
                                              Extent extent) {
   // The loop has moved on: the breaking instruction is the current one.
   const MicroOp& op = frame.decoded->op(frame.current);
-  if (const char* why = why_not_breakable(frame.code.get(), op.offset)) {
+  const char* why = why_not_breakable(frame.code.get(), op.offset);
+  if (!why) why = why_locals_matter(frame);
+  if (why) {
     brk.detail = std::string(why) + ": " + break_reason_row(brk.reason).id +
                  " " + brk.detail;
     brk.reason = BreakReason::kBreakNotResumable;

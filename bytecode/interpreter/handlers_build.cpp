@@ -1,6 +1,7 @@
 // Building of containers, strings and slices; unpacking.
 #include <algorithm>
 
+#include "bytecode/objects/attributes.h"
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/interpreter/printed_texts.h"

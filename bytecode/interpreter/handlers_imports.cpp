@@ -1,6 +1,7 @@
 // `import` inside a function: modules that are already imported are read like
 // any other input, through sys.modules; anything else would run code and
 // breaks.
+#include "bytecode/objects/attributes.h"
 #include "bytecode/interpreter/handlers.h"
 
 #include "frame_hook/python_text.h"
@@ -88,7 +89,7 @@ FJ_HANDLER(ImportName) {
     // A name that is missing might be a submodule to import.
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(from_list); ++i) {
       PyObject* item = PyTuple_GET_ITEM(from_list, i);
-      FJ_TRY(Ref found, state.find_attr(module.get(), item));
+      FJ_TRY(Ref found, maybe_attr(state, module.get(), item));
       if (!found) return import_break(interp, name.get());
     }
   } else {
@@ -98,7 +99,7 @@ FJ_HANDLER(ImportName) {
 }
 
 FJ_HANDLER(ImportFrom) {
-  FJ_TRY(Ref value, interp.state.find_attr(frame.top(), op.object));
+  FJ_TRY(Ref value, maybe_attr(interp.state, frame.top(), op.object));
   if (!value) return import_break(interp, op.object);
   frame.push(std::move(value));
   return Flow::kNext;

@@ -1,4 +1,5 @@
 // Structural pattern matching.
+#include "bytecode/objects/attributes.h"
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/objects/exceptions.h"
 
@@ -82,7 +83,7 @@ FJ_HANDLER(MatchClass) {
   if (!is_instance) return replace_top(frame, 3, Ref::borrow(Py_None));
   std::vector<Ref> found, attributes;
   if (op.arg > 0) {
-    FJ_TRY(Ref match_args, state.find_attr(type.get(), names().__match_args__));
+    FJ_TRY(Ref match_args, maybe_attr(state, type.get(), names().__match_args__));
     bool self_match = !match_args && matches_self(type.get());
     if (match_args && !PyTuple_CheckExact(match_args.get())) {
       return interp.make_break(BreakReason::kUnsupportedAttribute,
@@ -107,7 +108,7 @@ FJ_HANDLER(MatchClass) {
     attributes.push_back(Ref::borrow(PyTuple_GET_ITEM(keyword_names.get(), i)));
   }
   for (const Ref& name : attributes) {
-    FJ_TRY(Ref value, state.find_attr(subject.get(), name.get()));
+    FJ_TRY(Ref value, maybe_attr(state, subject.get(), name.get()));
     if (!value) return replace_top(frame, 3, Ref::borrow(Py_None));
     found.push_back(std::move(value));
   }

@@ -463,6 +463,15 @@ Result<Ref> CaptureState::find_attr(PyObject* object, PyObject* name) {
   return caller.call(hook.get(), {object, name});
 }
 
+Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name) {
+  Result<Ref> found = state.find_attr(object, name);
+  if (found.is_raised() && PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    PyErr_Clear();
+    return Ref();
+  }
+  return found;
+}
+
 Result<Ref> CaptureState::get_attr(PyObject* object, PyObject* name) {
   Result<Ref> found = find_attr(object, name);
   if (found.ok() && !found.value()) {

@@ -41,6 +41,10 @@ Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name);
 Result<Ref> generic_attr(CaptureState& state, PyObject* object, PyObject* name);
 Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
                         PyObject* value);  // null value: delete
+// As C code asks that takes an AttributeError, whoever raised it, for absence
+// (_PyObject_LookupAttr): empty when absent. CaptureState::find_attr() says so of
+// absence that nobody raised, and hands on what __getattr__ raised.
+Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name);
 void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name);
 
 }  // namespace framejit::bytecode

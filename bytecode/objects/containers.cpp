@@ -389,7 +389,7 @@ Result<Ref> list_item(CaptureState& state, PyObject* list, PyObject* index) {
 }
 
 Result<Ref> class_item(CaptureState& state, PyObject* type, PyObject* key) {
-  FJ_TRY(Ref hook, state.find_attr(type, interned("__class_getitem__")));
+  FJ_TRY(Ref hook, maybe_attr(state, type, interned("__class_getitem__")));
   if (!hook) {
     PyErr_Format(PyExc_TypeError, "type '%.200s' is not subscriptable",
                  reinterpret_cast<PyTypeObject*>(type)->tp_name);

@@ -161,7 +161,12 @@ def nested(x):
 def as_arguments(x):
     a = dict(zip(itertools.chain(Node("ab"), "c"), itertools.chain([x], Node([1, 2]))))
     b = [*itertools.chain(Node([1]), (2,))], {*itertools.chain(Node([1]))}
-    return a, b, sum(itertools.chain(Node([1, 2]), [3])), max(itertools.chain(Node([1])))
+    return (
+        a,
+        b,
+        sum(itertools.chain(Node([1, 2]), [3])),
+        max(itertools.chain(Node([1]))),
+    )
 
 
 def of_a_class(x):
@@ -235,7 +240,9 @@ def test_lazily(program):
 
 def test_of_arguments():
     def function(x, *parts):
-        return x + sum(itertools.chain(*parts)), list(itertools.chain.from_iterable(parts))
+        return x + sum(itertools.chain(*parts)), list(
+            itertools.chain.from_iterable(parts)
+        )
 
     compiled = framejit.compile(function)
     x = torch.ones(2)

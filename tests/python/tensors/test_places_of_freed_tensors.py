@@ -78,7 +78,14 @@ def beneath_a_handler(x):
     raise NameError(str((z, seen)))
 
 
-PROGRAMS = [beneath_a_handler, indexed, then_late_tensors, made_and_dropped, converted, raised_at_the_end]
+PROGRAMS = [
+    beneath_a_handler,
+    indexed,
+    then_late_tensors,
+    made_and_dropped,
+    converted,
+    raised_at_the_end,
+]
 
 
 def outcome(function, x):
