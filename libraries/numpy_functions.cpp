@@ -41,9 +41,8 @@ bool has_keyword(PyObject* kwnames, const char* name) {
   return false;
 }
 
-// Calls it with floating-point warnings as errors.
-Ref call_strictly(PyObject* callable, const std::vector<PyObject*>& values,
-                  PyObject* kwnames) {
+// numpy.errstate(all="raise"), entered.
+PyObject* enter_error_state() {
   PauseHook pause;
   PyObject* errstate = library_object("numpy", "errstate");
   Ref none = Ref::steal(PyTuple_New(0));
@@ -51,18 +50,34 @@ Ref call_strictly(PyObject* callable, const std::vector<PyObject*>& values,
   Ref raise = Ref::steal(PyUnicode_FromString("raise"));
   if (!errstate || !none || !all || !raise ||
       PyDict_SetItemString(all.get(), "all", raise.get()) < 0) {
-    return {};
+    return nullptr;
   }
   Ref state = Ref::steal(PyObject_Call(errstate, none.get(), all.get()));
   Ref entered = Ref::steal(
       state ? PyObject_CallMethod(state.get(), "__enter__", nullptr) : nullptr);
-  if (!entered) return {};
+  return entered ? state.release() : nullptr;
+}
+
+void leave_error_state(PyObject* state) {
+  PauseHook pause;
+  Ref left = Ref::steal(
+      PyObject_CallMethod(state, "__exit__", "OOO", Py_None, Py_None, Py_None));
+}
+
+constexpr ErrorStateRow kErrorStates[] = {
+    {"numpy", "generic", enter_error_state, leave_error_state}};
+
+// Calls it with floating-point warnings as errors.
+Ref call_strictly(PyObject* callable, const std::vector<PyObject*>& values,
+                  PyObject* kwnames) {
+  PauseHook pause;
+  Ref state = Ref::steal(enter_error_state());
+  if (!state) return {};
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   Ref result = Ref::steal(PyObject_Vectorcall(
       callable, values.data(), values.size() - keywords, kwnames));
   ErrorGuard keep;
-  Ref left = Ref::steal(PyObject_CallMethod(state.get(), "__exit__", "OOO",
-                                            Py_None, Py_None, Py_None));
+  leave_error_state(state.get());
   PyErr_Clear();
   return result;
 }
@@ -120,7 +135,8 @@ const Library& numpy_functions() {
   static constexpr Library kLibrary = {.name = "numpy",
                                        .callees = kCallees,
                                        .families = kFamilies,
-                                       .constant_types = kConstants};
+                                       .constant_types = kConstants,
+                                       .error_states = kErrorStates};
   return kLibrary;
 }
 

@@ -41,6 +41,7 @@ struct Registry {
   std::unordered_map<PyObject*, FunctionRows> functions;  // by code
   std::unordered_map<PyTypeObject*, const ManagerRow*> managers;
   std::unordered_set<PyTypeObject*> tuple_types;
+  std::vector<std::pair<PyTypeObject*, const ErrorStateRow*>> error_states;
   std::deque<CalleeRow> family_callees;
   std::vector<MarkEntry> marks;
   std::vector<DimMark> dim_marks;
@@ -83,6 +84,7 @@ bool add_to(Registry& registry, const Library& library) {
   watch_all(library.fast_paths);
   watch_all(library.wrappers);
   watch_all(library.constant_types);
+  watch_all(library.error_states);
   watch_all(library.tuple_types);
   watch_all(library.managers);
   for (const MarkRow& row : library.marks) {
@@ -246,6 +248,12 @@ void resolve(Registry& registry, const Library& library, const char* name,
   }
   for (const ConstantTypeRow& row : library.constant_types) {
     if (here(row)) add_constants(module, row);
+  }
+  for (const ErrorStateRow& row : library.error_states) {
+    PyTypeObject* type = here(row) ? type_at(module, row.type) : nullptr;
+    if (!type) continue;
+    Py_INCREF(type);
+    registry.error_states.emplace_back(type, &row);
   }
   for (const TupleTypeRow& row : library.tuple_types) {
     PyTypeObject* type = here(row) ? type_at(module, row.path) : nullptr;
@@ -412,5 +420,29 @@ PyObject* find_substitute(PyObject* function) {
 }
 
 const OverrideProtocol* override_protocol() { return registry().overrides; }
+
+namespace {
+
+const ErrorStateRow* error_state_of(const Registry& known, PyObject* object) {
+  for (const auto& [type, row] : known.error_states)
+    if (PyType_IsSubtype(Py_TYPE(object), type)) return row;
+  return nullptr;
+}
+
+}  // namespace
+
+const ErrorStateRow* find_error_state(std::span<PyObject* const> operands) {
+  const Registry& known = registry();
+  if (known.error_states.empty()) return nullptr;
+  for (PyObject* operand : operands) {
+    if (const ErrorStateRow* row = error_state_of(known, operand)) return row;
+    if (!PyList_CheckExact(operand) && !PyTuple_CheckExact(operand)) continue;
+    for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(operand); ++i) {
+      PyObject* item = PySequence_Fast_GET_ITEM(operand, i);
+      if (const ErrorStateRow* row = error_state_of(known, item)) return row;
+    }
+  }
+  return nullptr;
+}
 
 }  // namespace framejit::bytecode

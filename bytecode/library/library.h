@@ -102,6 +102,17 @@ struct ConstantTypeRow {
   const char* type;
 };
 
+// Numbers of a type, and those derived from it, whose arithmetic asks a state
+// of the library's what becomes of an error (numpy.errstate). enter() makes
+// every error a FloatingPointError and gives what leave() takes; null: it
+// failed.
+struct ErrorStateRow {
+  const char* module;
+  const char* type;
+  PyObject* (*enter)();
+  void (*leave)(PyObject* entered);
+};
+
 // A tuple type made in C that is called with its items.
 struct TupleTypeRow {
   const char* module;
@@ -143,6 +154,7 @@ struct Library {
   std::span<const MarkRow> marks = {};
   std::span<const DimMarkRow> dim_marks = {};
   std::span<const ConstantTypeRow> constant_types = {};
+  std::span<const ErrorStateRow> error_states = {};
   std::span<const TupleTypeRow> tuple_types = {};
   std::span<const ManagerRow> managers = {};
   std::span<const ObserverRow> observers = {};
@@ -155,6 +167,9 @@ struct Library {
 bool register_library(const Library& library);
 
 // ---- for the interpreter
+
+// The row for one of the operands, or what lies in a list or tuple of them.
+const ErrorStateRow* find_error_state(std::span<PyObject* const> operands);
 
 // Resolves rows of modules imported since the last call: when a capture begins.
 void resolve_libraries();

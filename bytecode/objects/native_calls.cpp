@@ -15,6 +15,7 @@
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/own_items.h"
 #include "bytecode/objects/private_type.h"
+#include "bytecode/objects/strict_errors.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -171,9 +172,11 @@ Result<Ref> call_native(CaptureState& state, PyObject* callable,
     prepared.push_back(std::move(value));
   }
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
+  StrictErrors strict(values);
   FJ_TRY(Ref result,
-         state.after_native(PyObject_Vectorcall(
-             callable, values.data(), values.size() - keywords, kwnames)));
+         strict.checked(
+             state, PyObject_Vectorcall(callable, values.data(),
+                                        values.size() - keywords, kwnames)));
   return Ref::borrow(state.unshadow(result.get()));
 }
 

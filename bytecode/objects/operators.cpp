@@ -14,6 +14,7 @@
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/overrides.h"
 #include "bytecode/objects/special_results.h"
+#include "bytecode/objects/strict_errors.h"
 #include "bytecode/objects/write_log.h"
 #include "frame_hook/cpython_internals.h"
 #include "guards/known_objects.h"
@@ -447,7 +448,9 @@ Result<Ref> CaptureState::binary(int op, bool in_place, PyObject* a,
     FJ_TRY(right, sized_iterable(*this, b));
   }
   // A sequence times a tensor or a user's __index__ was handled above.
-  return after_native(native(left.get(), right.get()));
+  PyObject* operands[] = {left.get(), right.get()};
+  StrictErrors strict(operands);
+  return strict.checked(*this, native(left.get(), right.get()));
 }
 
 Result<Ref> CaptureState::unary(int op, PyObject* a) {
@@ -477,7 +480,9 @@ Result<Ref> CaptureState::unary(int op, PyObject* a) {
   FJ_TRY(Ref special, python_special(a, row.method));
   if (special) return caller.call(special.get(), {a});
   FJ_TRY(Ref plain, prepare(*this, a, Reads::kElements));
-  return after_native(row.native(plain.get()));
+  PyObject* operands[] = {plain.get()};
+  StrictErrors strict(operands);
+  return strict.checked(*this, row.native(plain.get()));
 }
 
 namespace {
