@@ -338,9 +338,11 @@ namespace {
 Result<Py_ssize_t> find_equal(CaptureState& state, PyObject* sequence,
                               PyObject* value, Py_ssize_t* count) {
   FJ_TRY(std::vector<Ref> items, own_elements(state, sequence));
+  const ComparedSequence walk(state, sequence);
   Py_ssize_t first = -1;
   for (size_t i = 0; i < items.size(); ++i) {
     FJ_TRY(bool same, is_same_or_equal(state, items[i].get(), value));
+    FJ_CHECK_OK(walk.check());
     if (!same) continue;
     if (first < 0) first = i;
     if (!count) return first;
@@ -378,8 +380,12 @@ Result<Ref> model_list_remove(BuiltinCall& call) {
   FJ_TRY(Py_ssize_t index,
          find_equal(call.state, call.args[0], call.args[1], nullptr));
   if (index < 0) {
-    const char* kind = PyList_Check(call.args[0]) ? "list" : "deque";
-    PyErr_Format(PyExc_ValueError, "%s.remove(x): x not in %s", kind, kind);
+    if (PyList_Check(call.args[0])) {
+      PyErr_SetString(PyExc_ValueError, "list.remove(x): x not in list");
+      return Result<Ref>::raised();
+    }
+    FJ_TRY(Ref text, call.state.format_value(call.args[1], 2, nullptr));
+    PyErr_Format(PyExc_ValueError, "%U is not in deque", text.get());
     return Result<Ref>::raised();
   }
   Ref position = Ref::steal(PyLong_FromSsize_t(index));

@@ -541,6 +541,60 @@ Status CaptureState::del_item(PyObject* object, PyObject* key) {
   return ok_status();
 }
 
+namespace {
+
+// What a list or deque holds, whatever its class makes of iteration.
+Ref held_items(PyObject* sequence) {
+  if (PyList_Check(sequence))
+    return Ref::steal(PyList_GetSlice(sequence, 0, PY_SSIZE_T_MAX));
+  auto* deque = reinterpret_cast<PyTypeObject*>(kDeque.get());
+  if (!PyObject_TypeCheck(sequence, deque)) return Ref();
+  Ref iterator = Ref::steal(deque->tp_iter(sequence));
+  return Ref::steal(iterator ? PySequence_List(iterator.get()) : nullptr);
+}
+
+}  // namespace
+
+ComparedSequence::ComparedSequence(CaptureState& state, PyObject* sequence)
+    : state_(state), sequence_(sequence) {
+  if (PyTuple_Check(sequence)) return;
+  live_ = Ref::borrow(live());
+  items_ = held_items(live_.get());
+  if (!items_) PyErr_Clear();
+}
+
+PyObject* ComparedSequence::live() const {
+  const auto& states = state_.table<Containers>().states;
+  auto entry = states.find(sequence_);
+  if (entry == states.end() || !entry->second.shadow) return sequence_;
+  return entry->second.shadow.get();
+}
+
+Result<bool> ComparedSequence::changed() const {
+  if (!live_) return false;  // a tuple
+  PyObject* now = live();
+  if (now != live_.get()) {
+    // Read meanwhile, and copied for it, or written.
+    const ContainerState& state =
+        state_.table<Containers>().states.at(sequence_);
+    return state.written || state.replaced;
+  }
+  if (!items_) return true;
+  Ref other = PyList_Check(now) ? Ref::borrow(now) : held_items(now);
+  if (!other) return Result<bool>::raised();
+  auto* before = reinterpret_cast<PyListObject*>(items_.get());
+  auto* after = reinterpret_cast<PyListObject*>(other.get());
+  return !std::equal(before->ob_item, before->ob_item + Py_SIZE(before),
+                     after->ob_item, after->ob_item + Py_SIZE(after));
+}
+
+Status ComparedSequence::check() const {
+  FJ_TRY(bool is_other, changed());
+  if (!is_other) return ok_status();
+  return state_.make_break(BreakReason::kUnsupportedWrite,
+                           "a sequence that changes while it is compared");
+}
+
 Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
   FJ_CHECK_OK(room_for(*this, "objects"));
   if (PyObject* inner = proxied(*this, container)) return contains(inner, item);
@@ -588,9 +642,11 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
   if (PyList_Check(container) || PyTuple_Check(container)) {
     // Identity first, then ==, as CPython does, element by element.
     FJ_TRY(std::vector<Ref> items, elements(container));
+    const ComparedSequence walk(*this, container);
     for (const Ref& element : items) {
       FJ_TRY(bool found, is_same_or_equal(*this, element.get(), item));
       if (found) return true;
+      FJ_CHECK_OK(walk.check());
     }
     return false;
   }

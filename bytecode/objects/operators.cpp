@@ -568,9 +568,12 @@ Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
   if (equality && left.size() != right.size()) {
     return Ref::borrow(op == Py_NE ? Py_True : Py_False);
   }
+  const ComparedSequence walk_a(state, a), walk_b(state, b);
   size_t common = std::min(left.size(), right.size());
   for (size_t i = 0; i < common; ++i) {
     FJ_TRY(bool same, is_same_or_equal(state, left[i].get(), right[i].get()));
+    FJ_CHECK_OK(walk_a.check());
+    FJ_CHECK_OK(walk_b.check());
     if (same) continue;
     if (equality) return Ref::borrow(op == Py_NE ? Py_True : Py_False);
     return state.compare(op, left[i].get(), right[i].get());
