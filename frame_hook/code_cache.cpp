@@ -153,6 +153,21 @@ bool CodeCache::is_known_to_raise(PyObject* const* slots, PyObject* function) {
   return false;
 }
 
+void CodeCache::note_death(const CacheEntry& entry) {
+  if (entry.hits <= 1) {
+    ++short_lived;
+  } else {
+    short_lived = 0;
+  }
+}
+
+bool CodeCache::passes_over(size_t limit) {
+  if (short_lived < limit) return false;
+  constexpr uint32_t kFirst = 4, kLast = 12;
+  const size_t shift = std::min<size_t>(kFirst + short_lived - limit, kLast);
+  return ++calls_passed_over_ % (uint32_t{1} << shift) != 0;
+}
+
 void CodeCache::clear() {
   // Destroying an entry may run any code, which may come back here.
   std::vector<std::shared_ptr<CacheEntry>> old = std::move(entries_);
@@ -162,7 +177,7 @@ void CodeCache::clear() {
   max_objects_ = max_symbols_ = 0;
   compiler_state.reset();
   skip_forever = hook_callees = limit_logged = left_to_cpython = false;
-  vain_looks = calls_unlooked = 0;
+  vain_looks = calls_unlooked = short_lived = calls_passed_over_ = 0;
   failed_attempts_.clear();
   misses = 0;
   for (std::shared_ptr<CacheEntry>& entry : old) {
@@ -232,7 +247,14 @@ void drop_entry(CacheEntry* entry) {
   for (CodeExtra* extra : registry()) {
     for (size_t i = 0; i < extra->caches.size(); ++i) {
       // Destroying it may run any code: nothing here is looked at again.
-      if (extra->caches[i]->remove(entry)) return;
+      CodeCache& cache = *extra->caches[i];
+      if (!std::ranges::any_of(cache.entries(), [entry](const auto& own) {
+            return own.get() == entry;
+          }))
+        continue;
+      cache.note_death(*entry);
+      cache.remove(entry);
+      return;
     }
   }
 }

@@ -56,6 +56,13 @@ class CodeCache {
   // Takes every entry out and forgets all verdicts (reset()).
   void clear();
 
+  // An object that the entry guards is gone. Not even a second call was
+  // answered? Then what is guarded may be made anew for each call.
+  void note_death(const CacheEntry& entry);
+  // After `limit` such entries in a row few calls are compiled, fewer the longer
+  // it goes on. Counts this call.
+  bool passes_over(size_t limit);
+
   // No call will be answered: nothing is there and nothing will be made.
   bool is_hopeless() const { return skip_forever && entries_.empty(); }
 
@@ -72,6 +79,7 @@ class CodeCache {
   bool limit_logged = false;
   // At the limit: looks in a row that found no entry, and calls without a look.
   uint32_t vain_looks = 0, calls_unlooked = 0;
+  uint32_t short_lived = 0;  // entries in a row, see note_death()
   // FJ410: resume functions of a loop that breaks at every turn.
   bool left_to_cpython = false;
   uint64_t misses = 0;  // calls that no entry matched
@@ -84,6 +92,7 @@ class CodeCache {
   std::vector<std::shared_ptr<bool>> failed_attempts_;
   uint32_t max_objects_ = 0;
   uint32_t max_symbols_ = 0;
+  uint32_t calls_passed_over_ = 0;
 };
 
 // Marks an entry as running for a scope. The GIL orders the counts.

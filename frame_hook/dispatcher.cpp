@@ -327,6 +327,19 @@ void note_limit(CodeCache* cache, PyObject* function, PyObject* const* slots) {
              limit + (reason.empty() ? "" : "; this one: " + reason));
 }
 
+void note_passing_over(CodeCache* cache, PyObject* function) {
+  log_notice(
+      Notice::kLimit, cache->code(),
+      "recompile_limit (" + std::to_string(cache->short_lived) +
+          ") reached for " + describe_code(function_code(function)) + " (" +
+          break_reason_row(BreakReason::kRecompileLimit).id +
+          "): compiled anew for each call, for an object that the compiled "
+          "code guards was gone before the next one (a lambda or local "
+          "function that is stored or handed to C code, a model or an "
+          "optimizer made in the call); most other calls run the original "
+          "code. Make it once, outside");
+}
+
 DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
                               PyObject* function, const void* options,
                               PyObject* const* slots, PyObject** result,
@@ -507,6 +520,11 @@ bool is_worth_a_look(CodeCache* cache) {
     }
     if (stance != Stance::kDefault) {
       return refuse_by_stance(cache, function, slots, result);
+    }
+    const RecompileLimit limit = recompile_limit(cache->options());
+    if (!limit.is_error && cache->passes_over(limit.entries)) {
+      note_passing_over(cache, function);
+      return DispatchOutcome::kRunOriginal;
     }
     return compile_and_run(cache, function, slots, result, end);
   } catch (...) {
