@@ -719,6 +719,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
       int object = input_objects_[i];
       if (object >= 0) call.tensors[i] = &graph::unpack_tensor(inputs[object]);
     }
+    EvaluationMemo memo(symbols);
     TORCH_CHECK(program_->takes(symbols),
                 "framejit: a number of the call that its kernels do not take");
     ask_histories(call);

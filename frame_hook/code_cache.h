@@ -59,8 +59,8 @@ class CodeCache {
   // An object that the entry guards is gone. Not even a second call was
   // answered? Then what is guarded may be made anew for each call.
   void note_death(const CacheEntry& entry);
-  // After `limit` such entries in a row few calls are compiled, fewer the longer
-  // it goes on. Counts this call.
+  // After `limit` such entries in a row few calls are compiled, fewer the
+  // longer it goes on. Counts this call.
   bool passes_over(size_t limit);
 
   // No call will be answered: nothing is there and nothing will be made.

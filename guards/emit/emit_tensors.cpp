@@ -508,13 +508,29 @@ void Emitter::emit_apart(std::vector<const void*> stable,
 
 // ---- expressions
 
+void Emitter::count_uses(const Expr& expr) {
+  if (expr.is_leaf() || ++uses_[&expr.operands()] > 1) return;
+  for (const Expr& operand : expr.operands()) count_uses(operand);
+}
+
 void Emitter::emit_expression(const Expr& expr) {
+  if (expr.is_leaf()) return emit_leaf(x86::rax, expr);
+  const void* node = &expr.operands();
+  auto known = walk_.computed.find(node);
+  if (known != walk_.computed.end()) {
+    a_.mov(x86::rax, slot_at(known->second.second));
+    return;
+  }
+  emit_operation(expr);
+  auto uses = uses_.find(node);
+  if (uses == uses_.end() || uses->second < 2 || conditional_) return;
+  const int slot = allocate_slot();
+  a_.mov(slot_at(slot), x86::rax);
+  walk_.computed.emplace(node, std::pair(expr, slot));
+}
+
+void Emitter::emit_operation(const Expr& expr) {
   switch (expr.op()) {
-    case ExprOp::kConst:
-    case ExprOp::kSymbol:
-    case ExprOp::kFloat:
-    case ExprOp::kFloatSymbol:
-      return emit_leaf(x86::rax, expr);
     case ExprOp::kAnd:
     case ExprOp::kOr:
       return emit_logic(expr);
@@ -624,6 +640,7 @@ void Emitter::emit_binary(ExprOp op) {
 void Emitter::emit_logic(const Expr& expr) {
   bool is_and = expr.op() == ExprOp::kAnd;
   Label decided = a_.newLabel(), done = a_.newLabel();
+  ++conditional_;
   for (const Expr& operand : expr.operands()) {
     emit_expression(operand);
     a_.test(x86::rax, x86::rax);
@@ -632,6 +649,7 @@ void Emitter::emit_logic(const Expr& expr) {
     else
       a_.jnz(decided);
   }
+  --conditional_;
   a_.mov(x86::eax, is_and ? 1 : 0);
   a_.jmp(done);
   a_.bind(decided);

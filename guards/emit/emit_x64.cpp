@@ -152,6 +152,7 @@ void Emitter::plan() {
   for (size_t i = 0; i < set_.guards().size(); ++i) {
     const Guard& guard = set_.guards()[i];
     int index = static_cast<int>(i);
+    count_uses(guard.expr);
     if (is_shared(guard.kind)) {
       bool native = true;
       if (guard.source) native = share(guard.source) && native;

@@ -17,6 +17,7 @@
 
 #include <functional>
 #include <set>
+#include <unordered_map>
 
 #include "guards/emit/emit_plan.h"
 #include "guards/emit/watchers.h"
@@ -208,7 +209,10 @@ class Emitter {
   void check_own_memory(const asmjit::x86::Gp& storage, const void* like);
   void emit_apart(std::vector<const void*> stable,
                   const std::vector<const void*>& fresh, int first);
-  void emit_expression(const Expr& expr);  // value in rax; overflow fails
+  // Value in rax; overflow fails. What several places need is computed once.
+  void emit_expression(const Expr& expr);
+  void emit_operation(const Expr& expr);
+  void count_uses(const Expr& expr);
   void emit_leaf(const asmjit::x86::Gp& to, const Expr& leaf);
   void emit_binary(ExprOp op);  // rax op r8 -> rax
   // ---- emit_floats.cpp
@@ -232,6 +236,9 @@ class Emitter {
     std::vector<LateNumber> late_numbers;
     std::vector<std::pair<int, std::vector<const Source*>>> tensor_groups;
     std::set<PyTypeObject*> checked_versions;
+    // The slots of expressions that were computed on every way to here, by
+    // node; each keeps its node.
+    std::unordered_map<const void*, std::pair<Expr, int>> computed;
   };
 
   const GuardSet& set_;
@@ -245,6 +252,8 @@ class Emitter {
   std::vector<int> root_symbols_;
 
   Walk walk_;
+  std::unordered_map<const void*, int> uses_;  // of expressions, by node
+  int conditional_ = 0;  // within operands that not every run computes
 
   asmjit::CodeHolder code_;
   asmjit::x86::Assembler a_;

@@ -4,6 +4,7 @@
 #include <cmath>
 #include <map>
 #include <set>
+#include <unordered_set>
 
 #include "frame_hook/native_stack.h"
 #include "guards/result.h"
@@ -637,25 +638,82 @@ bool Expr::uses_symbols() const {
 
 bool Expr::is_of_floats() const { return !is_leaf() && is_float_op(op()); }
 
+namespace {
+
+// Calls visit(symbol), of each at least once. What is shared is walked once.
+template <class Visit>
+void walk_symbols(const Expr& expr, const Visit& visit) {
+  std::unordered_set<const void*> seen;
+  auto walk = [&](auto& self, const Expr& e) -> void {
+    if (e.is_symbol() || e.is_float_symbol()) return visit(e);
+    if (e.operands().empty() || !seen.insert(&e.operands()).second) return;
+    for (const Expr& operand : e.operands()) self(self, operand);
+  };
+  walk(walk, expr);
+}
+
+}  // namespace
+
 void Expr::collect_symbols(std::map<int, Expr>* out) const {
-  if (is_symbol() || is_float_symbol()) out->emplace(symbol_index(), *this);
-  for (const Expr& operand : operands()) operand.collect_symbols(out);
+  walk_symbols(*this,
+               [out](const Expr& e) { out->emplace(e.symbol_index(), e); });
 }
 
 void Expr::collect_symbols(std::vector<int>* out) const {
   if (is_const()) return;
   std::set<int> found(out->begin(), out->end());
-  auto walk = [&](auto& self, const Expr& e) -> void {
-    if (e.is_symbol() || e.is_float_symbol()) found.insert(e.symbol_index());
-    for (const Expr& operand : e.operands()) self(self, operand);
-  };
-  walk(walk, *this);
+  walk_symbols(*this,
+               [&found](const Expr& e) { found.insert(e.symbol_index()); });
   out->assign(found.begin(), found.end());
 }
 
 // ---- evaluation
 
+namespace {
+
+// The innermost of this thread.
+thread_local EvaluationMemo* current_memo = nullptr;
+
+// Of a tree below this size a walk costs less than a look into the memo; one
+// above the other is worth a memo of its own.
+constexpr int kRemembered = 16, kOwnMemo = 64;
+
+}  // namespace
+
+EvaluationMemo::EvaluationMemo(const int64_t* symbols)
+    : symbols_(symbols),
+      outer_(current_memo),
+      is_new_(!outer_ || outer_->symbols_ != symbols) {
+  if (is_new_) current_memo = this;
+}
+
+EvaluationMemo::~EvaluationMemo() {
+  if (is_new_) current_memo = outer_;
+}
+
+bool Expr::evaluate_once(const int64_t* symbols, int64_t* out) const {
+  EvaluationMemo* memo = current_memo;
+  if (!memo || memo->symbols_ != symbols) {
+    if (node_->size < kOwnMemo) return evaluate_node(symbols, out);
+    EvaluationMemo own(symbols);
+    return evaluate_once(symbols, out);
+  }
+  auto known = memo->values_.find(node_.get());
+  if (known != memo->values_.end()) {
+    *out = known->second.second;
+    return true;
+  }
+  if (!evaluate_node(symbols, out)) return false;
+  memo->values_.emplace(node_.get(), std::pair(*this, *out));
+  return true;
+}
+
 bool Expr::try_evaluate(const int64_t* symbols, int64_t* out) const {
+  return node_->size < kRemembered ? evaluate_node(symbols, out)
+                                   : evaluate_once(symbols, out);
+}
+
+bool Expr::evaluate_node(const int64_t* symbols, int64_t* out) const {
   // No deeper than kMaxExprDepth, and graphs that run ask for sizes wherever
   // they are: what is left suffices.
   const Operands& operands = node_->operands;

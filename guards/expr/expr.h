@@ -17,6 +17,8 @@
 #include <map>
 #include <memory>
 #include <string>
+#include <unordered_map>
+#include <utility>
 #include <vector>
 
 namespace framejit {
@@ -107,8 +109,32 @@ class Expr {
   struct Node;
 
  private:
+  friend class EvaluationMemo;
+  bool evaluate_once(const int64_t* symbols, int64_t* out) const;
+  bool evaluate_node(const int64_t* symbols, int64_t* out) const;
+
   explicit Expr(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
   std::shared_ptr<const Node> node_;
+};
+
+// While it lives, on this thread, what large expressions share is evaluated
+// once: a recurrence over n numbers has n results, each of which has all before
+// it in it. The symbols may not change meanwhile. One inside another of the
+// same symbols is the same.
+class EvaluationMemo {
+ public:
+  explicit EvaluationMemo(const int64_t* symbols);
+  ~EvaluationMemo();
+  EvaluationMemo(const EvaluationMemo&) = delete;
+  EvaluationMemo& operator=(const EvaluationMemo&) = delete;
+
+ private:
+  friend class Expr;
+  const int64_t* symbols_;
+  EvaluationMemo* outer_;
+  bool is_new_;
+  // By node, which is kept: another may get the place of one that is gone.
+  std::unordered_map<const void*, std::pair<Expr, int64_t>> values_;
 };
 
 Expr operator+(const Expr& a, const Expr& b);

@@ -29,6 +29,10 @@ std::string expression_text(const GuardSet& set, const Expr& expr,
     out += text.substr(i, end - i);
     i = end;
   }
+  // Of a recurrence nobody reads more than how it begins.
+  constexpr size_t kLongest = 200, kBegin = 150, kEnd = 30;
+  if (out.size() > kLongest)
+    out = out.substr(0, kBegin) + " ... " + out.substr(out.size() - kEnd);
   return out;
 }
 
@@ -69,9 +73,13 @@ std::string expression_failure(const GuardSet& set, const Expr& expr,
   std::string text = "no longer true: " + expression_text(set, expr, code);
   std::map<int, Expr> used;
   expr.collect_symbols(&used);
-  for (const auto& [index, symbol] : used)
+  constexpr int kMostValues = 8;
+  int values = 0;
+  for (const auto& [index, symbol] : used) {
+    if (++values > kMostValues) return text + ", ...";
     text += ", " + source_text(set.symbols()[index].source, code) + " = " +
             value_text(symbol);
+  }
   return text;
 }
 
