@@ -196,11 +196,13 @@ class Explanation:
         return [guard for entry in self._all() for guard in entry.guards]
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.graph_count} graphs, {self.op_count} operations, "
-            + f"{len(self.breaks)} breaks, "
-            + f"{len(self.guards)} guards"
-        ]
+        counts = {
+            "graph": self.graph_count,
+            "operation": self.op_count,
+            "break": len(self.breaks),
+            "guard": len(self.guards),
+        }
+        lines = [", ".join(f"{n} {what}{'s'[n == 1 :]}" for what, n in counts.items())]
         for number, entry in enumerate(self._all()):
             lines.append(
                 f"entry {number}: {entry.operations} operations, {entry.hits} hits"

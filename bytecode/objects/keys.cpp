@@ -97,6 +97,10 @@ bool is_safe_key(CaptureState& state, PyObject* key) {
   bool is_enum =
       is_enum_member(key) && equal && Py_IS_TYPE(equal, &PyWrapperDescr_Type);
   if (!native && !is_enum) return false;
+  // C code that asks what these hold, which may be the program's. (And a weak
+  // reference made for a look-up is gone after it.)
+  if (PyWeakref_Check(key) || PyAnySet_Check(key) || PySlice_Check(key))
+    return false;
   // Classes derived from tuple hash what they hold.
   if (PyTuple_Check(key)) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {

@@ -517,6 +517,20 @@ void JointReplay::finish() {
   }
 }
 
+namespace {
+
+// "/build/aten/src/ATen/X.cpp:2115: text": who reads it has no such file.
+std::string without_place(std::string text) {
+  const size_t line = text.starts_with('/') ? text.find(".cpp:") : text.npos;
+  const size_t begin =
+      line == text.npos ? line : text.find_first_not_of("0123456789", line + 5);
+  if (begin != text.npos && text.compare(begin, 2, ": ") == 0)
+    text.erase(0, begin + 2);
+  return text;
+}
+
+}  // namespace
+
 Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
                                const BackwardPattern* pattern) {
   FJ_CHECK(PyGILState_Check(), "trace_joint needs the GIL");
@@ -528,7 +542,8 @@ Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
   try {
     return replay.run();
   } catch (const c10::Error& error) {
-    return replay.failure(error.what_without_backtrace());
+    return replay.failure(
+        without_place(error.what_without_backtrace()).c_str());
   } catch (const std::exception& error) {
     // python_error and pybind11's among them: its text is in the thread state.
     if (PyErr_Occurred()) PyErr_Clear();

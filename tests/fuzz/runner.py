@@ -269,6 +269,11 @@ def _limits(backend: str, source: str) -> dict[str, float]:
     return {"rtol": 1e-3, "atol": 1e-4}
 
 
+# A result that repeats elements (expand) was written to: eager's history writes
+# the gradient in the same way. docs/architecture.md names it.
+_REPEATS = "more than one element of the written-to tensor"
+
+
 def _was_refused(outcome: Outcome) -> bool:
     """Its backward found something written to that it needs."""
     return "modified by an inplace" in str(outcome.grads)[:200]
@@ -297,6 +302,8 @@ def _compare(
         return  # an input's part may be named by the input's shape
     # Another limit.
     if not exact and (expected.written_unseen or settings.get("data")):
+        return
+    if not exact and _REPEATS in str(expected.grads)[:200]:
         return
     if type(expected.grads) is not type(actual.grads):
         raise Mismatch(f"gradients: {expected.grads} against {actual.grads}")
@@ -603,6 +610,7 @@ def _run(
                 lives = expected.arguments, actual.arguments
                 # Gradients that eager has stored, and a limit kept away.
                 apart = _was_refused(actual) and not _was_refused(expected)
+                apart |= backend != "eager" and _REPEATS in str(expected.grads)
                 del expected, actual
                 if not differs and apart:
                     break
