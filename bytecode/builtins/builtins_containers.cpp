@@ -126,9 +126,27 @@ Result<Ref> model_dict_contains(BuiltinCall& call) {
   return boolean(found);
 }
 
+namespace {
+
+// A method that finds and changes asks the key once; a dict of this capture
+// does so itself where the program could count.
+bool asks_program(CaptureState& state, PyObject* dict, PyObject* key) {
+  if (state.is_input(dict) || !is_heap_type(Py_TYPE(key)) ||
+      state.tracer.classify(key) != ObjectClass::kPlain)
+    return false;
+  PyObject* hash = raw_lookup(Py_TYPE(key), "__hash__");
+  return hash && PyFunction_Check(hash);
+}
+
+}  // namespace
+
 Result<Ref> model_dict_setdefault(BuiltinCall& call) {
   if (bypasses_order(call)) return call.unknown();
   if (!call.plain(2, 3)) return call.native(Reads::kNothing);
+  if (asks_program(call.state, call.args[0], call.args[1])) {
+    return call.state.after_native(PyObject_Vectorcall(
+        call.callable, call.args.data(), call.args.size(), nullptr));
+  }
   FJ_TRY(Ref value, call.state.dict_get(call.args[0], call.args[1]));
   if (value) return value;
   PyObject* fallback = call.args.size() > 2 ? call.args[2] : Py_None;
@@ -141,6 +159,10 @@ Result<Ref> model_dict_pop(BuiltinCall& call) {
   PyObject* key = call.argument(1, "key");
   PyObject* fallback = call.argument(2, "default");
   if (!key || call.positional() < 1) return call.native(Reads::kNothing);
+  if (!call.kwnames && asks_program(call.state, call.args[0], key)) {
+    return call.state.after_native(PyObject_Vectorcall(
+        call.callable, call.args.data(), call.args.size(), nullptr));
+  }
   FJ_TRY(Ref value, call.state.dict_get(call.args[0], key));
   if (value) {
     FJ_CHECK_OK(call.state.dict_del(call.args[0], key));
@@ -163,6 +185,8 @@ Result<Ref> model_dict_popitem(BuiltinCall& call) {
   Py_ssize_t size = PyList_GET_SIZE(keys.get());
   if (size == 0) return native_with_self(call, visible.get(), {});  // KeyError
   PyObject* key = PyList_GET_ITEM(keys.get(), size - 1);
+  if (asks_program(call.state, call.args[0], key))
+    return native_with_self(call, visible.get(), {});
   FJ_TRY(Ref value, call.state.dict_get(call.args[0], key));
   FJ_CHECK_OK(call.state.dict_del(call.args[0], key));
   return from_api(PyTuple_Pack(2, key, value.get()));
