@@ -134,6 +134,11 @@ Result<PrintKeywords> print_keywords(BuiltinCall& call) {
       return call.state.make_break(BreakReason::kSideEffectCallee,
                                    "print to a file of the program");
     }
+    // What print() refuses it refuses before it writes.
+    const bool is_text = PyUnicode_CompareWithASCIIString(name, "sep") == 0 ||
+                         PyUnicode_CompareWithASCIIString(name, "end") == 0;
+    if (is_text && value != Py_None && !PyUnicode_Check(value))
+      return call.unknown();
     if (PyDict_SetItem(found.values.get(), name, value) < 0) {
       return Result<PrintKeywords>::raised();
     }

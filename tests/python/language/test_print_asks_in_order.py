@@ -70,6 +70,16 @@ def without_separator(a, x):
     return x + 1
 
 
+def refused_end(a, x):
+    print("first", a, end=5)
+    return x + 1
+
+
+def refused_separator(a, x):
+    print("first", a, sep=5)
+    return x + 1
+
+
 def to_stream(a, x):
     print("first", a, x.shape[0], file=sys.stdout, sep=", ")
     return x + 1
@@ -124,6 +134,8 @@ PROGRAMS = (
     plain,
     separated,
     without_separator,
+    refused_end,
+    refused_separator,
     to_stream,
     in_a_list,
     first,
