@@ -398,7 +398,8 @@ def entries_of(function) -> int:
     return len(framejit.inspect(function))
 
 
-def test_an_entry_goes_with_the_class_it_was_made_for():
+@pytest.mark.parametrize("uses", [1, 2])
+def test_an_entry_goes_with_the_class_it_was_made_for(uses, caplog):
     def f(x, o):
         return x * o.scale()
 
@@ -416,13 +417,42 @@ def test_an_entry_goes_with_the_class_it_was_made_for():
     for k in range(20):
         o = make(float(k))
         refs.append(weakref.ref(type(o)))
-        assert compiled(x, o).tolist() == [k, k]
+        for _ in range(uses):
+            assert compiled(x, o).tolist() == [k, k]
         del o
         gc.collect()
     assert sum(r() is not None for r in refs) == 0
     assert entries_of(compiled) == 0
-    # Never the limit: dead entries are no entries.
-    assert compiles() == 20
+    said = [r.getMessage() for r in caplog.records if "FJ501" in r.getMessage()]
+    if uses > 1:
+        # Never the limit: dead entries are no entries.
+        assert compiles() == 20
+        assert not said
+    else:
+        # None answered a second call: few calls are compiled from the ninth on.
+        assert compiles() == 8
+        assert len(said) == 1
+        assert "compiled anew for each call" in said[0]
+
+
+def test_what_was_compiled_anew_is_tried_again():
+    def f(x, fn):
+        return list(map(fn, [x]))[0]
+
+    compiled = framejit.compile(f)
+    x = torch.ones(2)
+    for k in range(100):
+        assert compiled(x, lambda x, k=k: x + k).tolist() == [1 + k, 1 + k]
+    assert 8 < compiles() < 14
+    before = compiles()
+
+    def lasting(x):
+        return x * 3
+
+    for _ in range(300):
+        assert compiled(x, lasting).tolist() == [3, 3]
+    assert compiles() == before + 1
+    assert entries_of(compiled) == 1
 
 
 def test_an_entry_goes_with_the_function_it_inlined():
