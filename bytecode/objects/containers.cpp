@@ -413,12 +413,33 @@ Result<Ref> for_tensor(CaptureState& state, PyObject* object) {
 
 }  // namespace
 
+namespace {
+
+// The library asks a list that is an index, or lies in one, when its class
+// takes calls over. It may begin to, and what stands for it here is a plain
+// list.
+Status check_index_class(CaptureState& state, PyObject* key) {
+  if (!PyList_Check(key) && !PyTuple_Check(key)) return ok_status();
+  FJ_TRY(bool asked, is_overloaded(state, key));
+  for (Py_ssize_t i = 0; !asked && i < PySequence_Fast_GET_SIZE(key); ++i) {
+    PyObject* item = PySequence_Fast_GET_ITEM(key, i);
+    if (!PyList_Check(item) && !PyTuple_Check(item)) continue;
+    FJ_TRY(asked, is_overloaded(state, item));
+  }
+  if (!asked) return ok_status();
+  return state.make_break(BreakReason::kTensorSubclass,
+                          "an index that takes calls of the library over");
+}
+
+}  // namespace
+
 Result<Ref> CaptureState::get_item(PyObject* object, PyObject* key) {
   FJ_CHECK_OK(room_for(*this, "objects"));
   if (PyObject* inner = proxied(*this, object)) return get_item(inner, key);
   if (is_foreign(*this, object)) {
     FJ_TRY(Ref own, python_special(object, "__getitem__"));
     if (own) return caller.call(own.get(), {object, key});
+    FJ_CHECK_OK(check_index_class(*this, key));
     FJ_TRY(Ref plain, for_tensor(*this, key));
     PyObject* function = library_object("operator", "getitem");
     return operate(*this, function, {object, plain.get()});
@@ -467,6 +488,7 @@ Status CaptureState::set_item(PyObject* object, PyObject* key,
       FJ_CHECK_OK(caller.call(own.get(), {object, key, value}));
       return ok_status();
     }
+    FJ_CHECK_OK(check_index_class(*this, key));
     FJ_TRY(Ref plain, for_tensor(*this, key));
     FJ_TRY(Ref content, for_tensor(*this, value));
     PyObject* function = library_object("operator", "setitem");

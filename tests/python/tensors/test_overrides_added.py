@@ -69,3 +69,39 @@ def test_added_and_taken(use, backend):
         elif "__torch_function__" in made.__dict__:
             del made.__torch_function__
         assert outcome(compiled, made()) == outcome(f, made()), overrides
+
+
+def put(x, o):
+    x[o] = 7.0
+    return x
+
+
+SEQUENCES = {
+    "index": lambda x, o: x[o],
+    "in a tuple": lambda x, o: x[o,],
+    "in a list": lambda x, o: x[[o]],
+    "put": put,
+    "repeat": lambda x, o: x.repeat(o),
+    "permute": lambda x, o: x.permute(o),
+    "zeros": lambda x, o: torch.zeros(o),
+    "tensor": lambda x, o: x[torch.tensor(o)],
+    "sum": lambda x, o: x.sum(o),
+}
+
+
+@pytest.mark.filterwarnings("ignore:Using a non-tuple")
+@pytest.mark.parametrize("base", [list, tuple])
+@pytest.mark.parametrize("use", SEQUENCES)
+def test_of_sequences(use, base):
+    def f(x, operand):
+        return SEQUENCES[use](x.reshape(1, 3)[[0, 0]], operand)
+
+    framejit.reset()
+    made = type("Sequence", (base,), {})
+    compiled = framejit.compile(f)
+    for overrides in (False, False, True, True, False, True):
+        if overrides:
+            made.__torch_function__ = classmethod(answer)
+        elif "__torch_function__" in made.__dict__:
+            del made.__torch_function__
+        assert outcome(compiled, made([1, 0])) == outcome(f, made([1, 0])), overrides
