@@ -18,21 +18,24 @@ _level_before: int | None = None  # None: we did not set it
 
 
 def _held_locks(logger: logging.Logger) -> list[Any]:
-    """The locks of the handlers its records come to that this thread holds."""
+    """The locks that this thread holds: of the handlers its records come to, and
+    of logging itself, whose functions take it on their way."""
     handlers = [logging.lastResort]
     at: logging.Logger | None = logger
     while at is not None:
         handlers += at.handlers
         at = at.parent if at.propagate else None
     locks: list[Any] = [handler.lock for handler in handlers if handler is not None]
+    locks.append(getattr(logging, "_lock", None))
     return [lock for lock in locks if hasattr(lock, "_is_owned") and lock._is_owned()]
 
 
 def _forward(channel: str, text: str, warning: bool) -> None:
     level = logging.WARNING if warning else logging.INFO
-    logger = logging.getLogger(f"framejit.{channel}")
-    held = _held_locks(logger)
+    logger = _root
+    held = _held_locks(_root)
     try:
+        logger = logging.getLogger(f"framejit.{channel}")
         logger.log(level, text)
     except BaseException:
         # A signal's handler raised. Behind acquire(), where it can be before the

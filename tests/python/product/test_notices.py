@@ -294,6 +294,12 @@ class InterruptedLock:
             self.armed = False
             raise Interrupted
 
+    def __enter__(self):
+        self.acquire()
+
+    def __exit__(self, *_):
+        self.release()
+
 
 @pytest.mark.parametrize("held", [False, True], ids=["free", "held"])
 def test_an_interrupted_warning_leaves_no_lock_held(held):
@@ -312,3 +318,15 @@ def test_an_interrupted_warning_leaves_no_lock_held(held):
             compiled(torch.ones(2), 2)
         assert not handler.lock.armed
         assert handler.lock._is_owned() == held
+
+
+def test_an_interrupted_warning_leaves_logging_unlocked(monkeypatch):
+    lock = logging._lock
+    compiled = framejit.compile(lambda x, n: x * n, dynamic=False, recompile_limit=1)
+    compiled(torch.ones(2), 1)
+    armed = InterruptedLock(lock)
+    monkeypatch.setattr(logging, "_lock", armed)
+    with contextlib.suppress(Interrupted):
+        compiled(torch.ones(2), 2)
+    assert not armed.armed
+    assert not lock._is_owned()
