@@ -1,8 +1,8 @@
 // object.__reduce_ex__, which copy.copy, copy.deepcopy and dataclasses.asdict
 // are made of: an object as a recipe, from attributes that are read like any
 // others.
-#include "bytecode/objects/attributes.h"
 #include "bytecode/builtins/builtins.h"
+#include "bytecode/objects/attributes.h"
 #include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/object_kinds.h"

@@ -1,10 +1,10 @@
 // Building of containers, strings and slices; unpacking.
 #include <algorithm>
 
-#include "bytecode/objects/attributes.h"
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/interpreter/printed_texts.h"
+#include "bytecode/objects/attributes.h"
 #include "bytecode/objects/breaks.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"

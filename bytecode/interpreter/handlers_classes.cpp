@@ -5,9 +5,9 @@
 //
 // A class made in a capture is fresh: nothing guards it. It may not outlive the
 // capture; when it would, the capture starts again and stops at the statement.
-#include "bytecode/objects/attributes.h"
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/objects/attributes.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/unbuildable.h"
@@ -138,7 +138,8 @@ Result<std::vector<Ref>> resolved_bases(CaptureState& state,
       bases.push_back(Ref::borrow(args[i]));
       continue;
     }
-    FJ_TRY(Ref entries, maybe_attr(state, args[i], interned("__mro_entries__")));
+    FJ_TRY(Ref entries,
+           maybe_attr(state, args[i], interned("__mro_entries__")));
     if (!entries) {
       bases.push_back(Ref::borrow(args[i]));
       continue;

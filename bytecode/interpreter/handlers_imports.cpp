@@ -1,8 +1,8 @@
 // `import` inside a function: modules that are already imported are read like
 // any other input, through sys.modules; anything else would run code and
 // breaks.
-#include "bytecode/objects/attributes.h"
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/objects/attributes.h"
 
 #include "frame_hook/python_text.h"
 

@@ -1,6 +1,6 @@
 // Structural pattern matching.
-#include "bytecode/objects/attributes.h"
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/objects/attributes.h"
 #include "bytecode/objects/exceptions.h"
 
 namespace framejit::bytecode {
@@ -83,7 +83,8 @@ FJ_HANDLER(MatchClass) {
   if (!is_instance) return replace_top(frame, 3, Ref::borrow(Py_None));
   std::vector<Ref> found, attributes;
   if (op.arg > 0) {
-    FJ_TRY(Ref match_args, maybe_attr(state, type.get(), names().__match_args__));
+    FJ_TRY(Ref match_args,
+           maybe_attr(state, type.get(), names().__match_args__));
     bool self_match = !match_args && matches_self(type.get());
     if (match_args && !PyTuple_CheckExact(match_args.get())) {
       return interp.make_break(BreakReason::kUnsupportedAttribute,

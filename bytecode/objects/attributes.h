@@ -26,9 +26,9 @@ void register_instance_dict(CaptureState& state, PyObject* dict,
 // use it natively whatever its class, so none is guarded; what shows the dict
 // itself to the program asks CaptureState::instance_dict().
 Result<Ref> attribute_dict(CaptureState& state, PyObject* object);
-// Whether a class attribute is a descriptor is up to its class, which may become
-// another one or get these methods: whoever looks at the slots asks here first.
-// `type`: where it was found by `name`.
+// Whether a class attribute is a descriptor is up to its class, which may
+// become another one or get these methods: whoever looks at the slots asks here
+// first. `type`: where it was found by `name`.
 Status know_descriptor(CaptureState& state, PyObject* raw, PyTypeObject* type,
                        PyObject* name);
 // For C code that asks whether the object can be called.
@@ -42,8 +42,8 @@ Result<Ref> generic_attr(CaptureState& state, PyObject* object, PyObject* name);
 Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
                         PyObject* value);  // null value: delete
 // As C code asks that takes an AttributeError, whoever raised it, for absence
-// (_PyObject_LookupAttr): empty when absent. CaptureState::find_attr() says so of
-// absence that nobody raised, and hands on what __getattr__ raised.
+// (_PyObject_LookupAttr): empty when absent. CaptureState::find_attr() says so
+// of absence that nobody raised, and hands on what __getattr__ raised.
 Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name);
 void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name);
 

@@ -468,7 +468,8 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
       return make_break(BreakReason::kUnknownTensor,
                         "a tensor of another capture");
     case ObjectClass::kUnsupported:
-      return tracer.stand_in(value, source, {});  // which says why there is none
+      return tracer.stand_in(value, source,
+                             {});  // which says why there is none
   }
   if (const Source* known = known_source(*this, value)) {
     if (known->kind == SourceKind::kInstanceDict) {
