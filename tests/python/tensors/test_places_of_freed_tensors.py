@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import framejit
+from child_process import run_python
 
 G = torch.tensor(0.75)
 H = torch.tensor([0.5])
@@ -103,3 +104,37 @@ def test_elements(program, backend):
     for _ in range(3):
         x = torch.randn(3, 3)
         assert outcome(compiled, x.clone()) == outcome(program, x.clone())
+
+
+# A process of its own: which memory is given again depends on what was freed before.
+PROGRAM = """
+import torch, framejit
+G = torch.tensor(0.75)
+LOG = []
+def effect(value, tag="e"):
+    LOG.append((tag, value if isinstance(value, (int, float, str, bool)) else "?"))
+    return value
+def f(a0, a1):
+    try:
+        k = 0
+        while k < 3:
+            k += 1
+            y = a1 * 2
+            y[:, -1 % y.size(1)] = effect(0.0)
+            effect(G.item())
+    except Exception:
+        frozenset([*range(4), effect(5)])
+    z = a0.detach()
+    return (z, a0, z, missing,)
+compiled = framejit.compile(f, backend="eager")
+for _ in range(3):
+    try:
+        compiled(torch.randn(3, 3), torch.randn(3, 3))
+    except NameError:
+        pass
+print([value for _, value in LOG] == [0.0, 0.75] * 9)
+"""
+
+
+def test_in_a_fresh_process():
+    assert run_python("-c", PROGRAM).stdout == "True\n"
