@@ -74,8 +74,6 @@ inline Result<Ref> boolean(bool value) {
   return Ref::borrow(value ? Py_True : Py_False);
 }
 
-// Gives the attribute, or an empty Ref when CPython raises AttributeError.
-
 // A method of dict itself on an OrderedDict: it leaves the order behind.
 bool bypasses_order(const BuiltinCall& call);
 // What a method of set gets for `object`: sets and dicts whole, for the size of

@@ -563,25 +563,11 @@ Status CaptureState::del_item(PyObject* object, PyObject* key) {
   return ok_status();
 }
 
-namespace {
-
-// What a list or deque holds, whatever its class makes of iteration.
-Ref held_items(PyObject* sequence) {
-  if (PyList_Check(sequence))
-    return Ref::steal(PyList_GetSlice(sequence, 0, PY_SSIZE_T_MAX));
-  auto* deque = reinterpret_cast<PyTypeObject*>(kDeque.get());
-  if (!PyObject_TypeCheck(sequence, deque)) return Ref();
-  Ref iterator = Ref::steal(deque->tp_iter(sequence));
-  return Ref::steal(iterator ? PySequence_List(iterator.get()) : nullptr);
-}
-
-}  // namespace
-
 ComparedSequence::ComparedSequence(CaptureState& state, PyObject* sequence)
     : state_(state), sequence_(sequence) {
   if (PyTuple_Check(sequence)) return;
   live_ = Ref::borrow(live());
-  items_ = held_items(live_.get());
+  items_ = own_items(live_.get());
   if (!items_) PyErr_Clear();
 }
 
@@ -602,7 +588,7 @@ Result<bool> ComparedSequence::changed() const {
     return state.written || state.replaced;
   }
   if (!items_) return true;
-  Ref other = PyList_Check(now) ? Ref::borrow(now) : held_items(now);
+  Ref other = PyList_Check(now) ? Ref::borrow(now) : own_items(now);
   if (!other) return Result<bool>::raised();
   auto* before = reinterpret_cast<PyListObject*>(items_.get());
   auto* after = reinterpret_cast<PyListObject*>(other.get());

@@ -1,4 +1,4 @@
-// What a tuple, set, dict or deque holds, whatever its class answers: the walk
+// What a tuple, list, set, dict or deque holds, whatever its class answers: the walk
 // of the type in C beneath it. (`PySequence_List` would ask an `__iter__` in
 // Python.)
 #pragma once

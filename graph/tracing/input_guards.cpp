@@ -112,10 +112,6 @@ std::optional<Expr> symbol_of_equal_size(const GuardSet& guards, int64_t size) {
   return std::nullopt;
 }
 
-}  // namespace
-
-namespace {
-
 // As a user would name it: the keys of the dispatcher say it to few.
 std::string kind_of_keys(const at::Tensor& tensor) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
