@@ -134,6 +134,7 @@ variable_list AotNode::apply(variable_list&& grads) {
   if (program && program->program) values = unpack(*program);
   if (!program || create_graph || !are_plain(grads)) return replay(task);
   if (!program->program) return variable_list(num_outputs());
+  EvaluationMemo memo(symbols_.data());
   if (!program->program->takes(symbols_.data())) return replay(task);
   free_early(*program);
   RngState random;

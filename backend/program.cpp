@@ -411,7 +411,6 @@ Result<std::shared_ptr<const Program>> Program::build(
 }
 
 bool Program::takes(const int64_t* symbols) const {
-  EvaluationMemo memo(symbols);
   return std::all_of(
       conditions_.begin(), conditions_.end(), [symbols](const Expr& condition) {
         int64_t holds = 0;

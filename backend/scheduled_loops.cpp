@@ -503,7 +503,6 @@ class ScheduledLoops::Run {
 
 void ScheduledLoops::run(const int64_t* symbols, c10::IValue* registers,
                          Call call, bool* wrote) const {
-  EvaluationMemo memo(symbols);
   Run run(*this, symbols, registers);
   for (size_t i = 0; i < at_.size(); ++i) {
     if (i == first_write_) *wrote = true;
