@@ -1,6 +1,6 @@
-// What a tuple, list, set, dict or deque holds, whatever its class answers: the walk
-// of the type in C beneath it. (`PySequence_List` would ask an `__iter__` in
-// Python.)
+// What a tuple, list, set, dict or deque holds, whatever its class answers: the
+// walk of the type in C beneath it. (`PySequence_List` would ask an `__iter__`
+// in Python.)
 #pragma once
 
 #include "bytecode/objects/classes.h"
