@@ -684,7 +684,10 @@ def max_pool1d(
 ) -> Any:
     """`torch.nn.functional.max_pool1d`. Without gradients torch has a kernel of its
     own, which is no operator; this is what it does with them, but for a check that
-    takes sizes for numbers."""
+    takes sizes for numbers. That kernel knows floats alone, the operator integers,
+    too."""
+    if not input.is_floating_point():
+        _steps.give_up("max_pool1d of numbers that are no floats")
     if stride is None:
         stride = []
     return torch.max_pool1d_with_indices(

@@ -30,24 +30,6 @@ struct Proxies {
   std::unordered_map<PyObject*, Ref> dicts;
 };
 
-// A list or deque whose elements are compared one by one: code of the program
-// may change it on the way, and C code walks the object, not what it was.
-class ComparedSequence {
- public:
-  ComparedSequence(CaptureState& state, PyObject* sequence);
-  // After each comparison: a break when it changed.
-  Status check() const;
-
- private:
-  PyObject* live() const;
-  Result<bool> changed() const;
-
-  CaptureState& state_;
-  PyObject* sequence_;
-  Ref live_;   // what stood for it
-  Ref items_;  // a list of what it held
-};
-
 // PyListObject::allocated of a list that is being sorted, until it is written.
 inline constexpr Py_ssize_t kNoListStorage = -1;
 

@@ -6,6 +6,7 @@
 #include "bytecode/code/micro_op.h"
 #include "bytecode/objects/breaks.h"
 #include "bytecode/objects/classes.h"
+#include "bytecode/objects/compared_sequence.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/identity.h"
 #include "bytecode/objects/model_iterators.h"

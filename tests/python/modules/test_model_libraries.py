@@ -625,6 +625,23 @@ def test_max_pool1d(dtype: torch.dtype) -> None:
     check(fn, lambda: (inputs()[0].requires_grad_(),), graphs=1, breaks=0)
 
 
+@pytest.mark.parametrize(
+    "dtype", (torch.int64, torch.uint8, torch.bool, torch.complex64)
+)
+@pytest.mark.parametrize("layer", (False, True))
+def test_max_pool1d_of_no_floats(dtype: torch.dtype, layer: bool) -> None:
+    """Torch's kernel refuses them, its operator with indices takes integers."""
+    pool = torch.nn.MaxPool1d(2) if layer else lambda x: F.max_pool1d(x, 2)
+
+    def fn(x: Any) -> Any:
+        try:
+            return pool(x)
+        except (NotImplementedError, RuntimeError) as error:
+            return type(error)
+
+    check(fn, lambda: (torch.ones(1, 2, 8).to(dtype),))
+
+
 # ---- stubs of quantization
 
 
