@@ -4,6 +4,7 @@
 
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/objects/classes.h"
+#include "bytecode/objects/compared_sequence.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/identity.h"
 #include "bytecode/objects/keys.h"
