@@ -237,16 +237,44 @@ void log_graphs(const std::string& of, const JitEntry& entry) {
   log("backward", info.backward_graph);
 }
 
+// Residual code and its resume codes as Python to be read, each with a newline
+// behind it; "" for all that could not be written so.
+std::vector<std::string> code_as_python(
+    const bytecode::CaptureOutcome& outcome) {
+  std::vector<std::string> texts(1 + outcome.resume_codes.size());
+  ErrorGuard error;
+  Ref resume_codes = Ref::steal(PyTuple_New(outcome.resume_codes.size()));
+  for (size_t i = 0; resume_codes && i < outcome.resume_codes.size(); ++i) {
+    PyTuple_SET_ITEM(resume_codes.get(), i,
+                     Ref(outcome.resume_codes[i]).release());
+  }
+  Ref module = Ref::steal(PyImport_ImportModule("framejit._decompile"));
+  Ref found = module && resume_codes
+                  ? Ref::steal(PyObject_CallMethod(
+                        module.get(), "as_python", "OO",
+                        outcome.residual_code.get(), resume_codes.get()))
+                  : Ref();
+  if (found && PyList_Check(found.get()) &&
+      PyList_GET_SIZE(found.get()) == Py_ssize_t(texts.size())) {
+    for (size_t i = 0; i < texts.size(); ++i) {
+      texts[i] = text_of(PyList_GET_ITEM(found.get(), i)) + "\n";
+    }
+  }
+  PyErr_Clear();
+  return texts;
+}
+
 void log_code(const std::string& of, const bytecode::CaptureOutcome& outcome) {
   if (!outcome.residual_code) return;
+  const std::vector<std::string> python = code_as_python(outcome);
   log_event(Channel::k_bytecode,
-            "residual code" + of + "\n" +
+            "residual code" + of + "\n" + python[0] +
                 bytecode::dump_code(outcome.residual_code.get()));
   for (size_t i = 0; i < outcome.resume_codes.size(); ++i) {
     const std::string number =
         outcome.resume_codes.size() > 1 ? " " + std::to_string(i) : "";
     log_event(Channel::k_bytecode,
-              "resume code" + number + of + "\n" +
+              "resume code" + number + of + "\n" + python[i + 1] +
                   bytecode::dump_code(outcome.resume_codes[i].get()));
   }
 }
