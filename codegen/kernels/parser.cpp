@@ -7,19 +7,16 @@
 
 #include "codegen/kernels/text.h"
 #include "codegen/scalar/evaluate.h"
+#include "codegen/scalar/text_scanner.h"
 #include "guards/result.h"
 
 namespace framejit::codegen {
 
 namespace {
 
-struct SyntaxError {
-  std::string message;
-};
-
-class Parser {
+class Parser : public TextScanner {
  public:
-  explicit Parser(const std::string& text) : text_(text) {}
+  using TextScanner::TextScanner;
 
   Kernel run() {
     expect("kernel");
@@ -60,50 +57,10 @@ class Parser {
     return std::move(kernel_);
   }
 
-  std::string where() const {
-    auto end = text_.begin() + static_cast<ptrdiff_t>(at_);
-    return "line " + std::to_string(1 + std::count(text_.begin(), end, '\n'));
-  }
-
  private:
-  [[noreturn]] void fail(const std::string& message) {
-    throw SyntaxError{message};
-  }
-  char peek() {
-    while (at_ < text_.size() &&
-           std::isspace(static_cast<unsigned char>(text_[at_]))) {
-      ++at_;
-    }
-    return at_ < text_.size() ? text_[at_] : '\0';
-  }
-  bool accept(const char* token) {
-    peek();
-    size_t size = std::strlen(token);
-    if (text_.compare(at_, size, token) != 0) return false;
-    at_ += size;
-    return true;
-  }
-  void expect(const char* token) {
-    if (!accept(token)) fail(std::string("expected ") + token);
-  }
-  std::string word() {
-    peek();
-    size_t start = at_;
-    while (at_ < text_.size() &&
-           (std::isalnum(static_cast<unsigned char>(text_[at_])) ||
-            text_[at_] == '_')) {
-      ++at_;
-    }
-    if (at_ == start) fail("expected a word");
-    return text_.substr(start, at_ - start);
-  }
   int number() {
-    peek();
-    char* end;
-    long value = std::strtol(text_.c_str() + at_, &end, 10);
-    size_t stop = static_cast<size_t>(end - text_.c_str());
-    if (stop == at_ || value < 0 || value > 1000000) fail("expected a number");
-    at_ = stop;
+    const int64_t value = integer();
+    if (value < 0 || value > 1000000) fail("expected a number");
     return static_cast<int>(value);
   }
   int numbered(const char* prefix) {
@@ -120,24 +77,7 @@ class Parser {
     return *type;
   }
   // Up to a comma, bracket or " + " that is not within parentheses.
-  Expr expression() {
-    peek();
-    size_t start = at_;
-    int depth = 0;
-    for (; at_ < text_.size(); ++at_) {
-      char c = text_[at_];
-      if (c == '(') ++depth;
-      if (depth == 0 && (c == ')' || c == ',' || c == ']' || c == '\n' ||
-                         text_.compare(at_, 3, " + ") == 0)) {
-        break;
-      }
-      if (c == ')') --depth;
-    }
-    Expr result;
-    std::string part = text_.substr(start, at_ - start);
-    if (!Expr::parse(part, &result)) fail("no expression: " + part);
-    return result;
-  }
+  Expr expression() { return TextScanner::expression("),]\n", " + "); }
   std::vector<Expr> loops(size_t first) {
     std::vector<Expr> result;
     for (expect("("); !accept(")"); accept(",")) {
@@ -154,8 +94,6 @@ class Parser {
   void node(Stage* stage);
   Stage stage();
 
-  const std::string& text_;
-  size_t at_ = 0;
   Kernel kernel_;
 };
 

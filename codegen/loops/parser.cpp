@@ -9,18 +9,15 @@
 
 #include "codegen/loops/text.h"
 #include "codegen/scalar/evaluate.h"
+#include "codegen/scalar/text_scanner.h"
 #include "guards/result.h"
 
 namespace framejit::codegen {
 namespace {
 
-struct SyntaxError {
-  std::string message;
-};
-
-class Parser {
+class Parser : public TextScanner {
  public:
-  explicit Parser(const std::string& text) : text_(text) {}
+  using TextScanner::TextScanner;
 
   LoopGraph run() {
     expect_word("loops");
@@ -51,73 +48,9 @@ class Parser {
     return std::move(graph_);
   }
 
-  std::string where() const {
-    size_t line = 1;
-    for (size_t i = 0; i < at_ && i < text_.size(); ++i)
-      line += text_[i] == '\n';
-    return "line " + std::to_string(line);
-  }
-
  private:
   // ---- characters
 
-  [[noreturn]] void fail(const std::string& message) {
-    throw SyntaxError{message};
-  }
-  char peek() {
-    while (at_ < text_.size() &&
-           std::isspace(static_cast<unsigned char>(text_[at_])))
-      ++at_;
-    return at_ < text_.size() ? text_[at_] : '\0';
-  }
-  bool accept(const char* token) {
-    peek();
-    size_t size = std::strlen(token);
-    if (text_.compare(at_, size, token) != 0) return false;
-    at_ += size;
-    return true;
-  }
-  void expect(const char* token) {
-    if (!accept(token)) fail(std::string("expected ") + token);
-  }
-  static bool is_word(char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '_';
-  }
-  bool accept_word(const char* word) {
-    peek();
-    size_t size = std::strlen(word);
-    if (text_.compare(at_, size, word) != 0) return false;
-    if (at_ + size < text_.size() && is_word(text_[at_ + size])) return false;
-    at_ += size;
-    return true;
-  }
-  void expect_word(const char* word) {
-    if (!accept_word(word)) fail(std::string("expected ") + word);
-  }
-  std::string word() {
-    peek();
-    size_t start = at_;
-    while (at_ < text_.size() && is_word(text_[at_])) ++at_;
-    if (at_ == start) fail("expected a word");
-    return text_.substr(start, at_ - start);
-  }
-  // The next word without taking it.
-  std::string next_word() {
-    peek();
-    size_t end = at_;
-    while (end < text_.size() && is_word(text_[end])) ++end;
-    return text_.substr(at_, end - at_);
-  }
-  int64_t integer() {
-    peek();
-    const char* start = text_.c_str() + at_;
-    char* end;
-    errno = 0;
-    int64_t value = std::strtoll(start, &end, 10);
-    if (end == start || errno == ERANGE) fail("expected an integer");
-    at_ += end - start;
-    return value;
-  }
   // letter, then a number: "i3".
   std::optional<int> numbered(char letter) {
     std::string name = next_word();
@@ -145,19 +78,8 @@ class Parser {
 
   // ---- expressions
 
-  // Up to a character of `end` outside of parentheses.
   Expr expression(const char* end) {
-    peek();
-    size_t start = at_;
-    int depth = 0;
-    for (; at_ < text_.size(); ++at_) {
-      char c = text_[at_];
-      if (depth == 0 && std::strchr(end, c)) break;
-      depth += c == '(' ? 1 : c == ')' ? -1 : 0;
-    }
-    Expr out;
-    std::string text = text_.substr(start, at_ - start);
-    if (!Expr::parse(text, &out)) fail("not an expression: " + text);
+    Expr out = TextScanner::expression(end);
     std::vector<int> symbols;
     out.collect_symbols(&symbols);
     used_symbols_.insert(symbols.begin(), symbols.end());
@@ -251,13 +173,7 @@ class Parser {
     if (kind == "input") {
       definition.kind = DefinitionKind::kInput;
     } else if (kind == "extern") {
-      definition.kind = DefinitionKind::kExtern;
-      definition.callee = static_cast<int>(integer());
-      definition.ordered = accept_word("ordered");
-      definition.kept = accept_word("kept");
-      definition.sure = accept_word("sure");
-      definition.into = accept_word("into");
-      if (accept_word("over")) definition.over = static_cast<int>(integer());
+      parse_call(this, &definition);
       expect("(");
       while (!accept(")")) {
         definition.operands.push_back(defined_buffer());
@@ -461,8 +377,6 @@ class Parser {
     return out;
   }
 
-  const std::string& text_;
-  size_t at_ = 0;
   LoopGraph graph_;
   std::vector<bool> defined_;
   std::set<int> used_symbols_;
@@ -471,6 +385,17 @@ class Parser {
 };
 
 }  // namespace
+
+void parse_call(TextScanner* scanner, Definition* call) {
+  call->kind = DefinitionKind::kExtern;
+  call->callee = static_cast<int>(scanner->integer());
+  call->ordered = scanner->accept_word("ordered");
+  call->kept = scanner->accept_word("kept");
+  call->sure = scanner->accept_word("sure");
+  call->into = scanner->accept_word("into");
+  if (scanner->accept_word("over"))
+    call->over = static_cast<int>(scanner->integer());
+}
 
 std::optional<LoopGraph> parse_loops(const std::string& text,
                                      std::string* error) {

@@ -17,12 +17,15 @@
 #include <string>
 
 #include "codegen/loops/loops.h"
+#include "codegen/scalar/text_scanner.h"
 
 namespace framejit::codegen {
 
 std::string print(const LoopGraph& graph);
 // "extern 0 sure": of a kExtern, up to its operands.
 std::string call_text(const Definition& call);
+// What follows the word "extern" in it.
+void parse_call(TextScanner* scanner, Definition* call);
 // Nothing: *error says what and where ("line 3: unknown operation foo"). What
 // is parsed is not verified.
 std::optional<LoopGraph> parse_loops(const std::string& text,

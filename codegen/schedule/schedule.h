@@ -21,6 +21,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -104,8 +105,12 @@ std::string interpret(const Schedule& schedule, const int64_t* symbols,
                       std::span<void* const> outputs,
                       const ExternCall& call = {}, const KernelRun& run = {});
 
-// Steps, memory, and the kernels' shape; with_bodies: and what they compute.
+// Steps, memory, and the kernels' shape; with_bodies: and what they compute,
+// which parses back to an equal schedule (but for names of buffers).
 std::string print(const Schedule& schedule, bool with_bodies);
+// Nothing: *error says what and where. What is parsed is not verified.
+std::optional<Schedule> parse_schedule(const std::string& text,
+                                       std::string* error);
 
 // What the kernels read and write, an element once a kernel and argument.
 int64_t bytes_moved(const Schedule& schedule, const TargetInfo& target);

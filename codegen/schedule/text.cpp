@@ -23,18 +23,25 @@ std::string list(const std::vector<BufferId>& buffers) {
   return out + ")";
 }
 
-std::string memory_text(const Allocation& allocation) {
+// number: of the allocation; -1: for people, who need not know it.
+std::string memory_text(const Allocation& allocation, int number) {
+  std::string out;
   switch (allocation.kind) {
     case MemoryKind::kInput:
-      return "input " + std::to_string(allocation.number);
+      out = "input " + std::to_string(allocation.number);
+      break;
     case MemoryKind::kOutput:
-      return "output " + std::to_string(allocation.number);
+      out = "output " + std::to_string(allocation.number);
+      break;
     case MemoryKind::kArena:
+      out = "arena " + allocation.offset.str();
       break;
   }
-  return "arena " + allocation.offset.str() + " bytes " +
-         allocation.bytes.str() + " steps " + std::to_string(allocation.first) +
-         "-" + std::to_string(allocation.last);
+  if (number >= 0 || allocation.kind == MemoryKind::kArena)
+    out += " bytes " + allocation.bytes.str() + " steps " +
+           std::to_string(allocation.first) + "-" +
+           std::to_string(allocation.last);
+  return number >= 0 ? out + " memory " + std::to_string(number) : out;
 }
 
 std::string stage_text(const Stage& stage) {
@@ -79,6 +86,10 @@ int64_t elements_met(const Kernel& kernel, const Stage& stage,
 
 std::string print(const Schedule& schedule, bool with_bodies) {
   std::string out = "schedule {\n";
+  if (with_bodies) {
+    out += "  inputs " + list(schedule.inputs) + "\n";
+    out += "  arena " + schedule.arena_bytes.str() + "\n";
+  }
   for (size_t i = 0; i < schedule.buffers.size(); ++i) {
     const Buffer& buffer = schedule.buffers[i];
     int allocation = schedule.allocation(static_cast<BufferId>(i));
@@ -91,7 +102,8 @@ std::string print(const Schedule& schedule, bool with_bodies) {
       out += " alias %" + std::to_string(buffer.alias_of);
       if (!buffer.offset.is_const(0)) out += " offset " + buffer.offset.str();
     } else {
-      out += " " + memory_text(schedule.allocations[allocation]);
+      out += " " + memory_text(schedule.allocations[allocation],
+                               with_bodies ? allocation : -1);
     }
     out += "\n";
   }
@@ -99,6 +111,7 @@ std::string print(const Schedule& schedule, bool with_bodies) {
     if (step.kernel >= 0) {
       out +=
           "  run " + std::to_string(step.kernel) + " " + list(step.arguments);
+      if (with_bodies) out += " -> " + list(step.results);
       if (step.base != kNoBuffer) out += " over %" + std::to_string(step.base);
       out += "\n";
     } else {

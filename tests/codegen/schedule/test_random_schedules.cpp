@@ -54,6 +54,20 @@ void expect_same(uint64_t seed, const RandomLoopOptions& options,
             outcome)
       << describe();
   ASSERT_EQ(compare_outputs(program, expected, got), "") << describe();
+  // Its text is all of it.
+  std::string error;
+  std::optional<Schedule> parsed =
+      parse_schedule(print(schedule, true), &error);
+  ASSERT_TRUE(parsed) << error << "\n" << describe();
+  ASSERT_EQ(print(*parsed, true), print(schedule, true));
+  ASSERT_EQ(verify(*parsed), "") << describe();
+  RunMemory read_back = random_run(program, seed);
+  ASSERT_EQ(
+      interpret(*parsed, program.symbols.data(), read_back.input_pointers(),
+                read_back.output_pointers(), call),
+      outcome)
+      << describe();
+  ASSERT_EQ(compare_outputs(program, expected, read_back), "") << describe();
   // The kernels as machine code, too; of all graphs with FJ_SCHEDULE_X86=1.
   if (outcome.empty() && (seed % 4 == 0 || environment("FJ_SCHEDULE_X86", 0))) {
     for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
