@@ -275,6 +275,19 @@ bool can_handle_signals() {
   return _Py_ThreadCanHandleSignals(PyInterpreterState_Get());
 }
 
+bool has_pending_work(PyThreadState* thread) {
+#if FJ_PYTHON_313
+  return (_Py_atomic_load_uintptr_relaxed(&thread->eval_breaker) &
+          _PY_EVAL_EVENTS_MASK) != 0;
+#else
+  return _Py_atomic_load_relaxed(&thread->interp->ceval.eval_breaker) != 0;
+#endif
+}
+
+bool has_async_exception(PyThreadState* thread) {
+  return thread->async_exc != nullptr;
+}
+
 int python_calls_left(PyThreadState* thread) {
 #if FJ_PYTHON_312
   return thread->py_recursion_remaining;

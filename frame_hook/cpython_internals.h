@@ -99,6 +99,13 @@ bool pending_calls_repeat(PyThreadState* thread);
 // Do Python's signal handlers and pending calls run on this thread?
 bool can_handle_signals();
 
+// Would the interpreter do something else before it goes back in a loop: handle
+// a signal, make a pending call, collect garbage, raise what another thread has
+// set, give the GIL away?
+bool has_pending_work(PyThreadState* thread);
+// PyThreadState_SetAsyncExc() was called for it.
+bool has_async_exception(PyThreadState* thread);
+
 // Python calls this thread may nest until CPython raises RecursionError.
 int python_calls_left(PyThreadState* thread);
 

@@ -275,6 +275,19 @@ void look_for_signals() {
   if (current && PyErr_CheckSignals() < 0) PyErr_Clear();
 }
 
+bool do_pending_work(PyThreadState* thread) {
+  if (!internals::has_pending_work(thread)) return true;
+  if (PyErr_CheckSignals() < 0 || Py_MakePendingCalls() < 0) {
+    if (!current) return raise_in_next_code();
+    PyErr_Clear();  // kept by the compilation
+  }
+  if (internals::has_pending_work(thread)) {
+    Py_BEGIN_ALLOW_THREADS;
+    Py_END_ALLOW_THREADS;
+  }
+  return true;
+}
+
 // ---- exceptions of handlers
 
 namespace {

@@ -91,6 +91,12 @@ bool interrupted();
 // Runs the handlers of signals that have come. No error may be set.
 void look_for_signals();
 
+// Between the parts of a function that broke, which may be turns of a loop:
+// does what the interpreter would do there (internals::has_pending_work). What
+// a handler or a pending call raises is raised in the code that runs next.
+// False: it is set and must propagate. No error may be set before.
+bool do_pending_work(PyThreadState* thread);
+
 // Was the exception raised in a function that handles signals? Looks through
 // its traceback and what it came from.
 bool raised_by_handler(PyObject* exception);

@@ -10,6 +10,7 @@
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/hook_off.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
 
@@ -92,7 +93,11 @@ PyObject* run_token_function(PyObject* function, PyObject** args, size_t count,
                              BegunSteps& begun) {
   PyObject* code = PyFunction_GET_CODE(function);
   PyObject* result = nullptr;
-  if (code_kind(code) == CodeKind::kResume && !must_run_original() &&
+  // What waits to be raised is raised by CPython, at a place of the program.
+  PyThreadState* thread = PyThreadState_Get();
+  const bool raises =
+      interruption_waits() || internals::has_async_exception(thread);
+  if (code_kind(code) == CodeKind::kResume && !raises && !must_run_original() &&
       internals::parameter_slots(reinterpret_cast<PyCodeObject*>(code)) ==
           static_cast<int>(count)) {
     CodeCache* cache = code_cache(code, options);
@@ -123,6 +128,11 @@ PyObject* run_tokens(PyObject* result, const void* options, CallEnd first) try {
   BegunSteps begun;
   IdleTurns idle;
   while (is_token(result)) {
+    if (!do_pending_work(PyThreadState_Get())) {
+      ErrorGuard error;
+      Py_CLEAR(result);
+      break;
+    }
     size_t count = PyTuple_GET_SIZE(result) - 2;
     Ref function = Ref::borrow(PyTuple_GET_ITEM(result, 1));
     if (!PyFunction_Check(function.get())) {
