@@ -25,8 +25,11 @@ namespace framejit::bytecode {
 
 namespace {
 
+// Does it come before what the object itself holds? One that only writes (with
+// __set__ or __delete__, and no __get__) does not.
 bool is_data_descriptor(PyObject* descriptor) {
-  return Py_TYPE(descriptor)->tp_descr_set != nullptr;
+  PyTypeObject* kind = Py_TYPE(descriptor);
+  return kind->tp_descr_get && kind->tp_descr_set;
 }
 
 bool name_is(PyObject* name, const char* text) {
