@@ -22,14 +22,13 @@ bool is_abc_method(PyObject* function, const char* name) {
   return abc && raw_lookup(abc, name) == function;
 }
 
-// The __class__ of an object that says it is another than its type (a mock),
-// or an empty Ref. That it does not is guarded.
+// The __class__ of an object that says it is another than its type (a mock, a
+// proxy of weakref), or an empty Ref. That it does not is guarded.
 Result<Ref> claimed_class(CaptureState& state, PyObject* subject,
                           PyObject* type) {
-  if (!is_heap_type(reinterpret_cast<PyTypeObject*>(type)) ||
-      is_stand_in(state, subject)) {
-    return Ref();
-  }
+  const bool may_claim = is_heap_type(reinterpret_cast<PyTypeObject*>(type)) ||
+                         PyWeakref_CheckProxy(subject);
+  if (!may_claim || is_stand_in(state, subject)) return Ref();
   FJ_TRY(Ref found, maybe_attr(state, subject, interned("__class__")));
   if (!found || found.get() == type || !PyType_Check(found.get())) return Ref();
   return found;

@@ -145,6 +145,7 @@ Result<Ref> model_dict_setdefault(BuiltinCall& call) {
   if (bypasses_order(call)) return call.unknown();
   if (!call.plain(2, 3)) return call.native(Reads::kNothing);
   if (asks_program(call.state, call.args[0], call.args[1])) {
+    FJ_CHECK_OK(check_fresh_dict_key(call.state, call.args[0], call.args[1]));
     return call.state.after_native(PyObject_Vectorcall(
         call.callable, call.args.data(), call.args.size(), nullptr));
   }

@@ -133,9 +133,10 @@ Result<Ref> model_id(BuiltinCall& call) {
 
 // ---- types.MappingProxyType over a dict of the program
 Result<Ref> model_mappingproxy(BuiltinCall& call) {
-  if (!call.plain(1, 1) || !PyDict_Check(call.args[0])) {
-    return call.native(Reads::kNothing);
-  }
+  if (!call.plain(1, 1)) return call.native(Reads::kNothing);
+  // One over another, or over the attributes of a class.
+  if (Py_IS_TYPE(call.args[0], &PyDictProxy_Type)) return call.unknown();
+  if (!PyDict_Check(call.args[0])) return call.native(Reads::kNothing);
   FJ_TRY(Ref proxy, from_api(PyDictProxy_New(call.args[0])));
   call.state.keep_alive(proxy.get());
   call.state.table<Proxies>().dicts[proxy.get()] = Ref::borrow(call.args[0]);

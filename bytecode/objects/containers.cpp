@@ -727,6 +727,7 @@ Result<Ref> truth_of_number(CaptureState& state, PyObject* number) {
 }  // namespace
 
 Result<bool> CaptureState::truth(PyObject* object) {
+  if (PyObject* inner = proxied(*this, object)) return truth(inner);
   FJ_CHECK_OK(room_for(*this, "objects"));
   if (object == Py_True) return true;
   if (object == Py_False || object == Py_None) return false;

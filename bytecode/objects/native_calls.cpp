@@ -11,6 +11,7 @@
 #include "bytecode/objects/breaks.h"
 #include "bytecode/objects/builtin_types.h"
 #include "bytecode/objects/classes.h"
+#include "bytecode/objects/containers.h"
 #include "bytecode/objects/keys.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/own_items.h"
@@ -201,6 +202,7 @@ class Preparation {
   using Methods = std::span<const char* const>;
   Status check(PyObject* object, Methods methods, const char* what);
   Status check_own_answers(PyObject* object);
+  Status check_text(PyObject* object);
   Status check_own_elements(PyObject* object);
   Result<Ref> other(PyObject* object);
 
@@ -388,8 +390,39 @@ Result<Ref> Preparation::contents(PyObject* object) {
   return result;
 }
 
+// The text of an integer of so many digits is a matter of
+// sys.set_int_max_str_digits(): 640 is the least that can be set.
+bool has_many_digits(PyObject* object) {
+  constexpr size_t kBits = 2100;  // of 632 digits
+  return PyLong_Check(object) && _PyLong_NumBits(object) > kBits;
+}
+
+// What C code writes of it is for a state to say that no guard covers.
+Status Preparation::check_text(PyObject* object) {
+  if (reads_ < Reads::kFormats) return ok_status();
+  if (PyTuple_Check(object)) {  // of constants
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      FJ_CHECK_OK(check_text(PyTuple_GET_ITEM(object, i)));
+    return ok_status();
+  }
+  if (has_many_digits(object)) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "the text of an integer of very many digits");
+  }
+  const ErrorStateRow* row =
+      reads_ == Reads::kFormats ? find_error_state({&object, 1}) : nullptr;
+  if (row) {
+    return state.make_break(
+        BreakReason::kUnguardableInput,
+        std::string("the text of a number of ") + row->module);
+  }
+  return ok_status();
+}
+
 Result<Ref> Preparation::prepare(PyObject* object) {
-  if (is_builtin_constant(object)) return Ref::borrow(object);
+  const bool is_constant = is_builtin_constant(object);
+  if (is_constant || PyNumber_Check(object)) FJ_CHECK_OK(check_text(object));
+  if (is_constant) return Ref::borrow(object);
   switch (state.tracer.classify(object)) {
     case ObjectClass::kPlain:
       break;
@@ -406,6 +439,10 @@ Result<Ref> Preparation::prepare(PyObject* object) {
                               Py_TYPE(object)->tp_name);
   }
   if (reads_ == Reads::kNothing) return Ref::borrow(object);
+  if (PyObject* inner = proxied(state, object)) {
+    FJ_TRY(Ref dict, prepare(inner));
+    return from_api(PyDictProxy_New(dict.get()));
+  }
   if (PyType_Check(object) || PyFunction_Check(object) ||
       PyModule_Check(object) ||
       (PyCFunction_Check(object) && !is_bound_input(state, object))) {

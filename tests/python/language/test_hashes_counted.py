@@ -84,3 +84,35 @@ def test_of_an_argument(program):
     for _ in range(2):
         expected = outcome(program, {Key(1): 1, Key(2): 2})
         assert outcome(compiled, {Key(1): 1, Key(2): 2}) == expected
+
+
+FILLS = {
+    "set item": lambda d, k: d.__setitem__(k, 1),
+    "setdefault": lambda d, k: d.setdefault(k, 1),
+    "setdefault twice": lambda d, k: (d.setdefault(k, 1), d.setdefault(k, 2)),
+    "update": lambda d, k: d.update({k: 1}),
+    "pop and set": lambda d, k: (d.setdefault(k, 1), d.pop(k), d.setdefault(k, 2)),
+    "set add": lambda d, k: d.setdefault("set", set()).add(k),
+}
+
+
+@pytest.mark.parametrize("fill", FILLS)
+@pytest.mark.parametrize("way", ["returned", "over a break", "stored"])
+def test_of_a_fresh_dict_that_outlives_the_graph(fill, way):
+    held = []
+
+    def function(x, key):
+        d = {}
+        FILLS[fill](d, key)
+        if way == "over a break":
+            framejit.graph_break()
+            return x + len(d)
+        if way == "stored":
+            held.append(d)
+            return x + 1
+        return x + 1, d
+
+    compiled = framejit.compile(function)
+    for _ in range(3):
+        expected = outcome(function, Key(1))
+        assert outcome(compiled, Key(1)) == expected
