@@ -307,12 +307,10 @@ Term NodeLowering::number(Elements& elements, size_t i, DType type) const {
 Term NodeLowering::wide_number(Elements& elements, size_t i, DType type) const {
   Expr value = number(i);
   ensure_in_range(value, type);
-  if (value.is_const() && !codegen::is_float(type))
-    return elements.integer(type, value.constant());
+  // Rounded once, as eager's Scalar is.
+  if (value.is_const()) return elements.integer(type, value.constant());
   if (value.is_float_const() && codegen::is_float(type))
     return elements.constant(type, value.real());
-  if (value.is_const() && codegen::is_float(type))
-    return elements.constant(type, static_cast<double>(value.constant()));
   return cast(type, elements.number(value));
 }
 

@@ -123,8 +123,16 @@ Result<Ref> operate_on_numbers(Recorder& recorder, PyObject* function,
       "and_",   "iand",    "or_", "ior",    "xor",
       "ixor",   "invert",  "inv", "lshift", "ilshift",
       "rshift", "irshift", "abs", "matmul", "imatmul"};
+  bool is_concrete =
+      std::any_of(std::begin(kNoExpression), std::end(kNoExpression), is);
+  if (is("floordiv") || is("ifloordiv") || is("mod") || is("imod")) {
+    // The least integer by -1, and what has more than 64 bits.
+    is_concrete |= std::ranges::any_of(operands, [](PyObject* operand) {
+      return PyLong_CheckExact(operand) && is_large(operand);
+    });
+  }
   std::vector<Ref> concrete;
-  if (std::any_of(std::begin(kNoExpression), std::end(kNoExpression), is)) {
+  if (is_concrete) {
     for (PyObject*& operand : operands) {
       if (!is_symbolic_object(operand)) continue;
       FJ_TRY(Ref value, concrete_value(operand));

@@ -162,8 +162,12 @@ Expr make_product(Operands operands) {
 // d*q + r -> (q, r) by terms whose coefficients d divides.
 bool split_by_divisor(const Expr& e, int64_t divisor, Expr* quotient,
                       Expr* rest) {
+  // What a larger one leaves may be beyond 64 bits.
+  constexpr int64_t kLargest = int64_t{1} << 31;
   Polynomial all, q, r;
-  if (divisor == 0 || divisor == -1 || !to_polynomial(e, &all)) return false;
+  if (divisor == 0 || divisor == -1 || divisor > kLargest ||
+      divisor < -kLargest || !to_polynomial(e, &all))
+    return false;
   for (const auto& [product, coefficient] : all) {
     int64_t whole, left;
     if (!floor_divide(coefficient, divisor, &whole, &left)) return false;

@@ -7,6 +7,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/native_stack.h"
 #include "guards/set/iterators.h"
+#include "guards/set/number_expr.h"
 #include "guards/set/object_layout.h"
 
 namespace framejit {
@@ -297,11 +298,12 @@ Ref iterator_item_at(const Source* source, PyObject* base) {
   return Ref::borrow(iterator_item(base, source->index / 2, source->index % 2));
 }
 
+// No symbol is beyond the limit: an operator on one then stays in 64 bits.
 bool int_value(const Source*, PyObject* base, int64_t* out) {
   if (!PyLong_Check(base)) return false;
   int overflow = 0;
   *out = PyLong_AsLongLongAndOverflow(base, &overflow);
-  return !overflow;
+  return !overflow && *out <= kLargestInteger && *out >= -kLargestInteger;
 }
 
 bool float_bits(const Source*, PyObject* base, int64_t* out) {
