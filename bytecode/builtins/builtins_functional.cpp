@@ -62,6 +62,12 @@ Result<Ref> model_abs(BuiltinCall& call) {
 }
 
 Result<Ref> model_round(BuiltinCall& call) {
+  if (call.plain(2, 2) && is_symbolic(call.state, call.args[0])) {
+    Ref type = call.state.type_of(call.args[0]);
+    // round(x, n) stays a symbol.
+    if (type.get() == reinterpret_cast<PyObject*>(&PyFloat_Type))
+      return call_on_numbers(call);
+  }
   return number_function(call, "__round__", nullptr);
 }
 

@@ -1,6 +1,8 @@
 // What expressions are of given numbers.
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 
 #include "guards/expr/expr_node.h"
 #include "guards/result.h"
@@ -42,6 +44,15 @@ double float_floor_div(double a, double b) {
 bool is_plain_power(double a, double b) {
   if (!std::isfinite(a) || !std::isfinite(b)) return false;
   return a > 0 || (a == 0 && b > 0) || (a < 0 && b == std::floor(b));
+}
+
+// As CPython's: of the decimal number that it is exactly, halves to even.
+constexpr int kMostDigits = 300;
+double round_to_digits(double a, double b) {
+  char text[kMostDigits + 320];
+  if (!std::isfinite(a) || !(b >= 0 && b <= kMostDigits)) return a;
+  std::snprintf(text, sizeof text, "%.*f", static_cast<int>(b), a);
+  return std::strtod(text, nullptr);
 }
 
 const FloatRow kFloatRows[] = {

@@ -30,6 +30,16 @@ bool is_plain_constant(PyObject* object) {
   return is_foreign_constant(object);
 }
 
+// A text or bytes without what nobody will read.
+Ref beginning(PyObject* object) {
+  const auto most = static_cast<Py_ssize_t>(kMaxText);
+  const bool is_long =
+      (PyUnicode_CheckExact(object) && PyUnicode_GET_LENGTH(object) > most) ||
+      (PyBytes_CheckExact(object) && PyBytes_GET_SIZE(object) > most);
+  return is_long ? Ref::steal(PySequence_GetSlice(object, 0, most))
+                 : Ref::borrow(object);
+}
+
 // The name of a member of an enum, without code of the program; "": it is none,
 // or has no name (a flag made of several).
 std::string member_name(PyObject* object) {
@@ -65,7 +75,8 @@ std::string object_text(PyObject* object) {
   } else if (PyTuple_CheckExact(object)) {
     text = native_stack_low() ? "(...)" : tuple_text(object);
   } else if (is_plain_constant(object)) {
-    Ref repr = Ref::steal(PyObject_Repr(object));
+    Ref shown = beginning(object);
+    Ref repr = Ref::steal(shown ? PyObject_Repr(shown.get()) : nullptr);
     text = string_text(repr.get());
     drop_error();
   } else if (PyFunction_Check(object)) {
