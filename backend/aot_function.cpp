@@ -494,7 +494,8 @@ void AotExecutor::forward(const int64_t* symbols, Call& call,
   } else {
     WarningBuffer warnings;
     {
-      ReleaseGil released;
+      std::optional<ReleaseGil> released;
+      if (!keeps_gil) released.emplace();
       program_->execute(symbols, &call.registers, committing);
     }
     warnings.give_out();

@@ -48,6 +48,11 @@ class Executor {
   // must survive Python code running meanwhile.
   virtual RunStatus run(PyObject* const* inputs, const int64_t* symbols,
                         PyObject** outputs) = 0;
+
+  // Not to be let go of while it runs: what the guards read is written behind
+  // it, and another thread's `n += 1` meanwhile would be lost. (That statement
+  // is one step of CPython, as good as.)
+  bool keeps_gil = false;
 };
 
 // One compiled specialisation of a code object.

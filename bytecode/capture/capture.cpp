@@ -167,6 +167,7 @@ Status Attempt::finish_graph(Plan& plan) {
   FJ_TRY(outcome_.graph, scope_.finish(plan.outputs));
   outcome_.num_outputs = plan.outputs.size();
   outcome_.steps = std::move(plan.steps);
+  outcome_.replaces_values = plan.replaces_values;
   outcome_.instructions = interpreter_->instructions();
   outcome_.inlined_calls = interpreter_->inlined_calls;
   if (outcome_.graph && outcome_.graph->num_operations() == 0 &&

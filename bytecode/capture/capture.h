@@ -31,6 +31,8 @@ struct CaptureOutcome {
   std::unique_ptr<ForeignGraph> graph;  // null: no tensor operation
   size_t num_outputs = 0;
   std::vector<Step> steps;
+  // They put something in place of what the capture may have read.
+  bool replaces_values = false;
   // No break: the step whose value is the return value.
   int result = -1;
   // Break: a code object (made by residual.h) and the steps whose values are

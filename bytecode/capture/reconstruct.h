@@ -22,6 +22,8 @@ struct Plan {
   std::vector<Step> steps;
   std::vector<int> values;         // step index per requested value
   std::vector<PyObject*> outputs;  // stand-ins the graph must return
+  // A write puts something in place of what was there, which was read.
+  bool replaces_values = false;
 };
 // Values by index that are handed on unread, from these sources.
 using Passed = std::unordered_map<size_t, const Source*>;

@@ -175,6 +175,20 @@ bool is_empty_still(PyObject* copy) {
          reinterpret_cast<PyListObject*>(copy)->allocated == kNoListStorage;
 }
 
+// A tensor that is computed is stored behind the operators that made it in
+// eager as well, which do not keep the GIL.
+bool replaces_value(CaptureState& state, const Write& write, PyObject* value) {
+  switch (write.kind) {
+    case Write::Kind::kAppend:
+    case Write::Kind::kExtend:
+    case Write::Kind::kAdd:
+    case Write::Kind::kCall:
+      return false;
+    default:
+      return !value || !is_stand_in(state, value);
+  }
+}
+
 }  // namespace
 
 // Nothing looks between two writes of one key, so only the last value counts;
@@ -244,7 +258,9 @@ Status Planner::writes() {
     FJ_CHECK_OK(value(contents[i]));
   }
   for (size_t i = 0; i < log.size(); ++i) {
-    if (!dropped[i]) FJ_CHECK_OK(write(log[i], contents[i]));
+    if (dropped[i]) continue;
+    plan_.replaces_values |= replaces_value(state_, log[i], contents[i]);
+    FJ_CHECK_OK(write(log[i], contents[i]));
   }
   return ok_status();
 }

@@ -424,6 +424,13 @@ Result<Ref> wrap_follower(CaptureState& state, PyObject* follower,
   return state.wrap(original, from);
 }
 
+bool is_huge_text(PyObject* value) {
+  constexpr Py_ssize_t kMost = 4 << 20;
+  return PyUnicode_Check(value)
+             ? PyUnicode_GET_LENGTH(value) > kMost
+             : PyBytes_Check(value) && PyBytes_GET_SIZE(value) > kMost;
+}
+
 }  // namespace
 
 Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
@@ -449,6 +456,11 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     if (PyTuple_CheckExact(value)) {
       FJ_TRY(Ref opened, open_constant(*this, value, source));
       if (opened) return opened;
+    }
+    if (is_huge_text(value) && source->kind != SourceKind::kConst) {
+      // Each entry would keep one: checkpoints, files.
+      return make_break(BreakReason::kUnguardableInput,
+                        "a text or bytes of many megabytes, by value");
     }
     guard(GuardKind::kEquals, source, value);
     return Ref::borrow(value);

@@ -136,6 +136,7 @@ JitEntry::JitEntry(bytecode::CaptureOutcome outcome,
   num_symbols = uint32_t(guards().symbols().size());
   num_outputs = uint32_t(outcome_.num_outputs);
   executor = executor_.get();
+  if (executor) executor->keeps_gil = outcome_.replaces_values;
   // Calls of C callables may run user code too (a weakref callback, a
   // descriptor); only residual functions need their callees compiled.
   runs_code_ = bool(outcome_.residual_code);
