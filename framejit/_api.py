@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import inspect as _inspect
 import types
@@ -42,6 +43,10 @@ _tracefile.start()
 _interned_options: weakref.WeakValueDictionary[Any, _C.CompileOptions] = (
     weakref.WeakValueDictionary()
 )
+# What is compiled with options goes with them. A function that is decorated where it
+# is called is compiled once all the same: the options used last are kept, but for
+# those with a backend of the program's.
+_options_used_last: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
 
 
 # What a decorator returns has one code for all that it decorates, and entries belong
@@ -94,6 +99,8 @@ def _options(
             raise ValueError(f"framejit.compile: {error}") from None
         if not isolated:
             interned[key] = found
+            if isinstance(key[0], str) and wrapped is None:
+                _options_used_last.append(found)
     return found
 
 

@@ -1,0 +1,41 @@
+"""A function that is compiled where it is called, at each call: once, whether or not
+anything else is compiled with these options at that time."""
+
+from __future__ import annotations
+
+import pytest
+
+from child_process import run_python
+
+PROGRAM = """
+import torch, framejit
+
+def decorated(x):
+    @framejit.compile{decorator}
+    def g(x):
+        return (x * 2).sum()
+    return g(x)
+
+def called(x):
+    def g(x):
+        return (x * 3).sum()
+    return framejit.compile(g, {keywords})(x)
+
+for number in range(20):
+    assert decorated(torch.ones(3)).item() == 6
+assert framejit.counters()["compiles"] == 1, framejit.counters()
+for number in range(20):
+    assert called(torch.ones(3)).item() == 9
+assert framejit.counters()["compiles"] == 2, framejit.counters()
+print("done")
+"""
+
+
+@pytest.mark.parametrize(
+    "keywords", ["", "dynamic=True", "backend='aot_eager'", "mode='default'"]
+)
+def test_it_is_compiled_once(keywords: str) -> None:
+    decorator = f"({keywords})" if keywords else ""
+    program = PROGRAM.format(decorator=decorator, keywords=keywords)
+    done = run_python("-c", program)
+    assert done.stdout == "done\n", done.stderr
