@@ -9,6 +9,9 @@
 #endif
 // 3.11 and 3.12 include <stdatomic.h> here, which does not compile as C++.
 #undef HAVE_STD_ATOMIC
+#if PY_VERSION_HEX >= 0x030D0000
+#include <internal/pycore_ceval.h>
+#endif
 #include <internal/pycore_frame.h>
 #include <internal/pycore_interp.h>
 #include <internal/pycore_pystate.h>
