@@ -52,11 +52,12 @@ struct UserOutput {
     kViewOfOutput
   };
   Kind kind = Kind::kTensor;
-  Expr expr;                       // kInt
-  int object = 0;                  // kInputObject: gathered object
-  int base = 0;                    // views: graph input or user output
-  OutputView view;                 // views: how
-  std::vector<Expr> idle_strides;  // kTensor
+  Expr expr;                          // kInt
+  int object = 0;                     // kInputObject: gathered object
+  int base = 0;                       // views: graph input or user output
+  OutputView view;                    // views: how
+  std::vector<Expr> idle_strides;     // kTensor
+  bool is_view_without_grad = false;  // kTensor: OutputInfo's
 };
 
 // One value the forward keeps for the backward.
@@ -252,6 +253,7 @@ Result<UserOutput> AotExecutor::user_output(const Arg& arg,
     return output;
   }
   output.idle_strides = info.idle_strides;
+  output.is_view_without_grad = info.is_view_without_grad;
   if (tensor_of(arg)) return output;
   output.kind = UserOutput::Kind::kInt;
   if (arg.is<Expr>()) {
@@ -596,6 +598,12 @@ void AotExecutor::attach_spent(Call& call) const {
     torch::autograd::set_history(call.results[output], node);
 }
 
+at::Tensor view_without_grad(const at::Tensor& base) {
+  if (base.is_inference()) return base;
+  c10::AutoGradMode off(false);
+  return base.alias();
+}
+
 bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
                                const int64_t* symbols,
                                PyObject** outputs) const {
@@ -606,7 +614,9 @@ bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
       case UserOutput::Kind::kTensor:
         if (!output.idle_strides.empty())
           set_idle_strides(call.results[i], output.idle_strides, symbols);
-        outputs[i] = THPVariable_Wrap(call.results[i]);
+        outputs[i] = THPVariable_Wrap(output.is_view_without_grad
+                                          ? view_without_grad(call.results[i])
+                                          : call.results[i]);
         break;
       case UserOutput::Kind::kInt:
         outputs[i] = number_object(output.expr, symbols);

@@ -50,6 +50,10 @@ struct OutputInfo {
   // nothing: in the caller's.
   std::optional<bool> grad_mode;
 
+  // kNone: eager's is a view, made without grad mode, of what nobody else has:
+  // autograd refuses to write something with a history to it.
+  bool is_view_without_grad = false;
+
   // kNone: the strides eager gives it, where those of dimensions with one
   // element or none may be others in the graph.
   std::vector<Expr> idle_strides;

@@ -155,6 +155,8 @@ Status JointReplay::find_outputs() {
     if (!computed || !tensors_[i].defined()) continue;
     if (refuses_writes(tensors_[i]))
       return torch_level_only("an output is a view that refuses writes");
+    joint_.outputs[i].is_view_without_grad =
+        grad_mode_of_view(tensors_[i]) == false && !tensors_[i].requires_grad();
     const TraceTensorImpl* inner = as_trace(tensors_[i]);
     if (inner->is_neg() != tensors_[i].is_neg() ||
         inner->is_conj() != tensors_[i].is_conj())
