@@ -89,7 +89,7 @@ _ADDITIONS: dict[str, tuple[int, str]] = {
 
 _IGNORED = {
     "RESUME", "NOP", "PRECALL", "CACHE", "MAKE_CELL", "COPY_FREE_VARS", "EXTENDED_ARG",
-    "PUSH_EXC_INFO", "NOT_TAKEN",
+    "PUSH_EXC_INFO", "MAKE_FUNCTION",
 }  # fmt: skip
 
 
@@ -225,7 +225,7 @@ class _Walk:
             self.names += 1
             self.say(depth, "else:")
             # What stands there still drops the iterator on CPython 3.12 and later.
-            after = stack[:-1] if each.opcode < 0 or not _keeps(each) else [*stack]
+            after = [*stack] if _keeps(each) else stack[:-1]
             self.walk(target, depth + 1, after)
             return
         value = self.text(stack.pop())
@@ -280,9 +280,6 @@ class _Walk:
                 if isinstance(value, types.CodeType)
                 else _Constant(value)
             )
-        elif op == "MAKE_FUNCTION":
-            if len(stack) >= 2 and not isinstance(stack[-1], _Resume):
-                take(1)  # CPython before 3.11 has a name there
         elif op in ("LOAD_GLOBAL", "LOAD_NAME", "LOAD_CLASSDEREF"):
             if "NULL" in each.argrepr:
                 stack.append(_NULL)
@@ -290,7 +287,7 @@ class _Walk:
         elif op == "PUSH_NULL":
             stack.append(_NULL)
         elif op == "POP_TOP":
-            self.dropped(depth, take(1)[0])
+            take(1)  # what was worth a line has had one
         elif op in ("END_FOR", "POP_ITER"):
             if stack:
                 take(1)
@@ -371,9 +368,6 @@ class _Walk:
         moves = before.opname.startswith("LOAD_FAST") and before.argval == each.argval
         if not moves:
             self.say(depth, f"del {_name(each.argval)}")
-
-    def dropped(self, depth: int, value: object) -> None:
-        del depth, value  # what was worth a line has had one
 
     def build(
         self,
