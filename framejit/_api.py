@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import contextlib
 import functools
 import inspect as _inspect
 import types
@@ -43,10 +44,11 @@ _tracefile.start()
 _interned_options: weakref.WeakValueDictionary[Any, _C.CompileOptions] = (
     weakref.WeakValueDictionary()
 )
-# What is compiled with options goes with them. A function that is decorated where it
-# is called is compiled once all the same: the options used last are kept, but for
-# those with a backend of the program's.
-_options_used_last: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
+# What is compiled with options goes with them. A function that is made and decorated
+# where it is called (`<locals>`) is compiled once all the same: its code has options of
+# its own, and the last of these are kept. Shared ones would keep every code that was
+# ever compiled with them.
+_options_of_locals: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
 
 
 # What a decorator returns has one code for all that it decorates, and entries belong
@@ -64,6 +66,17 @@ def _innermost(model: Any) -> types.FunctionType | None:
     return at if depth and isinstance(at, types.FunctionType) else None
 
 
+def _local_code(
+    model: types.FunctionType | types.MethodType, backend: Any
+) -> types.CodeType | None:
+    """The code of a function that another one makes, whose backend is no object of the
+    program's (which would be kept)."""
+    function = getattr(model, "__func__", model)
+    if not isinstance(function, types.FunctionType) or callable(backend):
+        return None
+    return function.__code__ if "<locals>" in function.__qualname__ else None
+
+
 def _options(
     backend: str | Callable[..., Any] | None,
     fullgraph: bool = False,
@@ -72,6 +85,7 @@ def _options(
     options: dict[str, Any] | None = None,
     isolated: bool = False,
     wrapped: types.FunctionType | None = None,
+    local: types.CodeType | None = None,
 ) -> _C.CompileOptions:
     used = _arguments.check_backend(backend)
     mode = _arguments.check_mode(mode, used)
@@ -83,6 +97,7 @@ def _options(
         dynamic,
         mode,
         tuple(sorted((k, repr(v)) for k, v in given.items())),
+        id(local) if local is not None else None,
     )
     interned = _interned_options
     if wrapped is not None:
@@ -99,8 +114,10 @@ def _options(
             raise ValueError(f"framejit.compile: {error}") from None
         if not isolated:
             interned[key] = found
-            if isinstance(key[0], str) and wrapped is None:
-                _options_used_last.append(found)
+    if local is not None:
+        with contextlib.suppress(ValueError):
+            _options_of_locals.remove(found)
+        _options_of_locals.append(found)
     return found
 
 
@@ -217,9 +234,11 @@ def compile(
         if key is None:
             return model
         is_function = isinstance(model, (types.FunctionType, types.MethodType))
-        wrapped = _innermost(model) if is_function else None
-        own = wrapped is not None and not isolate_recompiles
-        return _compile_with(model, make_key(wrapped=wrapped) if own else key)
+        if not is_function or isolate_recompiles:
+            return _compile_with(model, key)
+        wrapped = _innermost(model)
+        local = None if wrapped is not None else _local_code(model, backend)
+        return _compile_with(model, make_key(wrapped=wrapped, local=local))
 
     return decorate if model is None else decorate(model)
 
@@ -412,6 +431,7 @@ def reset() -> None:
     """Forgets everything compiled in this process, and counters and events."""
     _C.reset()
     _C.clear_events()
+    _options_of_locals.clear()
 
 
 def counters() -> dict[str, int]:

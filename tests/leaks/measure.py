@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 import framejit
+from framejit import _api
 from leaks.programs import Row
 
 BLOCKS_PER_TURN = 6.0
@@ -79,6 +80,7 @@ class Sight:
 
 
 def _look() -> Sight:
+    _api._options_of_locals.clear()  # the last few, and what was compiled with them
     for _ in range(3):  # finalizers make garbage
         gc.collect()
     types_seen = collections.Counter(

@@ -114,6 +114,7 @@ def stores(x, d):
 
 @program
 def imports(x, d):
+    framejit.graph_break()
     import colorsys
 
     return x + len(colorsys.__name__)

@@ -39,3 +39,40 @@ def test_it_is_compiled_once(keywords: str) -> None:
     program = PROGRAM.format(decorator=decorator, keywords=keywords)
     done = run_python("-c", program)
     assert done.stdout == "done\n", done.stderr
+
+
+BOUNDED = """
+import gc, torch, framejit
+from framejit import _C
+
+kept = framejit.compile(lambda x: x + 1)
+kept(torch.ones(3))
+
+SOURCE = '''
+def called(x):
+    @framejit.compile
+    def g(x):
+        return (x * NUMBER.5).sin() + NUMBER
+    return g(x)
+called(torch.ones(3))
+'''
+sizes = []
+for number in range(100, 300):
+    names = {"torch": torch, "framejit": framejit}
+    exec(SOURCE.replace("NUMBER", str(number)), names)
+    if number % 50 == 49:
+        del names
+        gc.collect()
+        sizes.append(_C.code_bytes())
+assert sizes[0] == sizes[-1] > 0, sizes
+framejit.reset()
+del kept
+gc.collect()
+assert _C.code_bytes() == 0, _C.code_bytes()
+print("done")
+"""
+
+
+def test_only_the_last_are_kept() -> None:
+    done = run_python("-c", BOUNDED)
+    assert done.stdout == "done\n", done.stderr
