@@ -9,7 +9,6 @@
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/unbuildable.h"
 #include "guards/known_objects.h"
-#include "guards/set/evaluate.h"
 
 namespace framejit::bytecode {
 
@@ -88,21 +87,7 @@ Result<Ref> class_test(CaptureState& state, PyObject* subject,
   if (!special) {
     guard_mro(state, type.get());
   } else if (yes == 0) {
-    // "No" holds until some class is registered with some abstract class; the
-    // registry never takes a "yes" back.
-    PyObject* registry = abc_registry();
-    Ref token = Ref::steal(
-        registry ? PyObject_GetAttr(registry, interned("token")) : nullptr);
-    if (!token) {
-      PyErr_Clear();
-      return state.make_break(BreakReason::kUnguardableInput,
-                              "the registry of abstract classes");
-    }
-    SourceArena& sources = state.guards.sources();
-    state.guard(GuardKind::kEquals,
-                sources.make(SourceKind::kGetSet, sources.constant(registry),
-                             interned("token")),
-                token.get());
+    FJ_CHECK_OK(guard_abc_registry(state));
   }
   return boolean(yes == 1);
 }

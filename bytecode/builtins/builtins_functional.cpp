@@ -167,14 +167,30 @@ Result<Ref> call_operator(BuiltinCall& call, const char* name) {
       return boolean(value == is("truth"));
     }
     if (is("index")) {
-      bool is_int = is_symbolic(state, args[0]) &&
-                    state.tracer.symbolic_type(args[0]) ==
-                        reinterpret_cast<PyObject*>(&PyLong_Type);
-      if (is_int) return Ref::borrow(args[0]);
+      auto is_symbolic_int = [&](PyObject* object) {
+        return is_symbolic(state, object) &&
+               state.tracer.symbolic_type(object) ==
+                   reinterpret_cast<PyObject*>(&PyLong_Type);
+      };
+      if (is_symbolic_int(args[0])) return Ref::borrow(args[0]);
       // (Not asked of what is an int.)
       if (PyLong_Check(args[0])) return from_api(PyNumber_Index(args[0]));
       FJ_TRY(Ref special, state.python_special(args[0], "__index__"));
-      if (special) return state.caller.call(special.get(), {args[0]});
+      if (special) {
+        FJ_TRY(Ref index, state.caller.call(special.get(), {args[0]}));
+        if (PyLong_CheckExact(index.get()) || is_symbolic_int(index.get()))
+          return index;
+        if (PyLong_Check(index.get())) {
+          return state.make_break(
+              BreakReason::kUnsupportedAttribute,
+              "an __index__ that returns a subclass of int");
+        }
+        Ref type = state.type_of(index.get());
+        PyErr_Format(PyExc_TypeError,
+                     "__index__ returned non-int (type %.200s)",
+                     reinterpret_cast<PyTypeObject*>(type.get())->tp_name);
+        return Result<Ref>::raised();
+      }
     }
   }
   return call.native(Reads::kDeep);

@@ -106,6 +106,10 @@ Result<Ref> native_new(CaptureState& state, PyObject* maker, PyTypeObject* type,
                             std::string("__new__ of ") + type->tp_name);
   }
   auto* owner = reinterpret_cast<PyTypeObject*>(self);
+  if (owner == &PyBaseObject_Type) {
+    // No instance of an abstract class: so this is what its flag says.
+    FJ_CHECK_OK(state.type_lookup(type, interned("__abstractmethods__")));
+  }
   std::vector<PyObject*> values{as_object(type)};
   std::vector<Ref> keep;
   switch (new_takes(owner)) {
@@ -297,7 +301,9 @@ Result<Ref> model_native_init(BuiltinCall& call) {
 
 Result<Ref> model_method_type(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.native(Reads::kNothing);
-  return from_api(PyMethod_New(call.args[0], call.args[1]));
+  FJ_CHECK_OK(know_callable(call.state, call.args[0]));
+  return from_api(PyObject_Vectorcall(call.callable, call.args.data(),
+                                      call.args.size(), nullptr));
 }
 
 }  // namespace framejit::bytecode

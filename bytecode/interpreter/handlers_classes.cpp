@@ -146,6 +146,10 @@ Result<std::vector<Ref>> resolved_bases(CaptureState& state,
     }
     *changed = true;
     FJ_TRY(Ref others, state.caller.call(entries.get(), {original.get()}));
+    if (!PyTuple_Check(others.get())) {
+      PyErr_SetString(PyExc_TypeError, "__mro_entries__ must return a tuple");
+      return Result<std::vector<Ref>>::raised();
+    }
     FJ_TRY(std::vector<Ref> items, state.elements(others.get()));
     bases.insert(bases.end(), items.begin(), items.end());
   }

@@ -2,6 +2,7 @@
 #include "bytecode/interpreter/exceptions.h"
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/library/library.h"
+#include "bytecode/objects/attributes.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/step_functions.h"
@@ -37,15 +38,23 @@ Result<Flow> no_context_manager(PyTypeObject* type, bool missed_exit) {
       .forward<Flow>();
 }
 
-// The method as `with` finds it: on the type. Empty when absent.
+// The method as `with` finds it: on the type, whatever the object itself or a
+// `__getattribute__` has by that name. Empty when absent.
 Result<Ref> special_method(Interpreter& interp, PyObject* manager,
                            PyObject* name) {
-  FJ_TRY(Ref raw, interp.state.type_lookup(Py_TYPE(manager), name));
+  CaptureState& state = interp.state;
+  PyTypeObject* type = Py_TYPE(manager);
+  FJ_TRY(Ref raw, state.type_lookup(type, name));
   if (!raw) return Ref();
   if (PyFunction_Check(raw.get())) {
     return from_api(PyMethod_New(raw.get(), manager));
   }
-  return interp.state.get_attr(manager, name);
+  if (!is_heap_type(type) ||
+      state.tracer.classify(manager) != ObjectClass::kPlain) {
+    return state.get_attr(manager, name);
+  }
+  FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
+  return bind_descriptor(state, raw.get(), manager, type, name);
 }
 
 Result<bool> valid_except_type(PyObject* type) {

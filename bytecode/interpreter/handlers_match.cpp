@@ -1,14 +1,24 @@
 // Structural pattern matching.
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/objects/attributes.h"
+#include "bytecode/objects/classes.h"
 #include "bytecode/objects/exceptions.h"
+#include "bytecode/objects/object_kinds.h"
+#include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 namespace {
 
-bool has_type_flag(Interpreter& interp, PyObject* object, unsigned long flag) {
-  Ref type = interp.state.type_of(object);
-  return PyType_HasFeature(reinterpret_cast<PyTypeObject*>(type.get()), flag);
+// Pushes whether the subject is of a type with this flag. Registering a class
+// with collections.abc gives it one.
+Result<Flow> push_type_flag(Interpreter& interp, Frame& frame,
+                            unsigned long flag) {
+  Ref type = interp.state.type_of(frame.top());
+  auto* of = reinterpret_cast<PyTypeObject*>(type.get());
+  const bool has = PyType_HasFeature(of, flag);
+  if (!has && is_heap_type(of)) FJ_CHECK_OK(guard_abc_registry(interp.state));
+  frame.push(py_bool(has));
+  return Flow::kNext;
 }
 
 // Builtin types whose single positional pattern is the subject itself.
@@ -26,23 +36,29 @@ bool matches_self(PyObject* type) {
   return false;
 }
 
-Result<Ref> builtin(const char* name) {
-  PyObject* dict = PyEval_GetBuiltins();
-  PyObject* value = dict ? PyDict_GetItemString(dict, name) : nullptr;
-  FJ_CHECK(value, "a builtin is missing");
-  return Ref::borrow(value);
+// A name that a pattern looks at, positional or not.
+Status check_sub_pattern(PyObject* type, PyObject* name,
+                         const std::vector<Ref>& seen) {
+  for (const Ref& earlier : seen) {
+    const int same = PyUnicode_Compare(earlier.get(), name);
+    if (same == -1 && PyErr_Occurred()) return Status::raised();
+    if (same == 0) {
+      return raise_format(PyExc_TypeError,
+                          "%s() got multiple sub-patterns for attribute %R",
+                          reinterpret_cast<PyTypeObject*>(type)->tp_name, name);
+    }
+  }
+  return ok_status();
 }
 
 }  // namespace
 
 FJ_HANDLER(MatchMapping) {
-  frame.push(py_bool(has_type_flag(interp, frame.top(), Py_TPFLAGS_MAPPING)));
-  return Flow::kNext;
+  return push_type_flag(interp, frame, Py_TPFLAGS_MAPPING);
 }
 
 FJ_HANDLER(MatchSequence) {
-  frame.push(py_bool(has_type_flag(interp, frame.top(), Py_TPFLAGS_SEQUENCE)));
-  return Flow::kNext;
+  return push_type_flag(interp, frame, Py_TPFLAGS_SEQUENCE);
 }
 
 FJ_HANDLER(MatchKeys) {
@@ -54,7 +70,24 @@ FJ_HANDLER(MatchKeys) {
   }
   Py_ssize_t count = PyTuple_GET_SIZE(keys);
   FJ_TRY(Ref values, from_api(PyTuple_New(count)));
+  FJ_TRY(Ref seen, from_api(PySet_New(nullptr)));
   for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* key = PyTuple_GET_ITEM(keys, i);
+    if (count > 1 && !is_builtin_constant(key)) {
+      return interp.make_break(
+          BreakReason::kUnsupportedAttribute,
+          "mapping pattern with keys that are no constants");
+    }
+    if (count > 1) {
+      const int known = PySet_Contains(seen.get(), key);
+      if (known == 1) {
+        return raise_format(PyExc_ValueError,
+                            "mapping pattern checks duplicate key (%R)", key)
+            .forward<Flow>();
+      }
+      if (known < 0 || PySet_Add(seen.get(), key) < 0)
+        return Result<Flow>::raised();
+    }
     FJ_TRY(Ref value,
            interp.state.dict_get(subject, PyTuple_GET_ITEM(keys, i)));
     if (!value) {
@@ -76,12 +109,22 @@ FJ_HANDLER(MatchClass) {
     return raise_format(PyExc_TypeError, "called match pattern must be a class")
         .forward<Flow>();
   }
-  FJ_TRY(Ref isinstance, builtin("isinstance"));
-  FJ_TRY(Ref matched,
-         interp.call(isinstance.get(), {subject.get(), type.get()}));
+  // As the C function tests, whatever the program calls by its name.
+  static PyObject* const isinstance = library_object("builtins", "isinstance");
+  FJ_CHECK(isinstance, "a builtin is missing");
+  FJ_TRY(Ref matched, interp.call(isinstance, {subject.get(), type.get()}));
   FJ_TRY(bool is_instance, state.truth(matched.get()));
   if (!is_instance) return replace_top(frame, 3, Ref::borrow(Py_None));
-  std::vector<Ref> found, attributes;
+  std::vector<Ref> found, seen;
+  // False: the subject has no such attribute.
+  auto look_up = [&](PyObject* name) -> Result<bool> {
+    FJ_CHECK_OK(check_sub_pattern(type.get(), name, seen));
+    seen.push_back(Ref::borrow(name));
+    FJ_TRY(Ref value, maybe_attr(state, subject.get(), name));
+    if (!value) return false;
+    found.push_back(std::move(value));
+    return true;
+  };
   if (op.arg > 0) {
     FJ_TRY(Ref match_args,
            maybe_attr(state, type.get(), names().__match_args__));
@@ -102,16 +145,21 @@ FJ_HANDLER(MatchClass) {
     }
     if (self_match) found.push_back(subject);
     for (int i = 0; !self_match && i < op.arg; ++i) {
-      attributes.push_back(Ref::borrow(PyTuple_GET_ITEM(match_args.get(), i)));
+      PyObject* name = PyTuple_GET_ITEM(match_args.get(), i);
+      if (!PyUnicode_CheckExact(name)) {
+        return raise_format(
+                   PyExc_TypeError,
+                   "__match_args__ elements must be strings (got %.200s)",
+                   Py_TYPE(name)->tp_name)
+            .forward<Flow>();
+      }
+      FJ_TRY(bool has, look_up(name));
+      if (!has) return replace_top(frame, 3, Ref::borrow(Py_None));
     }
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(keyword_names.get()); ++i) {
-    attributes.push_back(Ref::borrow(PyTuple_GET_ITEM(keyword_names.get(), i)));
-  }
-  for (const Ref& name : attributes) {
-    FJ_TRY(Ref value, maybe_attr(state, subject.get(), name.get()));
-    if (!value) return replace_top(frame, 3, Ref::borrow(Py_None));
-    found.push_back(std::move(value));
+    FJ_TRY(bool has, look_up(PyTuple_GET_ITEM(keyword_names.get(), i)));
+    if (!has) return replace_top(frame, 3, Ref::borrow(Py_None));
   }
   FJ_TRY(Ref tuple, from_api(PyTuple_New(found.size())));
   for (size_t i = 0; i < found.size(); ++i) {

@@ -105,8 +105,8 @@ Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
   // `__setattr__ = dict.__setitem__`: C code, but not that of the slot.
   if (has_other_name(raw.get(), name)) return raw;
   if (kind_of == &PyWrapperDescr_Type || kind_of == &PyMethodDescr_Type ||
-      kind_of == &PyClassMethodDescr_Type || kind_of == &PyCFunction_Type ||
-      kind_of == &PyGetSetDescr_Type || kind_of == &PyMemberDescr_Type) {
+      kind_of == &PyClassMethodDescr_Type || kind_of == &PyGetSetDescr_Type ||
+      kind_of == &PyMemberDescr_Type) {
     return Ref();
   }
   return make_break(

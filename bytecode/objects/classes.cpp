@@ -72,6 +72,23 @@ bool is_fresh_class(CaptureState& state, PyObject* type) {
   return false;
 }
 
+Status guard_abc_registry(CaptureState& state) {
+  PyObject* registry = abc_registry();
+  Ref token = Ref::steal(
+      registry ? PyObject_GetAttr(registry, interned("token")) : nullptr);
+  if (!token) {
+    PyErr_Clear();
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "the registry of abstract classes");
+  }
+  SourceArena& sources = state.guards.sources();
+  state.guard(GuardKind::kEquals,
+              sources.make(SourceKind::kGetSet, sources.constant(registry),
+                           interned("token")),
+              token.get());
+  return ok_status();
+}
+
 bool wraps_functions(PyObject* object) {
   return Py_IS_TYPE(object, &PyProperty_Type) ||
          Py_IS_TYPE(object, &PyClassMethod_Type) ||

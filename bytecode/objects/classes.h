@@ -50,6 +50,9 @@ bool has_other_name(PyObject* raw, const char* name);
 // False: native methods and slots of C, which need no origin of their own.
 bool needs_pin(PyObject* raw);
 // A class made in this capture.
+// "No" of an abstract class holds until some class is registered with one; the
+// registry never takes a "yes" back.
+Status guard_abc_registry(CaptureState& state);
 bool is_fresh_class(CaptureState& state, PyObject* type);
 
 // ---- guarded

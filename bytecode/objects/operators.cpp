@@ -523,6 +523,11 @@ Result<std::pair<Ref, bool>> compare_special(CaptureState& state, int op,
                   PyDescr_TYPE(raw) == &PyBaseObject_Type;
   if (!inherits) return std::make_pair(Ref(), false);
   FJ_TRY(found, state.python_special(object, "__eq__"));
+  if (!found && !has_default_compare(object, "__eq__")) {
+    // `__ne__ = object.__ne__`: the inverse of an `__eq__` of C.
+    return state.make_break(BreakReason::kUnguardableInput,
+                            std::string("!= of ") + Py_TYPE(object)->tp_name);
+  }
   return std::make_pair(std::move(found), true);
 }
 
