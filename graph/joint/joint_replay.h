@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "frame_hook/py_ref.h"
+#include "graph/joint/items_by_tensor.h"
 #include "graph/joint/joint.h"
 #include "graph/joint/joint_tracer.h"
 #include "graph/joint/saving_nodes.h"
@@ -75,6 +76,7 @@ class JointReplay {
   std::unordered_map<const Value*, Value*> symbols_;
   std::vector<at::Tensor> inputs_;  // wrappers; undefined for symbols
   bool reads_data_ = false;         // x.data: writes without a version
+  ItemsByTensor items_;
   // What gradient functions read unsaved, and the version it had.
   std::vector<std::pair<at::Tensor, uint32_t>> late_;
   std::unordered_set<const torch::autograd::Node*> freed_;

@@ -274,6 +274,8 @@ Result<JointGraph> JointReplay::run() {
   }
   FJ_CHECK_OK(find_mutations());
   FJ_CHECK_OK(find_outputs());
+  const std::string problem = items_.problem(tensors_);
+  if (!problem.empty()) return torch_level_only(problem);
   FJ_CHECK_OK(check_late_reads());
   if (!pattern_ && !find_histories(tensors_, &joint_.outputs))
     return torch_level_only(
@@ -432,8 +434,11 @@ Status JointReplay::run_call(const Node& node) {
   PyObject* callee = in_parts              ? in_parts.get()
                      : substitute.function ? substitute.function
                                            : node.callable.get();
-  Ref result = Ref::steal(
-      PyObject_Vectorcall(callee, args.data(), node.args.size(), names.get()));
+  Ref result;
+  if (!items_.run(node, args, &result)) {
+    result = Ref::steal(PyObject_Vectorcall(callee, args.data(),
+                                            node.args.size(), names.get()));
+  }
   if (!result) return call_failure(node);
   // Foreign code may have swallowed the exception that carried it.
   if (tracer_.has_break()) return failure("");

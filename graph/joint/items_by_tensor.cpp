@@ -1,0 +1,103 @@
+#include "graph/joint/items_by_tensor.h"
+
+#include <ATen/FunctionalStorageImpl.h>
+#include <ATen/FunctionalTensorWrapper.h>
+#include <ATen/ops/index.h>
+#include <ATen/ops/index_put.h>
+
+#include <optional>
+
+#include "frame_hook/python_text.h"
+#include "graph/joint/joint_replay.h"
+#include "graph/tensors/python_tensor.h"
+#include "graph/tensors/tensor_check.h"
+
+namespace framejit::graph {
+
+namespace {
+
+using Indices = c10::List<std::optional<at::Tensor>>;
+
+// Those for which eager reads a number: not the masks.
+bool is_number_tensor(PyObject* object) {
+  if (!is_tensor_object(object)) return false;
+  const at::Tensor& tensor = unpack_tensor(object);
+  return tensor.dim() == 0 &&
+         at::isIntegralType(tensor.scalar_type(), /*includeBool=*/false) &&
+         tensor.scalar_type() != at::kByte;
+}
+
+// One index of a single element for each of the first dims; empty: other ones.
+Indices indices_of(PyObject* index) {
+  Indices found;
+  const bool is_tuple = PyTuple_CheckExact(index);
+  const Py_ssize_t count = is_tuple ? PyTuple_GET_SIZE(index) : 1;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    PyObject* item = is_tuple ? PyTuple_GET_ITEM(index, i) : index;
+    if (!is_number_tensor(item)) return Indices();
+    found.push_back(unpack_tensor(item).reshape({1}).to(at::kLong));
+  }
+  return found;
+}
+
+size_t generation_of(const at::Tensor& tensor) {
+  auto* memory =
+      dynamic_cast<const at::functionalization::FunctionalStorageImpl*>(
+          storage_of(tensor));
+  FJ_CHECK(memory, "a wrapper without its memory");
+  return memory->generation();
+}
+
+bool is_functional(const at::Tensor& tensor) {
+  return at::functionalization::impl::isFunctionalTensor(tensor);
+}
+
+}  // namespace
+
+bool ItemsByTensor::run(const Node& node, const std::vector<PyObject*>& args,
+                        Ref* result) {
+  const std::string name = text_attribute(node.callable.get(), "__name__");
+  const bool reads = name == "getitem" || name == "__getitem__";
+  const bool writes = name == "setitem" || name == "__setitem__";
+  if (!node.kwargs.empty() || args.size() != (writes ? 3u : 2u) ||
+      (!reads && !writes) || !is_tensor_object(args[0])) {
+    return false;
+  }
+  const at::Tensor& tensor = unpack_tensor(args[0]);
+  if (!is_functional(tensor)) return false;
+  const Indices indices = indices_of(args[1]);
+  const auto count = static_cast<int64_t>(indices.size());
+  if (count == 0 || count > tensor.dim()) return false;
+  if (reads) {
+    at::Tensor copy = at::index(tensor, indices).select(0, 0);
+    if (!is_functional(copy)) return false;
+    copies_.push_back(
+        {tensor, copy, generation_of(tensor), generation_of(copy)});
+    *result = wrap_tensor(copy);
+    return true;
+  }
+  if (!is_tensor_object(args[2])) return false;
+  const at::Tensor& value = unpack_tensor(args[2]);
+  if (value.dim() > tensor.dim() - count || value.device() != tensor.device())
+    return false;
+  tensor.index_put_(indices, value.to(tensor.scalar_type()));
+  *result = Ref::borrow(Py_None);
+  return true;
+}
+
+const char* ItemsByTensor::problem(
+    const std::vector<at::Tensor>& outputs) const {
+  for (const Copy& each : copies_) {
+    if (generation_of(each.of) != each.generation_of ||
+        generation_of(each.copy) != each.generation) {
+      return "x[t] with a tensor t is a view, and is written to, or x is";
+    }
+    for (const at::Tensor& output : outputs) {
+      if (output.defined() && storage_of(output) == storage_of(each.copy))
+        return "x[t] with a tensor t is a view, and is returned";
+    }
+  }
+  return "";
+}
+
+}  // namespace framejit::graph

@@ -1,0 +1,37 @@
+// x[t] with tensors of no dims as indices.
+//
+// Eager reads their numbers and gives a view of x there; a graph cannot say
+// where that is. What it can say is x.index(t), a copy, which is the same as
+// long as nobody writes to x or to the copy afterwards, and nobody outside sees
+// that the result is no view. Whether this holds is known when the replay is
+// over; otherwise there is no joint graph, as for any number that is read.
+// (x[t] = y needs no view: it is x.index_put_(t, y).)
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <vector>
+
+#include "frame_hook/py_ref.h"
+#include "graph/ir/ir.h"
+
+namespace framejit::graph {
+
+class ItemsByTensor {
+ public:
+  // Does the call if it is such a one: the result is in *result. False: it is
+  // not. c10 errors are thrown.
+  bool run(const Node& node, const std::vector<PyObject*>& args, Ref* result);
+  // "": every copy is as good as the view; otherwise why one is not.
+  const char* problem(const std::vector<at::Tensor>& outputs) const;
+
+ private:
+  struct Copy {
+    at::Tensor of, copy;
+    size_t generation_of, generation;  // of their memory
+  };
+  std::vector<Copy> copies_;
+};
+
+}  // namespace framejit::graph
