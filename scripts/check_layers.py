@@ -51,7 +51,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("code", "library", "residual", "objects"),
         *("builtins", "interpreter", "capture"),
     ),
-    "codegen": ("scalar", "loops", "kernels", "schedule", "legalise", "x86"),
+    "codegen": ("scalar", "loops", "kernels", "schedule", "legalise", "x86", "cuda"),
     "graph": ("tensors", "ir", "ops", "passes", "tracing", "joint"),
 }
 # Folders whose code names none of these.

@@ -139,7 +139,7 @@ import os
 import sys
 
 for name in ("numpy", "pytest", "pytest-xdist", "hypothesis", "expecttest", "rich", "jinja2", "ruff", "mypy",
-             "accelerate", "lightning", "transformers",
+             "accelerate", "lightning", "transformers", "nvidia-cuda-nvrtc-cu12",
              "scikit-build-core", "clang-format==" + sys.argv[1]):
     distribution, _, wanted = name.partition("==")
     try:
@@ -177,6 +177,18 @@ END
 
 prepare_environment() {
   install_packages && make_environment && install_python_packages && link_programs
+}
+
+# The compiler of CUDA C++ that was installed, which needs no GPU; empty: none.
+nvrtc_path() {
+  "$BIN/python" - << 'END'
+import importlib.util, pathlib
+spec = importlib.util.find_spec("nvidia")
+for root in spec.submodule_search_locations if spec else []:
+    for path in sorted(pathlib.Path(root).glob("*/lib/libnvrtc.so.*")):
+        print(path)
+        raise SystemExit
+END
 }
 
 # build_release [TARGET ...]: the targets of the release build, or all of it: the

@@ -303,7 +303,8 @@ bool Grouper::pays(const Match& match) const {
   int64_t points = target_.hint(base.outer);
   if (columns > 0) points /= target_.vector_bytes / 4;
   if (target_.threads > 1 && work > kSmallWork && !other.is_staged &&
-      points < 2 * target_.threads)
+      points < (target_.fewest_points > 0 ? target_.fewest_points
+                                          : 2 * target_.threads))
     return false;
   if (columns == 0) return true;
   bool reads_reduction = !other.is_staged;

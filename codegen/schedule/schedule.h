@@ -112,7 +112,10 @@ std::string print(const Schedule& schedule, bool with_bodies);
 std::optional<Schedule> parse_schedule(const std::string& text,
                                        std::string* error);
 
-// What the kernels read and write, an element once a kernel and argument.
+// What the kernels read and write, an element once a kernel and argument; of
+// one step, and of all.
+int64_t bytes_moved(const Schedule& schedule, const Step& step,
+                    const TargetInfo& target);
 int64_t bytes_moved(const Schedule& schedule, const TargetInfo& target);
 
 }  // namespace framejit::codegen

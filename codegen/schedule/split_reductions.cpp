@@ -12,7 +12,6 @@ namespace framejit::codegen {
 
 namespace {
 
-constexpr int64_t kLargeReduction = 1 << 16;
 // A block has so many elements at least.
 constexpr int64_t kSmallBlock = 1 << 8;
 constexpr int64_t kBlocksPerThread = 8;
@@ -77,7 +76,7 @@ class Splitter {
     std::vector<Expr> outer(d.loops.begin(), d.loops.end() - d.reduced);
     std::vector<Expr> reduced(d.loops.end() - d.reduced, d.loops.end());
     if (target_.hint(outer) / side_by_side(d) >= 2 * target_.threads ||
-        target_.hint(d.loops) < kLargeReduction)
+        target_.hint(d.loops) < target_.large_reduction)
       return false;
     Blocks blocks = choose_blocks(outer, reduced);
     if (blocks.is_guarded && *d.combiner == Combiner::kWelford) return false;

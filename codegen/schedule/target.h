@@ -14,6 +14,11 @@ struct TargetInfo {
   int threads = 1;
   int vector_bytes = 64;
   int64_t l2_bytes = 1 << 20;  // of one core
+  // With fewer outer points than this, what is fused with a reduction runs by
+  // itself; 0: than two a thread.
+  int64_t fewest_points = 0;
+  // A reduction of so many elements, to few points, is done in parts.
+  int64_t large_reduction = 1 << 16;
   // What a kernel holds: nodes of its bodies, and arguments.
   int max_nodes = 400;
   // How many nodes an operation counts for; null: each for one.

@@ -132,35 +132,40 @@ std::string print(const Schedule& schedule, bool with_bodies) {
   return out + "\n}\n";
 }
 
+int64_t bytes_moved(const Schedule& schedule, const Step& step,
+                    const TargetInfo& target) {
+  if (step.kernel < 0) return 0;
+  int64_t bytes = 0;
+  const Kernel& kernel = schedule.kernels[step.kernel];
+  for (size_t i = 0; i < kernel.arguments.size(); ++i) {
+    const int64_t size = target.hint(schedule.buffers[step.arguments[i]].sizes);
+    int64_t read = 0, written = 0;
+    bool is_stored = false;
+    for (const Stage& stage : kernel.stages) {
+      int64_t in_stage = 0;
+      for (const Place& place : stage.loads)
+        // What an earlier stage stored is in cache.
+        if (place.argument == static_cast<int>(i) && !is_stored)
+          in_stage += elements_met(kernel, stage, place, target);
+      read = std::max(read, std::min(in_stage, size));
+      for (const Store& store : stage.stores) {
+        if (store.place.argument != static_cast<int>(i)) continue;
+        int64_t met = elements_met(kernel, stage, store.place, target);
+        written = std::min(written + met, size);
+        if (store.combiner) read = std::max(read, std::min(met, size));
+        is_stored = true;
+      }
+    }
+    bytes += (read + written) *
+             static_cast<int64_t>(dtype_size(kernel.arguments[i].type));
+  }
+  return bytes;
+}
+
 int64_t bytes_moved(const Schedule& schedule, const TargetInfo& target) {
   int64_t bytes = 0;
-  for (const Step& step : schedule.steps) {
-    if (step.kernel < 0) continue;
-    const Kernel& kernel = schedule.kernels[step.kernel];
-    for (size_t i = 0; i < kernel.arguments.size(); ++i) {
-      const int64_t size =
-          target.hint(schedule.buffers[step.arguments[i]].sizes);
-      int64_t read = 0, written = 0;
-      bool is_stored = false;
-      for (const Stage& stage : kernel.stages) {
-        int64_t in_stage = 0;
-        for (const Place& place : stage.loads)
-          // What an earlier stage stored is in cache.
-          if (place.argument == static_cast<int>(i) && !is_stored)
-            in_stage += elements_met(kernel, stage, place, target);
-        read = std::max(read, std::min(in_stage, size));
-        for (const Store& store : stage.stores) {
-          if (store.place.argument != static_cast<int>(i)) continue;
-          int64_t met = elements_met(kernel, stage, store.place, target);
-          written = std::min(written + met, size);
-          if (store.combiner) read = std::max(read, std::min(met, size));
-          is_stored = true;
-        }
-      }
-      bytes += (read + written) *
-               static_cast<int64_t>(dtype_size(kernel.arguments[i].type));
-    }
-  }
+  for (const Step& step : schedule.steps)
+    bytes += bytes_moved(schedule, step, target);
   return bytes;
 }
 

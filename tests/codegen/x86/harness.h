@@ -8,6 +8,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <functional>
 #include <map>
 #include <random>
 
@@ -138,15 +139,14 @@ class Comparison {
   bool expect_code = true;  // a refusal is a failure
   bool expect_success = true;
 
+  // All of a kernel by something else than the interpreter; false: a Check
+  // failed.
+  using Run = std::function<bool(const int64_t* symbols,
+                                 std::span<void* const> arguments)>;
+
   // Whether all instruction sets gave what the interpreter does. The reasons
   // why not are reported.
   bool run() {
-    std::vector<std::vector<char>> wanted;
-    bool holds = once(nullptr, true, &wanted);
-    if (expect_success && !holds) {
-      ADD_FAILURE() << "a check fails\n" << print(kernel_);
-      return false;
-    }
     bool fine = true;
     for (X86Isa isa : isas()) {
       const Compiled& compiled = compiled_kernel(kernel_, isa);
@@ -159,20 +159,35 @@ class Comparison {
         continue;
       }
       ++compiled_;
-      for (bool at_end : {true, false}) {
-        std::vector<std::vector<char>> got;
-        bool same = once(compiled.code.get(), at_end, &got) == holds;
-        if (!same) ADD_FAILURE() << isa_name(isa) << ": checks differ";
-        fine &= same && (!holds || compare(isa, wanted, got));
-        if (!fine) return false;
-      }
+      auto run = [&](const int64_t* symbols, std::span<void* const> arguments) {
+        return codegen::run(*compiled.code, kernel_, symbols, arguments.data());
+      };
+      if (!run_as(isa_name(isa), run)) return false;
     }
     return fine;
+  }
+  // The same of another target.
+  bool run_as(const std::string& target, const Run& run) {
+    if (wanted_.empty()) holds_ = once({}, true, &wanted_);
+    if (expect_success && !holds_) {
+      ADD_FAILURE() << "a check fails\n" << print(kernel_);
+      return false;
+    }
+    for (bool at_end : {true, false}) {
+      std::vector<std::vector<char>> got;
+      if (once(run, at_end, &got) != holds_) {
+        ADD_FAILURE() << target << ": checks differ\n" << print(kernel_);
+        return false;
+      }
+      if (holds_ && !compare(target, wanted_, got)) return false;
+    }
+    return true;
   }
   int compiled() const { return compiled_; }
 
  private:
-  bool once(const KernelCode* code, bool at_end,
+  // run: empty for the interpreter.
+  bool once(const Run& run, bool at_end,
             std::vector<std::vector<char>>* results) {
     std::mt19937_64 random(seed_);
     std::vector<std::unique_ptr<GuardedBuffer>> buffers;
@@ -190,19 +205,16 @@ class Comparison {
       arguments.push_back(memory +
                           data_[i].before * static_cast<int64_t>(size));
     }
-    bool holds;
-    if (code) {
-      holds = codegen::run(*code, kernel_, symbols_.data(), arguments.data());
-    } else {
-      holds = interpret(kernel_, symbols_.data(), arguments);
-    }
+    const bool holds = run ? run(symbols_.data(), arguments)
+                           : interpret(kernel_, symbols_.data(), arguments);
     for (const auto& buffer : buffers) {
       results->emplace_back(buffer->data(), buffer->data() + buffer->bytes());
     }
     return holds;
   }
 
-  bool compare(X86Isa isa, const std::vector<std::vector<char>>& wanted,
+  bool compare(const std::string& target,
+               const std::vector<std::vector<char>>& wanted,
                const std::vector<std::vector<char>>& got) {
     for (size_t i = 0; i < wanted.size(); ++i) {
       const DType type = kernel_.arguments[i].type;
@@ -213,8 +225,8 @@ class Comparison {
         if (is_near(type, have, want, tolerance)) continue;
         std::string sizes;
         for (int64_t s : symbols_) sizes += std::to_string(s) + " ";
-        ADD_FAILURE() << isa_name(isa) << " argument " << i << " element " << k
-                      << ": " << as_double(type, have) << " instead of "
+        ADD_FAILURE() << target << " argument " << i << " element " << k << ": "
+                      << as_double(type, have) << " instead of "
                       << as_double(type, want) << " (" << have << ", " << want
                       << "), symbols " << sizes << "seed " << seed_ << "\n"
                       << print(kernel_);
@@ -229,6 +241,8 @@ class Comparison {
   std::vector<Data> data_;
   uint64_t seed_;
   int compiled_ = 0;
+  std::vector<std::vector<char>> wanted_;
+  bool holds_ = true;
 };
 
 }  // namespace framejit::codegen

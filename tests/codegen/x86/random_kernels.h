@@ -14,20 +14,28 @@ class RandomKernel {
  public:
   explicit RandomKernel(uint64_t seed) : random_(seed), seed_(seed) {}
 
-  // False: what was made is malformed, or another result came out.
-  bool check(int* compiled) {
-    make();
+  // With what it is to be compared on; nothing: what was made is malformed.
+  std::optional<Comparison> make() {
+    make_kernel();
     std::string wrong = verify(kernel_);
     if (!wrong.empty()) {
       ADD_FAILURE() << "seed " << seed_ << ": " << wrong << "\n"
                     << print(kernel_);
-      return false;
+      return {};
     }
     Comparison comparison(kernel_, symbols_, data_, seed_);
     comparison.tolerance = {2e-5, 1e-6};
     comparison.expect_code = false;
-    bool fine = comparison.run();
-    *compiled += comparison.compiled();
+    return comparison;
+  }
+  const Kernel& kernel() const { return kernel_; }
+
+  // False: as make(), or another result came out.
+  bool check(int* compiled) {
+    std::optional<Comparison> comparison = make();
+    if (!comparison) return false;
+    bool fine = comparison->run();
+    *compiled += comparison->compiled();
     return fine;
   }
 
@@ -257,7 +265,7 @@ class RandomKernel {
     kernel_.stages.push_back(std::move(stage));
   }
 
-  void make() {
+  void make_kernel() {
     kernel_ = Kernel{};
     kernel_.vectorised = chance(50) ? Vectorised::kInner : Vectorised::kOuter;
     static const int64_t kExtents[] = {0, 1, 2, 5, 16, 17, 40};

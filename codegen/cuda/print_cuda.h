@@ -1,0 +1,59 @@
+// Kernel -> CUDA C++ for NVRTC.
+//
+// A *team* of threads does one outer point: one thread (columns, maps: what
+// threads side by side do lies side by side), a warp, or a block, whose threads
+// share out the inner points of each stage and put their accumulators together
+// at its end. Teams walk the outer points in strides of the grid, so any grid
+// will do. The reductions are those of codegen/legalise/fold.h, so what every
+// target computes is written once.
+//
+// The kernel's parameters are, in this order: a pointer to element 0 of each
+// argument's places, CudaKernel::parameters (i64, or double where the
+// expression is a float), and a pointer to an i32 that a failing Check sets.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "codegen/kernels/kernel.h"
+#include "codegen/schedule/target.h"
+
+namespace framejit::codegen {
+
+struct CudaOptions {
+  // Threads of one outer point: 1, 32, or a block of them, up to 1024. Of a
+  // kernel without inner loops, or with vectorised columns, it is 1.
+  int team = 256;
+  // Indices of 64 bits. Those of 32 do where fits_32_bits() says so.
+  bool wide_indices = true;
+  // Points whose data decide where they store come one after the other, as in
+  // the interpreter. Otherwise updates are atomic, and of plain stores to one
+  // element any may be the last (as in eager, but for torch's deterministic
+  // algorithms).
+  bool deterministic = false;
+};
+
+struct CudaKernel {
+  std::string name;    // of the function
+  std::string source;  // behind the prelude (prelude.h)
+  std::vector<Expr> parameters;
+  std::vector<Expr> points;  // their product: the outer points
+  int team = 1;
+  int block = 256;      // threads of a block
+  std::string refused;  // why there is no text
+};
+
+CudaKernel print_cuda(const Kernel& kernel, const CudaOptions& options);
+
+// A device of this compute capability (90 for sm_90), as schedules see it: its
+// multiprocessors are the threads, a warp's columns the vector.
+TargetInfo cuda_target(int architecture);
+
+// How many threads do well for an outer point.
+int cuda_team(const Kernel& kernel, const TargetInfo& target);
+
+// No index into an argument, and no count of points, is beyond 32 bits.
+bool fits_32_bits(const Kernel& kernel, const int64_t* symbols);
+
+}  // namespace framejit::codegen
