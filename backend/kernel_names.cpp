@@ -39,6 +39,14 @@ class Namer {
         if (const Node* node = node_of(result)) in_memory_.insert(node);
   }
 
+  std::vector<std::vector<const Node*>> nodes() const {
+    std::vector<std::vector<const Node*>> found;
+    for (const Step& step : schedule_.steps)
+      found.push_back(step.kernel < 0 ? std::vector<const Node*>()
+                                      : operators_of(step));
+    return found;
+  }
+
   // From the last step to the first: parts that a row or a pass made of an
   // operator (the maximum of a softmax) are named as what reads them is.
   std::vector<std::string> run() {
@@ -117,6 +125,11 @@ class Namer {
 };
 
 }  // namespace
+
+std::vector<std::vector<const Node*>> fused_nodes(
+    const LoweredGraph& graph, const codegen::Schedule& schedule) {
+  return Namer(graph, schedule).nodes();
+}
 
 std::vector<std::string> kernel_names(const LoweredGraph& graph,
                                       const codegen::Schedule& schedule) {

@@ -12,6 +12,11 @@
 
 namespace framejit::backend {
 
+// Of each step: what made its results, and what was computed on the way from
+// memory; nothing of a call.
+std::vector<std::vector<const graph::Node*>> fused_nodes(
+    const LoweredGraph& graph, const codegen::Schedule& schedule);
+
 // Of each step; "" of a call.
 std::vector<std::string> kernel_names(const LoweredGraph& graph,
                                       const codegen::Schedule& schedule);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "backend/block_cache.h"
+#include "backend/cuda_report.h"
 #include "backend/kernel_names.h"
 #include "backend/profiled.h"
 #include "backend/scratch.h"
@@ -131,8 +132,8 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
   target.max_nodes = codegen::kMostNodes / 2;
   if (request.functions == codegen::Functions::kVector)
     target.node_size = &codegen::expanded_size;
-  made->schedule_ =
-      codegen::make_schedule(with_out_calls(graph, request.out_calls), target);
+  const codegen::LoopGraph loops = with_out_calls(graph, request.out_calls);
+  made->schedule_ = codegen::make_schedule(loops, target);
   made->target_ = std::move(target);
   for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {
     note_progress(CompilePhase::kKernels, k, made->schedule_.kernels.size());
@@ -147,6 +148,8 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
     made->codes_.push_back(std::move(compiled.code));
   }
   if (!reason->empty()) return nullptr;
+  if (CudaReport* report = CudaReport::wanted())
+    report->add(graph, loops, request.hints);
   made->names_ = kernel_names(graph, made->schedule_);
   made->work_out(request);
   if (options().perf_map) {

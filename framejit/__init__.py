@@ -35,6 +35,7 @@ from framejit._api import (
 from framejit._arguments import list_backends
 from framejit._dims import mark_dynamic, mark_static, maybe_mark_dynamic
 from framejit._explain import BreakInfo, EntryInfo, Explanation
+from framejit._kernels import CudaKernel, Kernels, kernels
 from framejit._lowerings import register_lowering
 from framejit._script import start_from_environment as _start_from_environment
 from framejit._stance import get_stance, set_stance
@@ -50,10 +51,12 @@ __version__ = "0.1.0"
 __all__ = [
     "BreakInfo",
     "ConstraintViolationError",
+    "CudaKernel",
     "EntryInfo",
     "Explanation",
     "FrameJITError",
     "GraphBreakError",
+    "Kernels",
     "RecompileError",
     "allow_in_graph",
     "compile",
@@ -66,6 +69,7 @@ __all__ = [
     "graph_break",
     "inspect",
     "is_compiling",
+    "kernels",
     "list_backends",
     "mark_dynamic",
     "mark_static",

@@ -19,7 +19,7 @@ import types
 from typing import Any, NoReturn
 
 import framejit
-from framejit import _C, _report, _script, _tracefile
+from framejit import _C, _kernels, _report, _script, _tracefile
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -38,6 +38,7 @@ def _parser() -> argparse.ArgumentParser:
     add("--log", metavar="CHANNELS", help="as FRAMEJIT_LOG")
     add("--trace", metavar="FOLDER", help="as FRAMEJIT_TRACE")
     add("--report", action="store_true", help="what was compiled, on stderr at exit")
+    add("--kernels", metavar="TARGET", help="the CUDA kernels it would have (sm_90)")
     add("--off", action="store_true", help="run it plainly")
     add("--version", action="version", version=f"framejit {framejit.__version__}")
     return parser
@@ -45,7 +46,7 @@ def _parser() -> argparse.ArgumentParser:
 
 def _split(argv: list[str]) -> tuple[list[str], list[str]]:
     """Our own options, and the program with its arguments."""
-    with_value = ("--backend", "--dynamic", "--only", "--log", "--trace")
+    with_value = ("--backend", "--dynamic", "--only", "--log", "--trace", "--kernels")
     at = 0
     while at < len(argv) and argv[at].startswith("--"):
         if argv[at] == "--":
@@ -176,7 +177,16 @@ def main() -> None:
             )
         except ValueError as error:
             parser.error(str(error))
-    _run_as_python(program)
+    if options.kernels is None:
+        _run_as_python(program)
+        return
+    try:
+        _kernels.architecture_of(options.kernels)
+    except ValueError as error:
+        parser.error(f"--kernels: {error}")
+    found: list[framejit.Kernels] = []
+    atexit.register(lambda: print(*found, sep="\n", file=sys.stderr))
+    _kernels.collect(options.kernels, lambda: _run_as_python(program), found)
 
 
 if __name__ == "__main__":

@@ -20,6 +20,7 @@
 #include "frame_hook/program_code.h"
 #include "frame_hook/script_mode.h"
 #include "framejit/csrc/compile_options.h"
+#include "framejit/csrc/cuda_kernels.h"
 #include "framejit/csrc/frame_choice.h"
 #include "framejit/csrc/jit_compiler.h"
 #include "framejit/csrc/operator_report.h"
@@ -268,6 +269,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("option_table", &option_table);
   m.def("refused_environment", &refused_values);
   m.def("operators", [] { return own(operator_report()); });
+  bind_cuda_kernels(m);
   m.def("break_reasons", &break_reasons);
   m.def("notices", &notices);
   m.def("log_notice", &log_notice_named);
