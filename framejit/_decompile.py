@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import dis
 import linecache
+import os
 import types
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 _INDENT = "    "
+_OWN_FOLDER = os.path.dirname(__file__) + os.sep
 _MAX_STEPS = 400  # instructions of residual code that are walked
 
 
@@ -506,7 +508,10 @@ def resume_as_python(code: types.CodeType) -> str:
 def as_python(
     residual: types.CodeType, resume_codes: tuple[types.CodeType, ...]
 ) -> list[str]:
-    """The residual code of an entry and its resume codes, as Python to be read."""
+    """The residual code of an entry and its resume codes, as Python to be read; "" of
+    what stands for the program's code and is ours."""
+    if residual.co_filename.startswith(_OWN_FOLDER):
+        return [""] * (1 + len(resume_codes))
     return [
         residual_as_python(residual, resume_codes),
         *(resume_as_python(code) for code in resume_codes),

@@ -257,7 +257,8 @@ std::vector<std::string> code_as_python(
   if (found && PyList_Check(found.get()) &&
       PyList_GET_SIZE(found.get()) == Py_ssize_t(texts.size())) {
     for (size_t i = 0; i < texts.size(); ++i) {
-      texts[i] = text_of(PyList_GET_ITEM(found.get(), i)) + "\n";
+      texts[i] = text_of(PyList_GET_ITEM(found.get(), i));
+      if (!texts[i].empty()) texts[i] += "\n";
     }
   }
   PyErr_Clear();
