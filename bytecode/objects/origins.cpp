@@ -526,6 +526,17 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     PyObject* name = interned("__name__");
     Ref text = Ref::steal(PyObject_GetAttr(value, name));
     if (!text) return Result<Ref>::raised();
+    if (PyCFunction_CheckExact(value) &&
+        !is_heap_type(Py_TYPE(PyCFunction_GET_SELF(value)))) {
+      Guard method{GuardKind::kCMethod, source};
+      method.object = std::move(text);
+      method.number = reinterpret_cast<int64_t>(
+          reinterpret_cast<PyCFunctionObject*>(value)->m_ml);
+      method.span = caller.here();
+      guards.add(std::move(method));
+      register_input(value, source);
+      return Ref::borrow(value);
+    }
     guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
     guard(GuardKind::kEquals,
           guards.sources().make(SourceKind::kGetSet, source, name), text.get());

@@ -365,6 +365,12 @@ void Emitter::emit_dict_keys(const Source* source, const Guard& guard) {
   }
 }
 
+void Emitter::emit_c_method(const Source* source, const Guard& guard) {
+  check_type(source, &PyCFunction_Type);
+  fail_unless_equal(field(source, offsetof(PyCFunctionObject, m_ml)),
+                    static_cast<uint64_t>(guard.number));
+}
+
 void Emitter::emit_length(const Source* source, const Guard& guard) {
   Node& n = node(source);
   PyObject* now = value(source);

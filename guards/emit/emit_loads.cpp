@@ -84,6 +84,12 @@ void Emitter::load_cell_contents(const Source* source) {
 }
 
 void Emitter::load_method_part(const Source* source) {
+  if (PyCFunction_CheckExact(value(source->base))) {
+    check_type(source->base, &PyCFunction_Type);
+    a_.mov(x86::rax, field(source->base, offsetof(PyCFunctionObject, m_self)));
+    fail_if_null(x86::rax);
+    return;
+  }
   check_type(source->base, &PyMethod_Type);
   a_.mov(x86::rax,
          field(source->base, source->kind == SourceKind::kMethodSelf

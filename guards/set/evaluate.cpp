@@ -424,6 +424,13 @@ bool is_ascii_text(const GuardCase& at) {
   return PyUnicode_CheckExact(at.value) && PyUnicode_IS_ASCII(at.value);
 }
 
+bool is_c_method(const GuardCase& at) {
+  return PyCFunction_CheckExact(at.value) &&
+         reinterpret_cast<int64_t>(
+             reinterpret_cast<PyCFunctionObject*>(at.value)->m_ml) ==
+             at.guard.number;
+}
+
 bool goes_quietly(const GuardCase& at) {
   return lets_go_quietly(LetGo(at.guard.number), at.value, at.object());
 }

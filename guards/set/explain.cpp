@@ -291,6 +291,11 @@ std::string is_not_ascii(const Failure& at) {
   return failed(at.name(), "a str of ASCII", object_text(at.value));
 }
 
+std::string c_method_differs(const Failure& at) {
+  return failed(at.name(), "a bound " + object_text(at.guard.object.get()),
+                object_text(at.value));
+}
+
 std::string has_finalizer(const Failure& at) {
   return "what goes from " + at.name() + " has a finalizer or weak references";
 }
