@@ -8,6 +8,7 @@
 #include <string_view>
 
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/options.h"
 #include "frame_hook/python_text.h"
 #include "graph/tensors/tensor_check.h"
@@ -30,7 +31,7 @@ std::string package_directory(const char* module) {
   Ref file = package
                  ? Ref::steal(PyObject_GetAttrString(package.get(), "__file__"))
                  : Ref();
-  PyErr_Clear();
+  drop_error();
   std::string path = text_of(file.get());
   size_t slash = path.rfind('/');
   return slash == std::string::npos ? path : path.substr(0, slash + 1);
@@ -144,7 +145,7 @@ constexpr std::array<std::string_view, 22> kNotWorkers = {
 bool is_torch_object(PyObject* object) {
   if (PyModule_Check(object)) {
     const char* name = PyModule_GetName(object);
-    if (!name) PyErr_Clear();
+    if (!name) drop_error();
     std::string_view text = name ? name : "";
     return text == "torch" || text.starts_with("torch.");
   }

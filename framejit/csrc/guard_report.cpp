@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "bytecode/code/decoder.h"
+#include "frame_hook/interjections.h"
 #include "framejit/csrc/reports.h"
 #include "guards/set/evaluate.h"
 #include "guards/set/object_layout.h"
@@ -20,7 +21,7 @@ Span place_of(const Guard& guard, PyObject* code) {
   code = argument.code.get();
   auto decoded = bytecode::decode(code);
   if (!decoded.ok()) {
-    PyErr_Clear();
+    drop_error();
     return {};
   }
   using bytecode::MicroOpKind;

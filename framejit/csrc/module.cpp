@@ -15,6 +15,7 @@
 #include "frame_hook/event_log.h"
 #include "frame_hook/follower.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/options.h"
 #include "frame_hook/program_code.h"
@@ -122,7 +123,7 @@ void set_sink(py::object sink) {
             ? Ref::steal(PyObject_CallFunctionObjArgs(
                   callback.get(), channel.get(), text.get(), warning, nullptr))
             : Ref();
-    if (!done) PyErr_Clear();
+    if (!done) drop_error();
   });
 }
 

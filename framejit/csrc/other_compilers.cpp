@@ -1,6 +1,7 @@
 #include "framejit/csrc/other_compilers.h"
 
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/interjections.h"
 
 namespace framejit {
 namespace {
@@ -10,7 +11,7 @@ PyObject* get_callback = nullptr;  // of Dynamo, for this thread
 bool dynamo_is_active() {
   ErrorGuard error;
   Ref callback = Ref::steal(PyObject_CallNoArgs(get_callback));
-  if (!callback) PyErr_Clear();
+  if (!callback) drop_error();
   return callback && callback.get() != Py_None;
 }
 

@@ -5,6 +5,7 @@
 
 #include "bytecode/code/assembler.h"
 #include "frame_hook/code_cache.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/options.h"
 #include "frame_hook/program_code.h"
@@ -29,7 +30,7 @@ std::string source_line(const Span& span) {
   Ref stripped =
       text ? Ref::steal(PyObject_CallMethod(text.get(), "strip", nullptr))
            : Ref();
-  PyErr_Clear();
+  drop_error();
   std::string result = stripped ? text_of(stripped.get()) : "";
   return result.empty() ? "" : "\n    " + result;
 }
@@ -261,7 +262,7 @@ std::vector<std::string> code_as_python(
       if (!texts[i].empty()) texts[i] += "\n";
     }
   }
-  PyErr_Clear();
+  drop_error();
   return texts;
 }
 

@@ -1,5 +1,7 @@
 #include "framejit/csrc/trace_log.h"
 
+#include "frame_hook/interjections.h"
+
 #include <algorithm>
 #include <vector>
 
@@ -30,13 +32,13 @@ bool tracing() { return !listeners().empty(); }
 
 TraceRecord::TraceRecord(const char* kind)
     : kind_(kind), dict_(Ref::steal(PyDict_New())) {
-  if (!dict_) PyErr_Clear();
+  if (!dict_) drop_error();
 }
 
 TraceRecord& TraceRecord::add(const char* key, Ref object) {
   ErrorGuard error;
   if (dict_ && object) PyDict_SetItemString(dict_.get(), key, object.get());
-  PyErr_Clear();
+  drop_error();
   return *this;
 }
 
@@ -62,7 +64,7 @@ void TraceRecord::emit() {
   for (const Ref& listener : all) {
     Ref done = Ref::steal(
         PyObject_CallFunction(listener.get(), "sO", kind_, dict_.get()));
-    if (!done) PyErr_Clear();
+    if (!done) drop_error();
   }
 }
 
