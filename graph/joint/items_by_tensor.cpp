@@ -7,10 +7,10 @@
 
 #include <optional>
 
-#include "frame_hook/python_text.h"
 #include "graph/joint/joint_replay.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
+#include "guards/known_objects.h"
 
 namespace framejit::graph {
 
@@ -56,9 +56,11 @@ bool is_functional(const at::Tensor& tensor) {
 
 bool ItemsByTensor::run(const Node& node, const std::vector<PyObject*>& args,
                         Ref* result) {
-  const std::string name = text_attribute(node.callable.get(), "__name__");
-  const bool reads = name == "getitem" || name == "__getitem__";
-  const bool writes = name == "setitem" || name == "__setitem__";
+  // The tracer records every form of an index as these.
+  static PyObject* const getitem = library_object("operator", "getitem");
+  static PyObject* const setitem = library_object("operator", "setitem");
+  const bool reads = node.callable.get() == getitem;
+  const bool writes = node.callable.get() == setitem;
   if (!node.kwargs.empty() || args.size() != (writes ? 3u : 2u) ||
       (!reads && !writes) || !is_tensor_object(args[0])) {
     return false;

@@ -149,3 +149,17 @@ def test_it_is_part_of_the_graph(name: str) -> None:
     compiled(torch.ones(4, 3), torch.tensor(1))
     (entry,) = framejit.inspect(compiled)
     assert entry.fallback_reason == "" and entry.loop_nodes > 0
+
+
+def test_a_function_of_that_name_is_another() -> None:
+    @framejit.allow_in_graph
+    def getitem(x: Any, t: Any) -> Any:
+        return x * t
+
+    def f(x: Any, t: Any) -> Any:
+        return getitem(x, t) + 1
+
+    compiled = framejit.compile(f)
+    for _ in range(2):
+        x, t = torch.arange(12.0).reshape(4, 3), torch.tensor(2)
+        assert torch.equal(compiled(x, t), f(x, t))
