@@ -504,20 +504,25 @@ def inspect(fn: Any) -> list[EntryInfo]:
     return [entry_info(raw, key, seen) for raw in found]
 
 
+def _plain(fn: Any, asked: str, hint: str = "") -> Any:
+    """What was compiled, or anything else that can be called; `asked` is our function
+    that was given it."""
+    plain = fn.__framejit_function__ if isinstance(fn, _C.CompiledFunction) else fn
+    if not callable(plain):
+        raise TypeError(
+            f"framejit.{asked}: expected a function or a module, got {fn!r}{hint}"
+        )
+    return plain
+
+
 def explain(fn: Callable[_P, Any]) -> Callable[_P, Explanation]:
     """``explain(fn)(*args)`` runs ``fn`` once and says what capture did.
 
     ``fn`` may be compiled or plain; nothing it has compiled so far is touched:
     the run uses options of its own, with ``backend="eager"``.
     """
-    plain: Any = fn
-    if isinstance(fn, _C.CompiledFunction):
-        plain = fn.__framejit_function__
-    if not callable(plain):
-        raise TypeError(
-            f"framejit.explain: expected a function or a module, got {fn!r}; "
-            "its arguments go to what explain() returns: explain(fn)(*args)"
-        )
+    hint = "; its arguments go to what explain() returns: explain(fn)(*args)"
+    plain = _plain(fn, "explain", hint)
 
     def run(*args: _P.args, **kwargs: _P.kwargs) -> Explanation:
         # Not interned: what this compiles goes with the object.

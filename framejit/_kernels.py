@@ -184,13 +184,7 @@ def kernels(
     from framejit import _api
 
     architecture_of(target)
-    plain: Any = fn
-    if isinstance(fn, _C.CompiledFunction):
-        plain = fn.__framejit_function__
-    if not callable(plain):
-        raise TypeError(
-            f"framejit.kernels: expected a function or a module, got {fn!r}"
-        )
+    plain = _api._plain(fn, "kernels")
     # Not interned: what this compiles goes with the object.
     key = _C.CompileOptions("native", False, None)
     compiled = _api._compile_with(plain, key)
