@@ -459,6 +459,13 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
     }
     if (!frame.outermost) continue;
     // The stack of what raised is gone: a break is before that instruction.
+    if (pending_break_ || state.has_native_break()) {
+      Result<Ref> posted =
+          pending_break_ ? after_native(nullptr) : state.after_native(nullptr);
+      FJ_CHECK(posted.broke(), "a posted break");
+      note_break(&posted.brk());
+      return posted.take_break();
+    }
     Status held = held_arguments_.check(frame);
     if (held.broke()) {
       Break brk = held.take_break();
