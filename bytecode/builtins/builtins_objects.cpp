@@ -66,16 +66,32 @@ Result<Ref> model_object_str(BuiltinCall& call) {
 Result<Ref> model_object_eq(BuiltinCall& call) {
   if (!call.plain(2, 2)) return call.unknown();
   FJ_TRY(bool same, call.state.is_same(call.args[0], call.args[1]));
-  bool wants_equal =
-      std::strcmp(
-          reinterpret_cast<PyWrapperDescrObject*>(call.callable)->d_base->name,
-          "__eq__") == 0;
-  if (!same) {
-    if (wants_equal) return Ref::borrow(Py_NotImplemented);
-    // __ne__ inverts what __eq__ says.
-    return call.state.compare(Py_NE, call.args[0], call.args[1]);
+  return Ref::borrow(same ? Py_True : Py_NotImplemented);
+}
+
+// The inverse of what the class's __eq__ says, if it says anything.
+Result<Ref> model_object_ne(BuiltinCall& call) {
+  if (!call.plain(2, 2)) return call.unknown();
+  CaptureState& state = call.state;
+  PyObject *self = call.args[0], *other = call.args[1];
+  Ref answer;
+  FJ_TRY(Ref special, state.python_special(self, "__eq__"));
+  if (special) {
+    FJ_TRY(answer, state.caller.call(special.get(), {self, other}));
+  } else if (Py_TYPE(self)->tp_richcompare ==
+             PyBaseObject_Type.tp_richcompare) {
+    FJ_TRY(bool same, state.is_same(self, other));
+    answer = Ref::borrow(same ? Py_True : Py_NotImplemented);
+  } else if (is_builtin_constant(self) && is_builtin_constant(other)) {
+    FJ_TRY(answer, from_api(Py_TYPE(self)->tp_richcompare(self, other, Py_EQ)));
+  } else {
+    return state.make_break(
+        BreakReason::kUnguardableInput,
+        std::string("object.__ne__ of ") + Py_TYPE(self)->tp_name);
   }
-  return boolean(wants_equal);
+  if (answer.get() == Py_NotImplemented) return answer;
+  FJ_TRY(bool equal, state.truth(answer.get()));
+  return boolean(!equal);
 }
 
 namespace {

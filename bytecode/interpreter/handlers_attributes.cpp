@@ -1,5 +1,6 @@
 // Attributes, methods and super().
 #include "bytecode/interpreter/handlers.h"
+#include "bytecode/objects/attributes.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -20,7 +21,7 @@ FJ_HANDLER(LoadAttr) {
 }
 
 FJ_HANDLER(LoadMethod) {
-  FJ_TRY(Ref value, interp.state.get_attr(frame.top(), op.object));
+  FJ_TRY(Ref value, load_method(interp.state, frame.top(), op.object));
   frame.drop(1);
   push_method(frame, std::move(value));
   return Flow::kNext;

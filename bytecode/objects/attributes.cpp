@@ -57,17 +57,33 @@ void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name) {
         "'%.100s' object has no attribute '%U'",
         reinterpret_cast<PyTypeObject*>(type.get())->tp_name, name));
   }
-  if (!message) return;
-  Ref args = Ref::steal(PyTuple_Pack(1, message.get()));
-  Ref keywords = Ref::steal(PyDict_New());
-  if (!args || !keywords ||
-      PyDict_SetItemString(keywords.get(), "name", name) < 0 ||
-      PyDict_SetItemString(keywords.get(), "obj", object) < 0) {
-    return;
+  if (message) PyErr_SetObject(PyExc_AttributeError, message.get());
+}
+
+// PyObject_GetAttr() says in the AttributeError, whoever raised it, what was
+// asked of which object, unless it says so already.
+Status say_where_asked(CaptureState& state, PyObject* object, PyObject* name) {
+  if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return Status::raised();
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  Ref error = Ref::borrow(value);
+  PyErr_Restore(type, value, traceback);
+  if (!PyErr_GivenExceptionMatches(error.get(), PyExc_AttributeError))
+    return Status::raised();
+  auto* fields = reinterpret_cast<PyAttributeErrorObject*>(error.get());
+  if (fields->name || fields->obj) return Status::raised();
+  Status done = ok_status();
+  {
+    ErrorGuard pending;
+    done = state.set_attr(error.get(), interned("name"), name);
+    if (done.ok()) done = state.set_attr(error.get(), interned("obj"), object);
   }
-  Ref error = Ref::steal(
-      PyObject_Call(PyExc_AttributeError, args.get(), keywords.get()));
-  if (error) PyErr_SetObject(PyExc_AttributeError, error.get());
+  if (done.ok()) return Status::raised();
+  PyErr_Clear();
+  if (!done.is_raised()) return done;
+  return state.make_break(BreakReason::kUnsupportedException,
+                          "an AttributeError that refuses its name");
 }
 
 Ref CaptureState::type_of(PyObject* object) {
@@ -475,13 +491,32 @@ Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name) {
   return found;
 }
 
-Result<Ref> CaptureState::get_attr(PyObject* object, PyObject* name) {
-  Result<Ref> found = find_attr(object, name);
-  if (found.ok() && !found.value()) {
-    raise_no_attribute(*this, object, name);
-    return Result<Ref>::raised();
+namespace {
+
+// What find_attr() gave, or the AttributeError of PyObject_GetAttr().
+Result<Ref> found_or_missing(CaptureState& state, Result<Ref> found,
+                             PyObject* object, PyObject* name,
+                             bool says_what_was_raised = true) {
+  if (found.broke() || (found.ok() && found.value())) return found;
+  if (found.ok()) {
+    raise_no_attribute(state, object, name);
+  } else if (!says_what_was_raised) {
+    return found;
   }
-  return found;
+  FJ_CHECK_OK(say_where_asked(state, object, name));
+  return Result<Ref>::raised();
+}
+
+}  // namespace
+
+Result<Ref> CaptureState::get_attr(PyObject* object, PyObject* name) {
+  return found_or_missing(*this, find_attr(object, name), object, name);
+}
+
+Result<Ref> load_method(CaptureState& state, PyObject* object, PyObject* name) {
+  const bool asks = Py_TYPE(object)->tp_getattro != PyObject_GenericGetAttr;
+  return found_or_missing(state, state.find_attr(object, name), object, name,
+                          asks);
 }
 
 Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
@@ -538,7 +573,9 @@ Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
   }
   Ref super = Ref::steal(PyObject_CallFunctionObjArgs(
       reinterpret_cast<PyObject*>(&PySuper_Type), type, self, nullptr));
-  if (super) raise_no_attribute(*this, super.get(), name);
+  if (!super) return Result<Ref>::raised();
+  raise_no_attribute(*this, super.get(), name);
+  FJ_CHECK_OK(say_where_asked(*this, super.get(), name));
   return Result<Ref>::raised();
 }
 

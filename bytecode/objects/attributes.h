@@ -45,6 +45,10 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
 // (_PyObject_LookupAttr): empty when absent. CaptureState::find_attr() says so
 // of absence that nobody raised, and hands on what __getattr__ raised.
 Result<Ref> maybe_attr(CaptureState& state, PyObject* object, PyObject* name);
+// Without the name and the object: that is PyObject_GetAttr()'s to say.
 void raise_no_attribute(CaptureState& state, PyObject* object, PyObject* name);
+// CaptureState::get_attr() as a call looks a method up: what a property raises
+// there is left as it is (_PyObject_GetMethod).
+Result<Ref> load_method(CaptureState& state, PyObject* object, PyObject* name);
 
 }  // namespace framejit::bytecode

@@ -14,6 +14,7 @@
 
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/model_iterators.h"
+#include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/write_log.h"
 #include "guards/known_objects.h"
 
@@ -216,6 +217,24 @@ bool is_guardable_getset(PyObject* object, PyObject* name) {
   return false;
 }
 
+// What a C method that came in says of the object it is bound to: its
+// definition, which is guarded, does not tell. Null: the rest.
+Result<Ref> bind_of_c_method(CaptureState& state, PyObject* method,
+                             PyObject* name) {
+  const bool is_self = name_is(name, "__self__");
+  if (!is_self && !name_is(name, "__qualname__")) return Ref();
+  SourceArena& sources = state.guards.sources();
+  const Source* source = state.source_of(method);
+  if (!source && state.is_constant(method)) source = sources.constant(method);
+  if (!source) return Ref();  // bound here
+  if (is_self)
+    return state.wrap(PyCFunction_GET_SELF(method),
+                      sources.make(SourceKind::kMethodSelf, source));
+  FJ_TRY(Ref text, from_api(PyObject_GetAttr(method, name)));
+  return state.wrap(text.get(),
+                    sources.make(SourceKind::kGetSet, source, name));
+}
+
 // Objects of C whose attributes never change.
 bool is_frozen(PyObject* object) {
   PyTypeObject* type = Py_TYPE(object);
@@ -245,6 +264,10 @@ Result<Ref> bind_getset(CaptureState& state, PyObject* descriptor,
     state.table<ClassDicts>().classes[view.get()] =
         reinterpret_cast<PyTypeObject*>(object);
     return view;
+  }
+  if (PyCFunction_Check(object) && is_bound_c_method(object)) {
+    FJ_TRY(Ref found, bind_of_c_method(state, object, name));
+    if (found) return found;
   }
   const Source* source = readable_source(state, object);
   if (!source || state.is_constant(object) || is_frozen(object)) {

@@ -143,7 +143,10 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
   if (!dict) {
     if (!state.is_input(object)) return native_set(state, object, name, value);
     if (!value || (!raw && is_heap_type(type))) {
-      return missing(state, object, name);
+      // There is no place for it, as CPython says in its own words.
+      int failed = PyObject_GenericSetAttr(object, name, value);
+      FJ_CHECK(failed < 0, "an attribute where there is no place for one");
+      return Status::raised();
     }
     return state.make_break(BreakReason::kUnsupportedWrite,
                             attribute_text(type, name));
@@ -271,7 +274,10 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
       PyUnicode_CompareWithASCIIString(name, "__traceback__") == 0) {
     return ok_status();
   }
-  if (is_symbolic(state, object)) return missing(state, object, name);
+  if (is_symbolic(state, object)) {
+    FJ_TRY(Ref number, state.tracer.concretise(object));
+    return native_set(state, number.get(), name, value);
+  }
   if (is_stand_in(state, object)) {
     return write_tensor_attr(state, object, name, value);
   }

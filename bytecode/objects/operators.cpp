@@ -246,6 +246,7 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
   } else if (is_stand_in(state, a)) {
     // The tensor's own method knows what to do with tensors, with what
     // overrides it, and with numbers of any class.
+    FJ_CHECK_OK(check_answers_itself(state, b));
     FJ_TRY(bool asks, asks_override(state, {b}));
     bool number = PyLong_Check(b) || PyFloat_Check(b) || PyComplex_Check(b);
     if (asks || number || is_stand_in(state, b)) {

@@ -93,7 +93,18 @@ Result<Ref> ask_mode(CaptureState& state, const FunctionOverride& call,
   return answer;
 }
 
-// x[i] asks x, and x[i] = v asks x and v, but neither asks i first.
+// A tensor of a class that is asked, as an index or in one.
+bool has_asked_tensor(CaptureState& state, PyObject* index, int depth = 0) {
+  if (is_stand_in(state, index)) return state.tracer.is_overloaded(index);
+  if (!is_sequence(index) || depth > 2) return false;
+  for (Py_ssize_t i = 0; i < PySequence_Fast_GET_SIZE(index); ++i) {
+    if (has_asked_tensor(state, PySequence_Fast_GET_ITEM(index, i), depth + 1))
+      return true;
+  }
+  return false;
+}
+
+// x[i] asks x, and x[i] = v asks x and v; of i only tensors are asked.
 bool asks_item(CaptureState& state, PyObject* function,
                const std::vector<PyObject*>& operands) {
   bool get = function == library_object("operator", "getitem");
@@ -113,6 +124,7 @@ bool asks_item(CaptureState& state, PyObject* function,
   if ((!get && !set) || operands.empty()) return true;
   if (is_override_mode_active(state)) return true;
   if (state.tracer.is_overloaded(operands[0])) return true;
+  if (operands.size() > 1 && has_asked_tensor(state, operands[1])) return true;
   return set && operands.size() > 2 && state.tracer.is_overloaded(operands[2]);
 }
 
@@ -165,6 +177,26 @@ Result<bool> is_overloaded(CaptureState& state, PyObject* object) {
     return false;
   FJ_CHECK_OK(guard_overriding_class(state, type));
   return state.tracer.is_overloaded(object);
+}
+
+Status check_answers_itself(CaptureState& state, PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  if (!override_protocol() || !is_heap_type(type) || is_stand_in(state, object))
+    return ok_status();
+  FJ_TRY(Ref getter, state.type_lookup(type, interned("__getattribute__")));
+  FJ_TRY(Ref hook, state.type_lookup(type, interned("__getattr__")));
+  bool answers = hook || (getter && PyFunction_Check(getter.get()));
+  if (!answers) {
+    FJ_TRY(Ref dict, state.instance_dict(object));
+    if (dict) {
+      FJ_TRY(Ref own, state.dict_get(dict.get(), method_name()));
+      answers = static_cast<bool>(own);
+    }
+  }
+  if (!answers) return ok_status();
+  return state.make_break(BreakReason::kUnsupportedAttribute,
+                          std::string(override_protocol()->method) +
+                              " of an object of " + type->tp_name);
 }
 
 Result<bool> asks_override(CaptureState& state,

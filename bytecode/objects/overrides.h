@@ -37,6 +37,10 @@ Result<bool> has_override(CaptureState& state,
 bool is_override_mode_active(CaptureState& state);
 // Also when asking is switched off.
 Result<bool> is_overloaded(CaptureState& state, PyObject* object);
+// The library asks the object, not its class: one that answers for itself, by
+// code or by an attribute of its own, is asked as often as eager does only by
+// eager. A break for those.
+Status check_answers_itself(CaptureState& state, PyObject* object);
 // Guards what a class that the program derived from a tensor's would answer.
 Status guard_overriding_class(CaptureState& state, PyTypeObject* type);
 

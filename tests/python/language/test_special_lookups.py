@@ -401,3 +401,118 @@ def test_what_stands_for_a_base(entries: Any) -> None:
     compiled = framejit.compile(f)
     for _ in range(2):
         assert outcome(compiled, torch.ones(2)) == outcome(f, torch.ones(2))
+
+
+# ---- object.__ne__: the inverse of what the class's __eq__ says, if anything
+
+
+class SaysFive:
+    def __eq__(self, other: Any) -> Any:
+        return 5
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Declines:
+    def __eq__(self, other: Any) -> Any:
+        return NotImplemented
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class NotItself:
+    def __eq__(self, other: Any) -> Any:
+        return False
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+class Aliased:
+    __lt__ = object.__ne__
+
+
+class Super:
+    def __ne__(self, other: Any) -> Any:
+        found = super().__ne__(other)
+        return "asked" if found is NotImplemented else found
+
+
+DIFFERS: dict[str, Callable[[Any, Any], Any]] = {
+    "function": lambda a, b: object.__ne__(a, b),
+    "method": lambda a, b: a.__ne__(b),
+    "held": lambda a, b: (a.__ne__, 0)[0](b),
+    "operator": lambda a, b: a != b,
+    "less": lambda a, b: a < b,
+    "equal": lambda a, b: object.__eq__(a, b),
+}
+
+
+@pytest.mark.parametrize("way", DIFFERS)
+@pytest.mark.parametrize(
+    "owner", [object, SaysFive, Declines, NotItself, Aliased, Super, lambda: 5]
+)
+def test_object_ne(owner: Any, way: str) -> None:
+    def asks(x: Any, a: Any, b: Any) -> Any:
+        try:
+            return x + 1, DIFFERS[way](a, b)
+        except TypeError as error:
+            return x + 1, str(error)
+
+    framejit.reset()
+    compiled = framejit.compile(asks)
+    a = owner()
+    for b in (a, 1, 5, object(), owner(), "a", None):
+        x = torch.ones(1)
+        expected, actual = asks(x, a, b)[1], compiled(x, a, b)[1]
+        assert repr(actual) == repr(expected), (owner, way, b)
+
+
+# ---- __torch_function__ is the object's, not its class's
+
+
+class ByInstance:
+    def __init__(self) -> None:
+        self.__torch_function__ = lambda *args, **kwargs: "asked"
+
+    def __radd__(self, other: Any) -> Any:
+        return "reflected"
+
+
+class ByHook:
+    def __getattr__(self, name: str) -> Any:
+        if name == "__torch_function__":
+            return lambda *args, **kwargs: "asked"
+        raise AttributeError(name)
+
+    def __radd__(self, other: Any) -> Any:
+        return "reflected"
+
+
+class ByGetattribute(ByInstance):
+    def __init__(self) -> None:
+        pass
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "__torch_function__":
+            return lambda *args, **kwargs: "asked"
+        return super().__getattribute__(name)
+
+
+class ByNobody:
+    def __radd__(self, other: Any) -> Any:
+        return "reflected"
+
+
+@pytest.mark.parametrize("owner", [ByInstance, ByHook, ByGetattribute, ByNobody])
+def test_torch_function_of_the_object(owner: Any) -> None:
+    def adds(x: Any, o: Any) -> Any:
+        return (x * 2) + o
+
+    framejit.reset()
+    compiled = framejit.compile(adds)
+    o = owner()
+    for _ in range(2):
+        assert compiled(torch.ones(1), o) == adds(torch.ones(1), o)
+    if owner is ByNobody:
+        o.__torch_function__ = lambda *args, **kwargs: "asked"
+        assert compiled(torch.ones(1), o) == adds(torch.ones(1), o) == "asked"
