@@ -115,6 +115,7 @@ class AotExecutor final : public Executor {
   void attach_node(Call& call) const;
   void attach_spent(Call& call) const;
   bool is_node_seen(PyObject* const* inputs);
+  void unmake_leaves(const Call& call) const;
   RunStatus run_at_torch_level(PyObject* const* inputs, const int64_t* symbols,
                                PyObject** outputs);
   bool wrap_outputs(const Call& call, PyObject* const* inputs,
@@ -128,6 +129,7 @@ class AotExecutor final : public Executor {
   std::vector<InputWrite> writes_;      // in order
   std::vector<int> inputs_used_later_;  // behind the graph
   std::vector<std::pair<int, uint32_t>> touched_;
+  std::vector<int> made_leaves_;
   // Outputs the program wrote to, and how often.
   std::vector<std::pair<int, uint32_t>> output_versions_;
   // Outputs whose backward ran in the graph, and the inputs it went to.
@@ -195,6 +197,7 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
     writes_.push_back(write);
   }
   touched_ = graphs.touched;
+  made_leaves_ = graphs.made_leaves;
   for (size_t i = 0; i < num_user_outputs_; ++i) {
     const OutputInfo& info = graphs.outputs[i];
     if (user_outputs_[i].kind == UserOutput::Kind::kTensor && info.writes)
@@ -205,7 +208,9 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   for (size_t i = 0; i < num_user_outputs_; ++i)
     if (graphs.outputs[i].spent) spent_outputs_.push_back(static_cast<int>(i));
   for (size_t i = 0; !spent_outputs_.empty() && i < forward.inputs.size(); ++i)
-    if (forward.inputs[i]->meta.requires_grad && input_objects_[i] >= 0)
+    if ((forward.inputs[i]->meta.requires_grad ||
+         std::count(made_leaves_.begin(), made_leaves_.end(), i)) &&
+        input_objects_[i] >= 0)
       gradient_inputs_.push_back(static_cast<int>(i));
   for (size_t i = 0; i < input_objects_.size(); ++i) {
     const Value* input = torch_graph->graph->inputs[i];
@@ -681,6 +686,7 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
     const at::Tensor& tensor =
         graph::unpack_tensor(inputs[input_objects_[input]]);
     if (tensor.is_leaf()) ++leaves;
+    if (!tensor.unsafeGetTensorImpl()->autograd_meta()) continue;  // no past
     if (impl::hooks(tensor).empty() && !impl::post_acc_grad_hooks(tensor))
       continue;
     hooked = true;
@@ -702,6 +708,15 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
   }
   if (why && !std::exchange(told_seen_, true)) backward_->log(why);
   return why != nullptr;
+}
+
+// The original runs, and makes them leaves where it does.
+void AotExecutor::unmake_leaves(const Call& call) const {
+  for (int input : made_leaves_) {
+    const at::Tensor* tensor = call.tensors[input];
+    if (tensor && tensor->defined() && tensor->is_leaf())
+      tensor->unsafeGetTensorImpl()->set_requires_grad(false);
+  }
 }
 
 RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
@@ -735,6 +750,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                 "framejit: a number of the call that its kernels do not take");
     ask_histories(call);
     hold_inputs(call);
+    for (int input : made_leaves_) call.tensors[input]->requires_grad_(true);
     if (uses_random_) call.random.save({});
     if (backward_) make_node(symbols, call);
     forward(symbols, call, &committing);
@@ -756,6 +772,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   {
     ErrorGuard error;
     for (size_t i = 0; i < wrapped; ++i) Py_CLEAR(outputs[i]);
+    unmake_leaves(call);
     if (committing) return RunStatus::kFailedInCommit;
     try {
       call.random.restore();

@@ -189,6 +189,25 @@ bool replaces_value(CaptureState& state, const Write& write, PyObject* value) {
   }
 }
 
+// Which writes are made only if the program gets the tensor: of those that the
+// capture made, where nothing that is planned later can lead to one.
+std::vector<bool> writes_to_made_tensors(CaptureState& state,
+                                         const std::vector<Write>& log) {
+  std::vector<bool> found;
+  for (const Write& entry : log) {
+    const bool is_attribute = entry.kind == Write::Kind::kAttrSet ||
+                              entry.kind == Write::Kind::kAttrDel;
+    PyObject* object = entry.object.get();
+    if (entry.kind == Write::Kind::kCall ||
+        entry.kind == Write::Kind::kReplace ||
+        entry.kind == Write::Kind::kMethod)
+      return std::vector<bool>(log.size(), false);
+    found.push_back(is_attribute && is_stand_in(state, object) &&
+                    !state.tracer.real_of(object));
+  }
+  return found;
+}
+
 }  // namespace
 
 // Nothing looks between two writes of one key, so only the last value counts;
@@ -251,12 +270,23 @@ Status Planner::writes() {
     }
   }
   // Values first: they are made of what the program sees before the writes.
+  std::vector<bool> waits = writes_to_made_tensors(state_, log);
   for (size_t i = 0; i < log.size(); ++i) {
-    if (dropped[i] || !contents[i] || log[i].kind == Write::Kind::kReplace) {
+    if (dropped[i] || waits[i] || !contents[i] ||
+        log[i].kind == Write::Kind::kReplace) {
       continue;
     }
     FJ_CHECK_OK(value(contents[i]));
   }
+  for (bool again = true; std::exchange(again, false);) {
+    for (size_t i = 0; i < log.size(); ++i) {
+      if (!waits[i] || !memo_.contains(log[i].object.get())) continue;
+      waits[i] = false;
+      again = true;
+      if (!dropped[i] && contents[i]) FJ_CHECK_OK(value(contents[i]));
+    }
+  }
+  for (size_t i = 0; i < log.size(); ++i) dropped[i] = dropped[i] || waits[i];
   for (size_t i = 0; i < log.size(); ++i) {
     if (dropped[i]) continue;
     plan_.replaces_values |= replaces_value(state_, log[i], contents[i]);

@@ -5,9 +5,11 @@
 #include <ATen/ops/index.h>
 #include <ATen/ops/index_put.h>
 
+#include <algorithm>
 #include <optional>
 
 #include "graph/joint/joint_replay.h"
+#include "graph/tensors/memory_places.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
 #include "guards/known_objects.h"
@@ -28,6 +30,8 @@ bool is_number_tensor(PyObject* object) {
 }
 
 // One index of a single element for each of the first dims; empty: other ones.
+// Copies: eager has read the number, and the program may write to the tensor
+// before the backward runs.
 Indices indices_of(PyObject* index) {
   Indices found;
   const bool is_tuple = PyTuple_CheckExact(index);
@@ -35,7 +39,8 @@ Indices indices_of(PyObject* index) {
   for (Py_ssize_t i = 0; i < count; ++i) {
     PyObject* item = is_tuple ? PyTuple_GET_ITEM(index, i) : index;
     if (!is_number_tensor(item)) return Indices();
-    found.push_back(unpack_tensor(item).reshape({1}).to(at::kLong));
+    found.push_back(unpack_tensor(item).reshape({1}).to(
+        at::kLong, /*non_blocking=*/false, /*copy=*/true));
   }
   return found;
 }
@@ -46,6 +51,13 @@ size_t generation_of(const at::Tensor& tensor) {
           storage_of(tensor));
   FJ_CHECK(memory, "a wrapper without its memory");
   return memory->generation();
+}
+
+// Without elements no kernel looks whether the indices are in range.
+bool has_elements_behind(const at::Tensor& tensor, size_t count) {
+  const std::vector<Expr> sizes = shape_of(tensor).sizes;
+  return std::none_of(sizes.begin() + count, sizes.end(),
+                      [](const Expr& size) { return size.is_const(0); });
 }
 
 bool is_functional(const at::Tensor& tensor) {
@@ -69,7 +81,9 @@ bool ItemsByTensor::run(const Node& node, const std::vector<PyObject*>& args,
   if (!is_functional(tensor)) return false;
   const Indices indices = indices_of(args[1]);
   const auto count = static_cast<int64_t>(indices.size());
-  if (count == 0 || count > tensor.dim()) return false;
+  if (count == 0 || count > tensor.dim() ||
+      !has_elements_behind(tensor, indices.size()))
+    return false;
   if (reads) {
     at::Tensor copy = at::index(tensor, indices).select(0, 0);
     if (!is_functional(copy)) return false;
@@ -85,6 +99,14 @@ bool ItemsByTensor::run(const Node& node, const std::vector<PyObject*>& args,
   tensor.index_put_(indices, value.to(tensor.scalar_type()));
   *result = Ref::borrow(Py_None);
   return true;
+}
+
+const c10::StorageImpl* ItemsByTensor::memory_in_eager(
+    const c10::StorageImpl* memory) const {
+  for (auto each = copies_.rbegin(); each != copies_.rend(); ++each) {
+    if (storage_of(each->copy) == memory) memory = storage_of(each->of);
+  }
+  return memory;
 }
 
 const char* ItemsByTensor::problem(

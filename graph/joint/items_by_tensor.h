@@ -25,6 +25,8 @@ class ItemsByTensor {
   bool run(const Node& node, const std::vector<PyObject*>& args, Ref* result);
   // "": every copy is as good as the view; otherwise why one is not.
   const char* problem(const std::vector<at::Tensor>& outputs) const;
+  // Of a copy that of what it is a view of in eager; any other is itself.
+  const c10::StorageImpl* memory_in_eager(const c10::StorageImpl* memory) const;
 
  private:
   struct Copy {

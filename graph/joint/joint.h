@@ -90,6 +90,8 @@ struct JointGraph {
   // Inputs that keep their value but not their version, and how often the
   // program wrote to them (or to another shape of them, unsqueeze_).
   std::vector<std::pair<int, uint32_t>> touched;
+  // Inputs that the program makes leaves which require grad.
+  std::vector<int> made_leaves;
   bool has_backward = false;
   // The autograd nodes that saved a tensor, if only a constant, by order of
   // creation: they cannot run again when it is freed.
@@ -125,6 +127,7 @@ struct AotGraphs {
   std::vector<OutputInfo> outputs;
   std::vector<int> tangent_of;
   std::vector<std::pair<int, uint32_t>> touched;  // as in JointGraph
+  std::vector<int> made_leaves;                   // likewise
   size_t num_saved_tensors = 0;
   ForwardCut cut;
   // What autograd frees with each node that has run: which nodes (by order of

@@ -38,6 +38,7 @@ class JointReplay {
   Status run_node(const Node& node);
   Status run_get_attr(const Node& node);
   Status run_call(const Node& node);
+  bool is_wrapper(const Arg& arg) const;  // a tensor, and no constant
   Status check_attribute_access(const Node& node);
   Status call_failure(const Node& node);
   Status bind_results(const Node& node, Ref result);

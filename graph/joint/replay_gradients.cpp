@@ -141,7 +141,7 @@ void JointReplay::note_saved(const std::vector<SavingNode>& nodes) {
     const int64_t number = tracer_.number_of(*saving.node);
     joint_.saving_nodes.push_back(number);
     for (const at::Tensor& saved : saving.saved) {
-      auto found = seen.find(storage_of(saved));
+      auto found = seen.find(items_.memory_in_eager(storage_of(saved)));
       if (found == seen.end()) continue;
       for (auto& [tensor, held] : found->second) {
         const bool itself = saved.is_same(*tensor);

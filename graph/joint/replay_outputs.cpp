@@ -89,10 +89,12 @@ Status JointReplay::find_mutations() {
   for (size_t i = 0; i < inputs_.size(); ++i) {
     const at::Tensor& input = inputs_[i];
     if (!input.defined()) continue;
-    if (input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad) {
-      return torch_level_only("requires_grad of an input is changed");
-    }
     Value* now = tracer_.value_of(input);
+    if (input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad) {
+      if (!input.requires_grad() || input.grad_fn() || now != initial_[i])
+        return torch_level_only("requires_grad of an input is changed");
+      joint_.made_leaves.push_back(static_cast<int>(i));
+    }
     auto* wrapper = functional::unsafeGetFunctionalWrapper(input);
     if (wrapper->has_metadata_mutation() || wrapper->was_storage_changed()) {
       return torch_level_only("an input gets other sizes or another storage");
@@ -297,6 +299,10 @@ void JointReplay::describe_view(size_t output) {
   if (of_input && is_mutated(info.base) &&
       (output >= source_.promised.size() ||
        source_.promised[output].memory_of != info.base))
+    return;
+  // Such a view may be older than what the input has become.
+  if (of_input && std::count(joint_.made_leaves.begin(),
+                             joint_.made_leaves.end(), info.base))
     return;
   const at::Tensor& base = of_input ? inputs_[info.base] : tensors_[info.base];
   const at::Tensor& view = tensors_[output];

@@ -450,9 +450,19 @@ Status JointReplay::run_call(const Node& node) {
   return bind_results(node, std::move(result));
 }
 
-// Autograd's own state cannot be put off until after the graph.
+bool JointReplay::is_wrapper(const Arg& arg) const {
+  if (!arg.is<Value*>()) return false;
+  auto found = objects_.find(arg.get<Value*>());
+  return found != objects_.end() &&
+         at::functionalization::impl::isFunctionalTensor(
+             unpack_tensor(found->second.get()));
+}
+
+// Autograd's own state cannot be put off until after the graph, but for whether
+// a tensor that the graph makes, or is given, requires grad (find_mutations()).
 Status JointReplay::check_attribute_access(const Node& node) {
-  if (node.method == "requires_grad_" || node.method == "retain_grad") {
+  if (node.method == "retain_grad" ||
+      (node.method == "requires_grad_" && !is_wrapper(node.args.at(0)))) {
     return Break{BreakReason::kBackendFailed, "calls " + node.method,
                  node.span};
   }
@@ -463,7 +473,8 @@ Status JointReplay::check_attribute_access(const Node& node) {
     return ok_status();
   }
   const std::string& name = node.args[1].get<std::string>();
-  if (set && (name == "data" || name == "requires_grad")) {
+  if (set && (name == "data" ||
+              (name == "requires_grad" && !is_wrapper(node.args.at(0))))) {
     return Break{BreakReason::kBackendFailed,
                  "assigns " + name + " of a tensor", node.span};
   }

@@ -228,7 +228,7 @@ Result<Ref> Recorder::call_natively(PyObject* callable,
   if (result) return result;
   // Operators without a symbolic kernel refuse symbolic numbers: they get the
   // numbers of this call, with the guards that go with it.
-  Break brk = raised_as_break(callable);
+  Break brk = raised_as_break(args);
   bool changed = false;
   std::vector<Ref> concrete;
   std::vector<PyObject*> values;
@@ -241,8 +241,31 @@ Result<Ref> Recorder::call_natively(PyObject* callable,
   return call_natively(callable, values, kwnames);
 }
 
-Break Recorder::raised_as_break(PyObject* callable) {
+// A stand-in of an input is a leaf, which refuses to be written to where it
+// requires grad; the input need not be one.
+bool Recorder::is_written_with_history(const std::vector<PyObject*>& args,
+                                       const std::string& error) const {
+  if (!contains(error, "a leaf Variable that requires grad")) return false;
+  auto reaches_history = [&](PyObject* object) {
+    if (!is_tensor_object(object)) return false;
+    Value* const* input = input_storages_.find(unpack_tensor(object));
+    return input &&
+           std::any_of(inputs_.begin(), inputs_.end(), [&](PyObject* stand_in) {
+             const Entry& entry = entries_.at(stand_in);
+             return entry.value == *input &&
+                    !unpack_tensor(entry.real.get()).is_leaf();
+           });
+  };
+  return std::any_of(args.begin(), args.end(), reaches_history);
+}
+
+Break Recorder::raised_as_break(const std::vector<PyObject*>& args) {
   std::string text = take_error_text();
+  if (is_written_with_history(args, text))
+    return Break{BreakReason::kUnsupportedWrite,
+                 "an operation in place on an argument that was computed with "
+                 "gradients",
+                 span_};
   BreakReason reason = BreakReason::kLeafRaised;
   if (contains(text, "_local_scalar_dense") || contains(text, "tolist") ||
       contains(text, "data pointer") || contains(text, "data-dependent")) {
@@ -502,7 +525,7 @@ Result<Ref> Recorder::record_state_write(PyObject* callable,
   Ref result = run ? Ref::steal(PyObject_Vectorcall(callable, args.data(),
                                                     args.size(), nullptr))
                    : Ref::borrow(Py_None);
-  if (!result) return raised_as_break(callable);
+  if (!result) return raised_as_break(args);
   result_->graph->append(std::move(node));
   return result;
 }

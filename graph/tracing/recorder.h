@@ -160,7 +160,9 @@ class Recorder final : public TraceSession {
   Status add_output(Node* node, PyObject* item);
   static TensorMeta meta_of(const at::Tensor& tensor);
   static void fill_meta(Value* value, const at::Tensor& tensor);
-  Break raised_as_break(PyObject* callable);
+  Break raised_as_break(const std::vector<PyObject*>& args);
+  bool is_written_with_history(const std::vector<PyObject*>& args,
+                               const std::string& error) const;
 
   void drop_unused_inputs();
   void promise_outputs(const std::vector<PyObject*>& outputs);

@@ -5,6 +5,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <unordered_map>
 #include <unordered_set>
 
 #include "frame_hook/frame_eval.h"
@@ -188,11 +189,12 @@ const Source* attribute_of(Recorder& recorder, const Source* tensor,
 }
 
 // A leaf that an input stands for must be one in the program, too, and have no
-// hooks: those would run in the gradient that is captured.
+// hooks: those would run in the gradient that is captured. One that is made
+// here has neither a past nor hooks.
 Status check_leaf(Recorder& recorder, PyObject* stand_in) {
   Recorder::Entry* entry = recorder.find(stand_in);
-  if (!entry || !entry->source)
-    return refuse(recorder, "a gradient for a leaf made in the function");
+  if (!entry) return refuse(recorder, "a gradient for a tensor of who knows");
+  if (!entry->source) return ok_status();
   const at::Tensor& real = unpack_tensor(entry->real.get());
   if (!real.is_leaf())
     return refuse(recorder,
@@ -211,13 +213,13 @@ Status check_leaf(Recorder& recorder, PyObject* stand_in) {
   return ok_status();
 }
 
-// The inputs that the tensors were computed from with gradient, in the order
-// the capture met them.
+// The leaves that the tensors were computed from with gradient: inputs in the
+// order the capture met them, then what it made.
 Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
                                            const Objects& tensors) {
   std::unordered_set<AutogradNode*> seen;
   std::vector<AutogradNode*> open;
-  std::unordered_set<const at::TensorImpl*> variables;
+  std::unordered_map<const at::TensorImpl*, at::Tensor> variables;
   auto visit = [&](AutogradNode* node) {
     if (node && seen.insert(node).second) open.push_back(node);
   };
@@ -235,7 +237,7 @@ Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
       return refuse(recorder,
                     "a gradient of an operator whose formula is Python code");
     if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
-      variables.insert(leaf->variable.unsafeGetTensorImpl());
+      variables.emplace(leaf->variable.unsafeGetTensorImpl(), leaf->variable);
     for (const auto& edge : node->next_edges()) visit(edge.function.get());
   }
   std::vector<PyObject*> leaves;
@@ -245,11 +247,16 @@ Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
     FJ_CHECK_OK(check_leaf(recorder, input));
     leaves.push_back(input);
   }
-  if (!variables.empty())
-    return refuse(
-        recorder,
-        "a gradient for a leaf that this part of the function does not "
-        "read: made in it, or used before a break");
+  for (const auto& [impl, tensor] : variables) {
+    Ref made = wrap_tensor(tensor);  // the capture's own object
+    if (!made) return Result<std::vector<PyObject*>>::raised();
+    if (!recorder.find(made.get()))
+      return refuse(
+          recorder,
+          "a gradient for a leaf that this part of the function does not "
+          "read: used before a break");
+    leaves.push_back(made.get());
+  }
   return leaves;
 }
 

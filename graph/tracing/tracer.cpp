@@ -600,7 +600,9 @@ Result<Ref> LibTorchTracer::grad_of(PyObject* stand_in) {
   if (Ref written = written_grad(*recorder_, stand_in)) return written;
   Recorder::Entry* entry = recorder_->find(stand_in);
   if (!entry->source) {
-    if (!unpack_tensor(stand_in).requires_grad()) return Ref::borrow(Py_None);
+    // What would fill it is the capture's backward.
+    const at::Tensor& made = unpack_tensor(stand_in);
+    if (!made.requires_grad() || made.is_leaf()) return Ref::borrow(Py_None);
     return make_break(BreakReason::kTensorInternals,
                       "grad of a computed tensor");
   }

@@ -3,8 +3,9 @@ with x before and behind, by every backend. Plain reads become part of kernels."
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -163,3 +164,126 @@ def test_a_function_of_that_name_is_another() -> None:
     for _ in range(2):
         x, t = torch.arange(12.0).reshape(4, 3), torch.tensor(2)
         assert torch.equal(compiled(x, t), f(x, t))
+
+
+# ---- what changes between the forward and the backward
+
+
+def first(x: Any, t: Any) -> Any:
+    return (x[t] * 3).sum()
+
+
+def squared(x: Any, t: Any) -> Any:
+    return (x[t] * x[t]).sum()
+
+
+def put(x: Any, t: Any) -> Any:
+    y = x * 2
+    y[t] = x.sum(0)
+    return (y * y).sum()
+
+
+def chained(x: Any, t: Any) -> Any:
+    row = x[t]
+    return (row[t] * row).sum()
+
+
+def next_index(x: Any, t: Any) -> None:
+    t.add_(1)
+
+
+def zeroed(x: Any, t: Any) -> None:
+    with torch.no_grad():
+        x.zero_()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("between", [next_index, zeroed])
+@pytest.mark.parametrize("program", [first, squared, put, chained])
+def test_written_before_the_backward(program: Any, between: Any, backend: str) -> None:
+    def step(fn: Any) -> Any:
+        x, t = torch.arange(9.0).reshape(3, 3).requires_grad_(), torch.tensor(1)
+        loss = fn(x, t)
+        between(x, t)
+        try:
+            loss.backward()
+        except RuntimeError as error:
+            assert "modified by an inplace operation" in str(error)
+            return "refused"
+        return x.grad.tolist()
+
+    framejit.reset()
+    compiled = framejit.compile(program, backend=backend)
+    for _ in range(2):
+        assert step(compiled) == step(program)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("index", [0, 2, 7, -4])
+def test_in_range_where_there_are_no_elements(index: int, backend: str) -> None:
+    def read(x: Any, t: Any) -> Any:
+        return x[t].sum()
+
+    def write(x: Any, t: Any) -> Any:
+        x[t] = x.sum(0)
+        return x + 1
+
+    for program in (read, write):
+        framejit.reset()
+        compiled = framejit.compile(program, backend=backend)
+        for fn in (program, compiled):
+            if -3 <= index < 3:
+                fn(torch.ones(3, 0), torch.tensor(index))
+                continue
+            with pytest.raises(IndexError):
+                fn(torch.ones(3, 0), torch.tensor(index))
+
+
+# ---- tensors of classes that are asked, as indices
+
+
+class Asked(torch.Tensor):
+    calls: ClassVar[list[str]] = []
+
+    @classmethod
+    def __torch_function__(
+        cls, func: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        cls.calls.append(func.__name__)
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+def asked(value: Any) -> Any:
+    return torch.tensor(value).as_subclass(Asked)
+
+
+ASKED: dict[str, Any] = {
+    "0-dim": lambda x: x[asked(1)],
+    "1-dim": lambda x: x[asked([1])],
+    "mask": lambda x: x[asked([True, False])],
+    "in a tuple": lambda x: x[asked(1), 0],
+    "behind": lambda x: x[..., asked(1)],
+    "in a list": lambda x: x[[asked(1)]],
+    "by its name": lambda x: x.__getitem__(asked([1])),
+    "written": lambda x: operator.setitem(x, asked(1), 5),
+    "written, 1-dim": lambda x: operator.setitem(x, asked([1]), 5),
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", ASKED)
+def test_an_index_is_asked(name: str, backend: str) -> None:
+    def program(x: Any, index: Any) -> Any:
+        return ASKED[name](x), x.sum()
+
+    framejit.reset()
+    compiled = framejit.compile(program, backend=backend)
+    for _ in range(2):
+        pictures = []
+        for fn in (program, compiled):
+            Asked.calls.clear()
+            x = torch.arange(6.0).reshape(2, 3)
+            found, _ = fn(x, None)
+            calls = [c for c in Asked.calls if c.endswith("item__")]
+            pictures.append((type(found), str(found), x.tolist(), calls))
+        assert pictures[0] == pictures[1]
