@@ -25,7 +25,8 @@ from framejit import _C, _kernels, _report, _script, _tracefile
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m framejit",
-        usage="python -m framejit [options] (script.py | -m module | -c code) ...",
+        usage="python -m framejit [options] "
+        "(file | folder | zip | - | -m module | -c code) ...",
         description="Runs a program with every frame that does tensor work compiled.",
         allow_abbrev=False,
         epilog="Options in front of the program are for framejit, all else is its own.",

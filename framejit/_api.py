@@ -40,41 +40,29 @@ meet_dynamo()
 _logging.start()
 _tracefile.start()
 
-# Equal options must be one object: its address is half of the code-cache key.
-_interned_options: weakref.WeakValueDictionary[Any, _C.CompileOptions] = (
-    weakref.WeakValueDictionary()
-)
-# What is compiled with options goes with them. A function that is made and decorated
-# where it is called (`<locals>`) is compiled once all the same: its code has options of
-# its own, and the last of these are kept. Shared ones would keep every code that was
-# ever compiled with them.
-_options_of_locals: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
+# Equal options must be one object: its address is half of the code-cache key. Weak
+# references without callbacks: those are Python code, in which a signal handler may
+# run, whose exception would be lost there.
+_interned_options: dict[Any, weakref.ref[_C.CompileOptions]] = {}
+# What is compiled with options goes with them. A function that is compiled where it is
+# called is compiled once all the same: each function has options of its own, by its
+# code, and the last of these are kept. (Shared ones would keep every code that was ever
+# compiled with them.)
+_last_options: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
 
 
-# What a decorator returns has one code for all that it decorates, and entries belong
-# to a code: those of one function would use up the limit of another.
-_options_of_wrapped: weakref.WeakKeyDictionary[
-    types.FunctionType, weakref.WeakValueDictionary[Any, _C.CompileOptions]
-] = weakref.WeakKeyDictionary()
+def _own_code(model: Any) -> types.CodeType | None:
+    """The code that options are for: of a function, or of what decorators were put on.
 
-
-def _innermost(model: Any) -> types.FunctionType | None:
-    """The function that decorators were put on; None: there are none."""
-    at, depth = model, 0
+    What a decorator returns has one code for all that it decorates, and entries belong
+    to a code: those of one function would use up the limit of another.
+    """
+    at, depth = getattr(model, "__func__", model), 0
+    if not isinstance(at, types.FunctionType):
+        return None
     while (inner := getattr(at, "__wrapped__", None)) is not None and depth < 64:
         at, depth = inner, depth + 1
-    return at if depth and isinstance(at, types.FunctionType) else None
-
-
-def _local_code(
-    model: types.FunctionType | types.MethodType, backend: Any
-) -> types.CodeType | None:
-    """The code of a function that another one makes, whose backend is no object of the
-    program's (which would be kept)."""
-    function = getattr(model, "__func__", model)
-    if not isinstance(function, types.FunctionType) or callable(backend):
-        return None
-    return function.__code__ if "<locals>" in function.__qualname__ else None
+    return at.__code__ if isinstance(at, types.FunctionType) else None
 
 
 def _options(
@@ -84,8 +72,7 @@ def _options(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     isolated: bool = False,
-    wrapped: types.FunctionType | None = None,
-    local: types.CodeType | None = None,
+    code: types.CodeType | None = None,
 ) -> _C.CompileOptions:
     used = _arguments.check_backend(backend)
     mode = _arguments.check_mode(mode, used)
@@ -97,14 +84,10 @@ def _options(
         dynamic,
         mode,
         tuple(sorted((k, repr(v)) for k, v in given.items())),
-        id(local) if local is not None else None,
+        id(code) if code is not None else None,
     )
-    interned = _interned_options
-    if wrapped is not None:
-        interned = _options_of_wrapped.setdefault(
-            wrapped, weakref.WeakValueDictionary()
-        )
-    found = None if isolated else interned.get(key)
+    known = None if isolated else _interned_options.get(key)
+    found = known() if known is not None else None
     if found is None:
         if mode is not None or others:
             used = _arguments.with_arguments(used, mode, others, dynamic)
@@ -113,11 +96,14 @@ def _options(
         except ValueError as error:
             raise ValueError(f"framejit.compile: {error}") from None
         if not isolated:
-            interned[key] = found
-    if local is not None:
+            for gone in [k for k, ref in _interned_options.items() if ref() is None]:
+                _interned_options.pop(gone, None)
+            _interned_options[key] = weakref.ref(found)
+    # (A backend that is an object of the program's would be kept with them.)
+    if code is not None and not callable(backend):
         with contextlib.suppress(ValueError):
-            _options_of_locals.remove(found)
-        _options_of_locals.append(found)
+            _last_options.remove(found)
+        _last_options.append(found)
     return found
 
 
@@ -236,9 +222,7 @@ def compile(
         is_function = isinstance(model, (types.FunctionType, types.MethodType))
         if not is_function or isolate_recompiles:
             return _compile_with(model, key)
-        wrapped = _innermost(model)
-        local = None if wrapped is not None else _local_code(model, backend)
-        return _compile_with(model, make_key(wrapped=wrapped, local=local))
+        return _compile_with(model, make_key(code=_own_code(model)))
 
     return decorate if model is None else decorate(model)
 
@@ -431,7 +415,7 @@ def reset() -> None:
     """Forgets everything compiled in this process, and counters and events."""
     _C.reset()
     _C.clear_events()
-    _options_of_locals.clear()
+    _last_options.clear()
 
 
 def counters() -> dict[str, int]:

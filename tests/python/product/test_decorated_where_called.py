@@ -21,12 +21,31 @@ def called(x):
         return (x * 3).sum()
     return framejit.compile(g, {keywords})(x)
 
+def of_module(x):
+    return (x * 4).sum()
+
+class Model:
+    def method(self, x):
+        return (x * 5).sum()
+
+def called_of_module(x):
+    return framejit.compile(of_module, {keywords})(x)
+
+def called_method(x):
+    return framejit.compile(Model().method, {keywords})(x)
+
 for number in range(20):
     assert decorated(torch.ones(3)).item() == 6
 assert framejit.counters()["compiles"] == 1, framejit.counters()
 for number in range(20):
     assert called(torch.ones(3)).item() == 9
 assert framejit.counters()["compiles"] == 2, framejit.counters()
+for number in range(20):
+    assert called_of_module(torch.ones(3)).item() == 12
+assert framejit.counters()["compiles"] == 3, framejit.counters()
+for number in range(20):
+    assert called_method(torch.ones(3)).item() == 15
+assert framejit.counters()["compiles"] == 4, framejit.counters()
 print("done")
 """
 
