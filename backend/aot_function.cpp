@@ -235,6 +235,7 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   build_kept(graphs);
   FJ_CHECK_OK(build_backward(graphs, options));
   report->add(backward_->complete()->program->report());
+  report->reason_of_calls = backward_->reason_of_calls();
   return ok_status();
 }
 
@@ -706,7 +707,7 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
       break;
     }
   }
-  if (why && !std::exchange(told_seen_, true)) backward_->log(why);
+  if (why && !std::exchange(told_seen_, true)) backward_->tell(why);
   return why != nullptr;
 }
 

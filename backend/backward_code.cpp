@@ -347,7 +347,7 @@ std::shared_ptr<const BackwardProgram> BackwardCode::find(
   return usable(program);
 }
 
-void BackwardCode::log(const std::string& text) const {
+std::string BackwardCode::line(const std::string& text) const {
   std::string where;
   for (const auto& node : replay_->graph().graph->block().nodes) {
     // Not the line of no_grad() itself.
@@ -356,9 +356,19 @@ void BackwardCode::log(const std::string& text) const {
     if (where.empty() && node->span.code && !is_state)
       where = format_span(node->span);
   }
-  log_event(Channel::k_fallbacks, "gradient of the graph at " +
-                                      (where.empty() ? "?" : where) + ": " +
-                                      text);
+  return "gradient of the graph at " + (where.empty() ? "?" : where) + ": " +
+         text;
+}
+
+void BackwardCode::log(const std::string& text) const {
+  log_event(Channel::k_fallbacks, line(text));
+}
+
+void BackwardCode::tell(const std::string& why) const {
+  *reason_of_calls_ = why;
+  // As of a graph that could not be compiled (frame_hook/notices.def), but once
+  // per graph: its function is not known here.
+  log_event(Channel::k_fallbacks, line(why), Severity::kWarning);
 }
 
 void BackwardCode::count(Use use) {
@@ -378,15 +388,15 @@ void BackwardCode::count(Use use) {
                             : "it is differentiated itself") +
         "; the captured calls run again at torch level for that");
   if (judged)
-    log(std::string(watched ? "so it is with most of them"
-                            : "most are differentiated themselves") +
-        "; calls run at torch level from now on");
+    tell(std::string(watched ? "so it is with most of them"
+                             : "most are differentiated themselves") +
+         "; calls run at torch level from now on");
 }
 
 void BackwardCode::give_up(const std::string& why) {
   if (prefers_torch_level_.exchange(true)) return;
   graph::HoldGil gil;
-  log(why + "; calls run at torch level from now on");
+  tell(why + "; calls run at torch level from now on");
 }
 
 }  // namespace framejit::backend

@@ -110,6 +110,11 @@ class BackwardCode {
   void give_up(const std::string& why);
   // On the fallbacks channel, with the place of the graph. Needs the GIL.
   void log(const std::string& text) const;
+  // Calls run at torch level for this reason, of which the user is told.
+  void tell(const std::string& why) const;
+  const std::shared_ptr<std::string>& reason_of_calls() const {
+    return reason_of_calls_;
+  }
   // Most backwards are differentiated themselves, or no program can be used:
   // calls should run as torch calls from the start.
   bool prefers_torch_level() const {
@@ -118,6 +123,7 @@ class BackwardCode {
 
  private:
   BackwardCode() = default;
+  std::string line(const std::string& text) const;
   Result<std::shared_ptr<BackwardProgram>> make_program(
       const graph::Graph& backward, const std::vector<int>& tangents) const;
   void note_readers(std::vector<int64_t> readers,
@@ -126,6 +132,8 @@ class BackwardCode {
       const graph::BackwardPattern& pattern) const;
 
   std::shared_ptr<const TorchReplay> replay_;
+  const std::shared_ptr<std::string> reason_of_calls_ =
+      std::make_shared<std::string>();
   ProgramOptions options_;
   std::vector<Tangent> tangents_;
   std::vector<int> tangent_of_;

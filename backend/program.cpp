@@ -600,6 +600,7 @@ void ProgramReport::add(const ProgramReport& other) {
   num_lowered += other.num_lowered;
   not_lowered.insert(not_lowered.end(), other.not_lowered.begin(),
                      other.not_lowered.end());
+  if (other.reason_of_calls) reason_of_calls = other.reason_of_calls;
 }
 
 }  // namespace framejit::backend

@@ -77,6 +77,9 @@ struct ProgramReport {
   size_t num_lowered = 0;            // nodes that are loops
   // Why others are calls of ATen, a line each; one line where all of them are.
   std::vector<std::string> not_lowered;
+  // Why calls run at torch level though the graph is compiled: known when the
+  // first of them has come. Null: none can. Read and written with the GIL.
+  std::shared_ptr<const std::string> reason_of_calls;
 
   void add(const ProgramReport& other);
 };

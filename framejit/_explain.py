@@ -64,7 +64,7 @@ class EntryInfo:
             operator, the line of the program, the reason. (One line for all
             nodes of a graph that is not lowered at all.)
         saved_tensors: tensors kept from forward to backward.
-        fallback_reason: why the graph runs at torch level, or "".
+        fallback_reason: why the graph, or calls of it, runs at torch level, or "".
         breaks: where the frame broke (at most one per entry).
         residual_code: the generated code that runs the breaking instruction.
         resume: entries of the resume functions, by code object; each function

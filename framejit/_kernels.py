@@ -70,7 +70,7 @@ class Kernels:
         target: ``"sm_90"``.
         kernels: in the order in which they were compiled.
         calls: what stays a call of ATen, a line each: operator, place, reason.
-        note: why nothing is known of registers, or "".
+        note: why there are no kernels, or nothing is known of registers; or "".
     """
 
     result: Any
@@ -101,11 +101,12 @@ def architecture_of(target: str) -> int:
     Raises:
         ValueError: not of this form, or older than sm_70.
     """
-    found = re.fullmatch(r"sm_(\d{2,3})", str(target))
+    found = re.fullmatch(r"sm_([0-9]{2,3})", str(target))
     if not found or int(found[1]) < 70:
         raise ValueError(
             f"framejit.kernels: target {target!r} is no CUDA architecture that is "
-            'supported; it is of the form "sm_90", and sm_70 at least'
+            'supported; it is of the form "sm_90", and sm_70 at least (an argument of '
+            "the function that has this name is given by its position)"
         )
     return int(found[1])
 
@@ -146,6 +147,7 @@ def collect(target: str, call: Callable[[], Any], found: list[Kernels]) -> Any:
     raw: list[dict[str, Any]] = []
     calls: list[str] = []
     result = None
+    before = _C.last_event_number()
     try:
         result = _C.cuda_kernels(architecture, call, raw, calls)
     finally:
@@ -157,6 +159,9 @@ def collect(target: str, call: Callable[[], Any], found: list[Kernels]) -> Any:
                 "registers are not known: there is no NVRTC "
                 f"(pip install nvidia-cuda-nvrtc-cu12): {error}"
             )
+        if not raw and not calls:
+            told = [text for _, text in _C.recent_events(before)]
+            note = "\n".join(["no graph was compiled", *told])
         kernels = [_with_cubin(each, architecture, not note) for each in raw]
         found.append(Kernels(result, target, kernels, calls, note))
     return result
@@ -168,8 +173,8 @@ def kernels(
     """The CUDA kernels that the graphs of ``fn(*args, **kwargs)`` would have.
 
     Runs ``fn`` once, compiled, with tensors on the CPU; no GPU is needed. Kernels of
-    a backward are among them where ``fn`` itself calls ``backward``. If NVRTC is
-    installed, each kernel is compiled for the target, which tells its registers.
+    a backward are among them where something requires grad. If NVRTC is installed,
+    each kernel is compiled for the target, which tells its registers.
 
     Args:
         fn: a function or module, compiled or plain; what it has compiled so far is

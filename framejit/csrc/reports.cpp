@@ -125,6 +125,10 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
   Ref symbols = list_of(entry.guards().symbols(), [&](const Symbol& symbol) {
     return text_object(source_text(symbol.source, code));
   });
+  const auto& of_calls = info.program.reason_of_calls;
+  const std::string& fallback = of_calls && info.fallback_reason.empty()
+                                    ? *of_calls
+                                    : info.fallback_reason;
   Ref residual =
       outcome.residual_code ? outcome.residual_code : Ref::borrow(Py_None);
   Ref resumes = list_of(outcome.resume_codes, [](const Ref& c) { return c; });
@@ -147,8 +151,7 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
       set_item(dict.get(), "loop_nodes", number(info.program.num_lowered)) &&
       set_item(dict.get(), "not_lowered", not_lowered) &&
       set_item(dict.get(), "saved_tensors", number(info.num_saved_tensors)) &&
-      set_item(dict.get(), "fallback_reason",
-               text_object(info.fallback_reason)) &&
+      set_item(dict.get(), "fallback_reason", text_object(fallback)) &&
       set_item(dict.get(), "operations", number(info.num_operations)) &&
       set_item(dict.get(), "breaks", breaks) &&
       set_item(dict.get(), "hands_over",

@@ -242,10 +242,12 @@ def _tangents(plan: Plan) -> None:
         ["each", "each", "some", "last", "backward", "twice"]
     )
     plan.settings["used"] = [plan.chance(0.5) for _ in range(5)]
+    plan.take(pieces.LEAVES, 1)
 
 
 def _double(plan: Plan) -> None:
     plan.settings["gradients"] = plan.pick(["double", "double", "penalty"])
+    plan.take(pieces.LEAVES, 1)
 
 
 def _writes(plan: Plan) -> None:

@@ -608,6 +608,46 @@ LOG.append((str(%h%.dtype), str(%h%.softmax(0, dtype=torch.float32).dtype)))
 """,
 )
 
+# Leaves that the function makes.
+LEAVES = (
+    """
+%d% = torch.zeros_like($M0$, requires_grad=True)
+(%g%,) = torch.autograd.grad(((%d% + $M0$.detach()) * $F0$).sin().sum(), %d%)
+-> g:M
+""",
+    """
+%x% = ($M1$.detach() * 1).requires_grad_(True)
+(%x% * %x%).sum().backward()
+%g% = %x%.grad * 2
+LOG.append((%x%.is_leaf, %x%.requires_grad, %g%.requires_grad))
+-> g:M
+""",
+    """
+%h% = ($M1$ * $F0$).detach().requires_grad_()
+(%g%,) = torch.autograd.grad((%h% ** 3).sum(), %h%, create_graph=True)
+%p% = ((%g%.norm() - 1) ** 2).detach()
+-> p:S
+""",
+    """
+%w% = torch.ones($M0$.size(1), requires_grad=True)
+for %i% in range(2):
+    ($M0$.detach() * %w%).sum().backward()
+    with torch.no_grad():
+        %w% -= 0.1 * %w%.grad
+        %w%.grad = None
+%r% = %w%.detach() * 2
+-> r:R
+""",
+    """
+%a% = $M0$
+if not %a%.requires_grad:
+    %a%.requires_grad_(True)
+%b% = (%a% * %a%).detach() + 1
+LOG.append((%a%.requires_grad, %a%.is_leaf))
+-> b:M
+""",
+)
+
 CLASSES = (
     """
 %o% = $obj0$

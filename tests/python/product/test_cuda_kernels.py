@@ -182,3 +182,28 @@ def test_of_a_script(tmp_path: Any, code: int) -> None:
 def test_a_script_for_no_target(tmp_path: Any) -> None:
     done = run_python("-m", "framejit", "--kernels", "x", "-c", "1")
     assert done.returncode == 2 and 'of the form "sm_90"' in done.stderr
+
+
+def test_it_says_when_nothing_was_compiled() -> None:
+    def f(x: Any) -> Any:
+        return x * 2
+
+    with framejit.set_stance("force_eager"):
+        found = framejit.kernels(f, torch.randn(3))
+    assert not len(found) and "no graph was compiled" in str(found)
+
+
+def test_kernels_of_a_backward_are_among_them() -> None:
+    w = torch.randn(5, requires_grad=True)
+    found = framejit.kernels(lambda w: w.sin().sum(), w)
+    assert any("cos" in kernel.name for kernel in found)
+
+
+def test_an_argument_called_target() -> None:
+    def loss(pred: Any, target: Any) -> Any:
+        return (pred - target).square().mean()
+
+    x = torch.randn(4)
+    with pytest.raises(ValueError, match="by its position"):
+        framejit.kernels(loss, x, target=x)  # type: ignore[arg-type]
+    assert len(framejit.kernels(loss, x, x)) > 0
