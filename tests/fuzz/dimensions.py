@@ -202,6 +202,15 @@ def _histories(plan: Plan) -> None:
     )
 
 
+def _methods(plan: Plan) -> None:
+    lists = ["[1, call].append", "G_LIST.append", "OBJ.items.append"]
+    dicts = ["{1: call}.get", "G_DICT.get", "dict(a=call).get", "OBJ.table.get"]
+    tensors = ["torch.randn(n, n).add", "NET.weight.mul", "torch.randn(n, n).sub"]
+    for kind, made in (("lm", lists), ("dm", dicts), ("tm", tensors)):
+        plan.add((kind,), plan.pick(made))
+    plan.take(pieces.METHODS, 3)
+
+
 def _deep(plan: Plan) -> None:
     depth = plan.pick([3, 20, 120, 400, 3000])
     made = ["cyclic_list(call)", "Node.ring(3)", f"nested({depth})", "Node.tree(3)"]
@@ -347,6 +356,7 @@ DIMENSIONS = (
         "iterators", 0.2, "iterators passed, and what is left in them", _iterators
     ),
     Dimension("histories", 0.2, "sets and ordered dicts with a history", _histories),
+    Dimension("methods", 0.08, "methods of C, bound to what they change", _methods),
     Dimension("deep", 0.15, "deep and cyclic objects", _deep),
     Dimension("finalizers", 0.15, "__del__ and weakref callbacks", _finalizers),
     Dimension("writes", 0.2, "out= and writes through views", _writes),

@@ -30,6 +30,7 @@ SHORT: dict[str, Type] = {
     "obj": ("obj",),
     "it": ("iter",),
     **{k: (k,) for k in ("iterM", "endless", "exc", "odict", "deque", "deep", "fin")},
+    **{k: (k,) for k in ("lm", "dm", "tm")},
     "fnI": ("fn", ("I",), "I"),
 }
 PLACE = re.compile(r"\$([A-Za-z]+)(\d?)\$")
@@ -670,6 +671,15 @@ class Scope:
 
     def expr_fin(self, kind: Type, depth: int) -> str:
         return "Final($I$)"
+
+    def expr_lm(self, kind: Type, depth: int) -> str:
+        return "$LI$.append"
+
+    def expr_dm(self, kind: Type, depth: int) -> str:
+        return "$DI$.get"
+
+    def expr_tm(self, kind: Type, depth: int) -> str:
+        return "$M$.add"
 
     # -- types
 

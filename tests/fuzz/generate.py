@@ -135,13 +135,16 @@ CHANGES = (
 )
 
 
+UNSHOWN = ("fn", "net", "iter", "iterM", "endless", "lm", "dm", "tm")
+
+
 def result(w: Writer) -> str:
     """What f returns: most of what it made, so that mistakes are seen."""
     names = [
         n
         for level in w.vars[:2]
         for n, t in level.items()
-        if t[0] not in ("fn", "net", "iter", "iterM", "endless") and n not in GLOBALS
+        if t[0] not in UNSHOWN and n not in GLOBALS
     ]
     w.rng.shuffle(names)
     chosen = names[: w.rng.randint(1, 6)]

@@ -608,6 +608,40 @@ LOG.append((str(%h%.dtype), str(%h%.softmax(0, dtype=torch.float32).dtype)))
 """,
 )
 
+METHODS = (
+    """
+$lm0$($I0$)
+LOG.append((len($lm0$.__self__), $lm0$.__name__, $lm0$.__self__ is G_LIST))
+""",
+    """
+$lm0$.__self__.append($I1$)
+if $B1$:
+    framejit.graph_break()
+$lm0$(3)
+%v% = list($lm0$.__self__)
+-> v:LI
+""",
+    """
+LOG.append(($dm0$('a', -1), len($dm0$.__self__), $dm0$.__self__ is G_DICT))
+LOG.append($dm0$.__qualname__)
+""",
+    """
+%x% = $tm0$($M0$) + $tm0$.__self__
+LOG.append($tm0$.__self__.shape[0])
+-> x:M
+""",
+    """
+try:
+    LOG.append($dm0$.__self__.nothing)
+except AttributeError as error:
+    LOG.append((str(error), error.name, error.obj is $dm0$.__self__))
+try:
+    LOG.append(OBJ.nothing)
+except AttributeError as error:
+    LOG.append((error.name, error.obj is OBJ))
+""",
+)
+
 # Leaves that the function makes.
 LEAVES = (
     """
