@@ -45,24 +45,31 @@ _tracefile.start()
 # run, whose exception would be lost there.
 _interned_options: dict[Any, weakref.ref[_C.CompileOptions]] = {}
 # What is compiled with options goes with them. A function that is compiled where it is
-# called is compiled once all the same: each function has options of its own, by its
-# code, and the last of these are kept. (Shared ones would keep every code that was ever
-# compiled with them.)
-_last_options: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
+# called is compiled once all the same. One that is made there, too (`<locals>`), has
+# options of its own, by its code, and the last of these are kept: shared ones would
+# keep every code that was ever compiled with them. Others keep the options while they
+# live themselves.
+_options_of_locals: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
+_options_of_functions: weakref.WeakKeyDictionary[
+    types.FunctionType, dict[Any, _C.CompileOptions]
+] = weakref.WeakKeyDictionary()
 
 
-def _own_code(model: Any) -> types.CodeType | None:
-    """The code that options are for: of a function, or of what decorators were put on.
+def _owner(
+    function: types.FunctionType,
+) -> types.CodeType | types.FunctionType | None:
+    """What options are for alone: the code of a function that another one makes, or the
+    function that decorators were put on.
 
     What a decorator returns has one code for all that it decorates, and entries belong
     to a code: those of one function would use up the limit of another.
     """
-    at, depth = getattr(model, "__func__", model), 0
-    if not isinstance(at, types.FunctionType):
-        return None
+    at, depth = function, 0
     while (inner := getattr(at, "__wrapped__", None)) is not None and depth < 64:
         at, depth = inner, depth + 1
-    return at.__code__ if isinstance(at, types.FunctionType) else None
+    if depth:
+        return at if isinstance(at, types.FunctionType) else None
+    return function.__code__ if "<locals>" in function.__qualname__ else None
 
 
 def _options(
@@ -72,19 +79,20 @@ def _options(
     mode: str | None = None,
     options: dict[str, Any] | None = None,
     isolated: bool = False,
-    code: types.CodeType | None = None,
+    function: types.FunctionType | None = None,
 ) -> _C.CompileOptions:
     used = _arguments.check_backend(backend)
     mode = _arguments.check_mode(mode, used)
     own, others = _arguments.split_options(options or {}, used)
     given = {**own, **others}
+    owner = _owner(function) if function is not None else None
     key: Any = (
         used if isinstance(used, str) else id(used),
         fullgraph,
         dynamic,
         mode,
         tuple(sorted((k, repr(v)) for k, v in given.items())),
-        id(code) if code is not None else None,
+        id(owner) if owner is not None else None,
     )
     known = None if isolated else _interned_options.get(key)
     found = known() if known is not None else None
@@ -99,11 +107,16 @@ def _options(
             for gone in [k for k, ref in _interned_options.items() if ref() is None]:
                 _interned_options.pop(gone, None)
             _interned_options[key] = weakref.ref(found)
-    # (A backend that is an object of the program's would be kept with them.)
-    if code is not None and not callable(backend):
+    # (A backend that is an object of the program's would be kept with them. What a
+    # decorator made anew is compiled anew: its code guards the function in it.)
+    if callable(backend) or isolated or function is None:
+        return found
+    if isinstance(owner, types.CodeType):
         with contextlib.suppress(ValueError):
-            _last_options.remove(found)
-        _last_options.append(found)
+            _options_of_locals.remove(found)
+        _options_of_locals.append(found)
+    elif owner is None:
+        _options_of_functions.setdefault(function, {})[key] = found
     return found
 
 
@@ -222,7 +235,9 @@ def compile(
         is_function = isinstance(model, (types.FunctionType, types.MethodType))
         if not is_function or isolate_recompiles:
             return _compile_with(model, key)
-        return _compile_with(model, make_key(code=_own_code(model)))
+        function = getattr(model, "__func__", model)
+        is_python = isinstance(function, types.FunctionType)
+        return _compile_with(model, make_key(function=function if is_python else None))
 
     return decorate if model is None else decorate(model)
 
@@ -415,7 +430,8 @@ def reset() -> None:
     """Forgets everything compiled in this process, and counters and events."""
     _C.reset()
     _C.clear_events()
-    _last_options.clear()
+    _options_of_locals.clear()
+    _options_of_functions.clear()
 
 
 def counters() -> dict[str, int]:

@@ -80,7 +80,7 @@ class Sight:
 
 
 def _look() -> Sight:
-    _api._last_options.clear()  # the last few, and what was compiled with them
+    _api._options_of_locals.clear()  # the last few, and what was compiled with them
     for _ in range(3):  # finalizers make garbage
         gc.collect()
     types_seen = collections.Counter(
