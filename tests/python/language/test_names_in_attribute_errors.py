@@ -4,6 +4,7 @@ only where CPython of this version sets them."""
 from __future__ import annotations
 
 import operator
+import sys
 import types
 from typing import Any
 
@@ -127,13 +128,11 @@ CASES: list[tuple[Any, Any]] = [
     (call, Plain),
     (read, Slots),
     (read_a, Slots),
-    (read_p, Properties),
     (call_p, Properties),
     (by_name, Properties),
     (by_getter, Properties),
     (read, Hook),
     (call, Hook),
-    (read, Own),
     (call, Own),
     (read, Named),
     (read_late, WithLate),
@@ -148,6 +147,10 @@ CASES: list[tuple[Any, Any]] = [
     (read, lambda: torch.nn.Linear(1, 1)),
     (call, lambda: torch.nn.Linear(1, 1)),
 ]
+# From 3.12 on an instruction that has seen such a class a few times calls its code
+# itself, and what that raises is left as it is: it depends on how often eager ran.
+if sys.version_info < (3, 12):
+    CASES += [(read_p, Properties), (read, Own)]
 
 
 def caught(x, ask, o):
