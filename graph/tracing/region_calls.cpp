@@ -5,7 +5,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <unordered_map>
 #include <unordered_set>
 
 #include "frame_hook/frame_eval.h"
@@ -189,12 +188,10 @@ const Source* attribute_of(Recorder& recorder, const Source* tensor,
 }
 
 // A leaf that an input stands for must be one in the program, too, and have no
-// hooks: those would run in the gradient that is captured. One that is made
-// here has neither a past nor hooks.
+// hooks: those would run in the gradient that is captured.
 Status check_leaf(Recorder& recorder, PyObject* stand_in) {
   Recorder::Entry* entry = recorder.find(stand_in);
-  if (!entry) return refuse(recorder, "a gradient for a tensor of who knows");
-  if (!entry->source) return ok_status();
+  FJ_CHECK(entry && entry->source, "an input without a source");
   const at::Tensor& real = unpack_tensor(entry->real.get());
   if (!real.is_leaf())
     return refuse(recorder,
@@ -219,7 +216,7 @@ Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
                                            const Objects& tensors) {
   std::unordered_set<AutogradNode*> seen;
   std::vector<AutogradNode*> open;
-  std::unordered_map<const at::TensorImpl*, at::Tensor> variables;
+  std::vector<at::Tensor> variables;
   auto visit = [&](AutogradNode* node) {
     if (node && seen.insert(node).second) open.push_back(node);
   };
@@ -237,17 +234,19 @@ Result<std::vector<PyObject*>> find_leaves(Recorder& recorder,
       return refuse(recorder,
                     "a gradient of an operator whose formula is Python code");
     if (auto* leaf = dynamic_cast<torch::autograd::AccumulateGrad*>(node))
-      variables.emplace(leaf->variable.unsafeGetTensorImpl(), leaf->variable);
+      variables.push_back(leaf->variable);
     for (const auto& edge : node->next_edges()) visit(edge.function.get());
   }
   std::vector<PyObject*> leaves;
   for (PyObject* input : recorder.inputs()) {
     const at::Tensor& tensor = unpack_tensor(input);
-    if (variables.erase(tensor.unsafeGetTensorImpl()) == 0) continue;
+    auto is_it = [&](const at::Tensor& leaf) { return leaf.is_same(tensor); };
+    if (std::erase_if(variables, is_it) == 0) continue;
     FJ_CHECK_OK(check_leaf(recorder, input));
     leaves.push_back(input);
   }
-  for (const auto& [impl, tensor] : variables) {
+  // Those have neither a past nor hooks.
+  for (const at::Tensor& tensor : variables) {
     Ref made = wrap_tensor(tensor);  // the capture's own object
     if (!made) return Result<std::vector<PyObject*>>::raised();
     if (!recorder.find(made.get()))
