@@ -365,12 +365,9 @@ Result<Flow> Interpreter::step(Frame& frame) {
     PyErr_Clear();
     return too_deep(state, "objects of the arguments");
   }
-  if (pending_break_) {
-    // Foreign code may have swallowed the exception or raised another.
+  // Foreign code may have swallowed the exception or raised another.
+  if (pending_break_ || state.has_native_break())
     return after_native(nullptr).forward<Flow>();
-  }
-  if (state.has_native_break())
-    return state.after_native(nullptr).forward<Flow>();
   if (auto brk = state.tracer.pending_break()) {
     PyErr_Clear();
     return std::move(*brk);
@@ -460,8 +457,7 @@ Result<Interpreter::Exit> Interpreter::run(Frame& frame, Ref thrown) {
     if (!frame.outermost) continue;
     // The stack of what raised is gone: a break is before that instruction.
     if (pending_break_ || state.has_native_break()) {
-      Result<Ref> posted =
-          pending_break_ ? after_native(nullptr) : state.after_native(nullptr);
+      Result<Ref> posted = after_native(nullptr);
       FJ_CHECK(posted.broke(), "a posted break");
       note_break(&posted.brk());
       return posted.take_break();
