@@ -89,11 +89,12 @@ class ReplayedInput final : public AutogradNode {
 
 c10::DispatchKeySet keys_of_modes() {
   using c10::DispatchKey;
-  return c10::DispatchKeySet(
-      {DispatchKey::Python, DispatchKey::PythonTLSSnapshot,
-       DispatchKey::FuncTorchDynamicLayerFrontMode,
-       DispatchKey::FuncTorchDynamicLayerBackMode,
-       DispatchKey::FuncTorchVmapMode, DispatchKey::Tracer});
+  return c10::DispatchKeySet({DispatchKey::Python,
+                              DispatchKey::PythonTLSSnapshot,
+                              DispatchKey::FuncTorchDynamicLayerFrontMode,
+                              DispatchKey::FuncTorchDynamicLayerBackMode,
+                              DispatchKey::FuncTorchVmapMode,
+                              DispatchKey::VmapMode, DispatchKey::Tracer});
 }
 
 // Some tensor of these sizes: nothing depends on what is in it.

@@ -119,3 +119,43 @@ def test_zeros_of_formulas(behind: Callable[..., Any], backend: str) -> None:
                 )
             found.append((first.detach(), second))
         assert repr(found[0]) == repr(found[1])
+
+
+DRAWS: dict[str, Callable[..., Any]] = {
+    "dropout": lambda x, w: (nn.functional.dropout(x * w, 0.5) * x,),
+    "rand": lambda x, w: (torch.rand(4) * x * w, w * x.sin() * torch.rand_like(w)),
+    "bernoulli": lambda x, w: (torch.bernoulli(x.detach().sigmoid()) * x * w,),
+    "in place": lambda x, w: (torch.empty(4, 4).normal_() * (x * w).exp(),),
+    "permutation": lambda x, w: ((x * w)[torch.randperm(4)] * x,),
+    "none": lambda x, w: ((x * w).exp(), x[:, 0] * w),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+@pytest.mark.parametrize("name", DRAWS)
+def test_several_at_once(name: str, backend: str) -> None:
+    """is_grads_batched, as torch.autograd.functional's vectorize=True: what draws
+    random numbers is refused there, and the call has drawn them before."""
+    framejit.reset()
+    compiled = framejit.compile(DRAWS[name], backend=backend)
+    for call in range(3):
+        found = []
+        for fn in (DRAWS[name], compiled):
+            torch.manual_seed(call)
+            x = torch.randn(4, 4, requires_grad=True)
+            w = nn.Parameter(torch.randn(4))
+            grads: list[Any] = []
+            for y in fn(x, w):
+                rows = torch.stack([torch.ones_like(y), y.detach(), y.detach() * 2])
+                grads += torch.autograd.grad(
+                    y, [x, w], rows, retain_graph=True, is_grads_batched=True
+                )
+
+            def of(x: Any, fn: Any = fn, w: Any = w, call: int = call) -> Any:
+                torch.manual_seed(call)
+                return fn(x, w)
+
+            grads += torch.autograd.functional.jacobian(of, x.detach(), vectorize=True)
+            found.append([*grads, torch.rand(2)])
+        for expected, actual in zip(*found, strict=True):
+            torch.testing.assert_close(actual, expected)
