@@ -435,7 +435,25 @@ ReplayedCall AotNode::unpack_inputs() {
                 " instead.");
   }
   check_memory([](const OfCall&) { return true; });
+  find_late_leaves(&call);
   return call;
+}
+
+// What eager's nodes saved themselves has, when they are differentiated, the
+// history that it got since.
+void AotNode::find_late_leaves(ReplayedCall* call) const {
+  const auto& inputs = code_->replay().graph().graph->inputs;
+  for (const Original& original : originals_) {
+    const int input = original.of.index;
+    if (original.of.is_output || inputs[input]->meta.requires_grad ||
+        call->edges[input].is_valid())
+      continue;
+    auto impl = original.tensor.lock();
+    if (!impl || !impl->requires_grad()) continue;
+    const at::Tensor tensor(std::move(impl));
+    if (tensor.is_leaf())
+      call->edges[input] = torch::autograd::impl::gradient_edge(tensor);
+  }
 }
 
 // A replay reads inputs that eager need not have saved (relu saves its result).

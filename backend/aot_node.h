@@ -153,6 +153,7 @@ class AotNode final : public torch::autograd::Node {
   bool is_read(const Watched& watched, const BackwardProgram& program) const;
   std::vector<at::Tensor> unpack(const BackwardProgram& program);
   ReplayedCall unpack_inputs();
+  void find_late_leaves(ReplayedCall* call) const;
   ReplayedCall inputs_to_replay();
   torch::autograd::edge_list own_outputs();
   at::Tensor tangent(size_t index, at::Tensor grad) const;

@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
 #include <atomic>
@@ -80,6 +81,29 @@ class ReplayedInput final : public AutogradNode {
   }
   std::string name() const override { return "FrameJitInput"; }
 };
+
+// A tensor knows where its gradient accumulates weakly.
+class HoldNode final : public torch::autograd::FunctionPreHook {
+ public:
+  explicit HoldNode(graph::NodePtr<AutogradNode> node)
+      : node_(std::move(node)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    return gradients;
+  }
+
+ private:
+  graph::NodePtr<AutogradNode> node_;
+};
+
+// A leaf whose gradient goes to a node of ours once it requires grad.
+void become_leaf_of(const at::Tensor& tensor,
+                    graph::NodePtr<AutogradNode> node) {
+  node->add_input_metadata(tensor);
+  torch::autograd::impl::set_grad_accumulator(
+      tensor, graph::WeakNodePtr<AutogradNode>(node));
+  torch::autograd::impl::add_hook(tensor,
+                                  std::make_unique<HoldNode>(std::move(node)));
+}
 
 [[noreturn]] void throw_python_error() {
   python_error error;
@@ -212,11 +236,19 @@ std::vector<at::Tensor> TorchReplay::make_inputs(
       if (source.inputs[i]->meta.requires_grad) input.set_requires_grad(true);
       continue;
     }
-    torch::autograd::set_history(
-        input, graph::make_node<ReplayedInput>(edge_list{call.edges[i]},
-                                               outputs_topological_nr));
+    auto node = graph::make_node<ReplayedInput>(edge_list{call.edges[i]},
+                                                outputs_topological_nr);
+    if (is_late_leaf(call, i))
+      become_leaf_of(input, std::move(node));
+    else
+      torch::autograd::set_history(input, std::move(node));
   }
   return inputs;
+}
+
+bool TorchReplay::is_late_leaf(const ReplayedCall& call, size_t input) const {
+  return call.edges[input].is_valid() &&
+         !graph_->graph->inputs[input]->meta.requires_grad;
 }
 
 std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
@@ -241,6 +273,10 @@ std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
     throw_python_error();
   std::vector<Ref> results;
   for (PyObject* output : outputs) results.push_back(Ref::steal(output));
+  // What the operators saved is the tensor itself: to those that are
+  // differentiated it is what it has become.
+  for (size_t i = 0; i < inputs.size(); ++i)
+    if (is_late_leaf(call, i)) inputs[i].set_requires_grad(true);
   return results;
 }
 

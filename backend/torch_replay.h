@@ -9,7 +9,9 @@
 //
 // Each input is an alias whose history is a node of ours that leads to the
 // input's own: gradients stop there first and go on to the input later, and no
-// hook of an input is called twice. Inputs the graph writes to are copies.
+// hook of an input is called twice. Inputs the graph writes to are copies. One
+// that did not require grad when the call began and does now, made so by the
+// function or after it, is an alias that does when that is said again.
 //
 // The other end is treated likewise. Where an operator saved what it gave
 // (exp), a gradient that is to be differentiated itself depends on an output,
@@ -54,7 +56,8 @@ class WithoutModes {
 struct ReplayedCall {
   // Undefined: a symbol, or a tensor whose content nothing depends on.
   std::vector<at::Tensor> inputs;
-  // Where the gradient goes; invalid: the input does not require grad.
+  // Where the gradient goes; invalid: the input does not require grad, not even
+  // by now.
   std::vector<torch::autograd::Edge> edges;
   // The histories of the call's own outputs, of those that require grad;
   // invalid: nobody holds the output.
@@ -116,6 +119,8 @@ class TorchReplay {
   friend class ForwardState;
   explicit TorchReplay(std::shared_ptr<const graph::TorchGraph> graph);
   std::vector<at::Tensor> make_inputs(const ReplayedCall& call) const;
+  // A leaf since the call began: operators before that have not seen one.
+  bool is_late_leaf(const ReplayedCall& call, size_t input) const;
   std::vector<Ref> run(const ReplayedCall& call,
                        const std::vector<at::Tensor>& inputs) const;
 

@@ -384,3 +384,258 @@ def test_a_leaf_that_escapes_has_its_gradient():
         (leaf,) = box
         assert leaf.is_leaf and leaf.requires_grad
         assert leaf.grad.tolist() == [2.0] * 3 and found.tolist() == [4.0] * 3
+
+
+# ---- gradients that are differentiated, or looked at on their way: the captured calls
+# run again, on leaves
+
+
+def before_and_after(a, b):
+    x = a * b
+    a.requires_grad_(True)
+    return x + a * a
+
+
+def only_before(a, b):
+    x = a * b
+    a.requires_grad_(True)
+    return x
+
+
+def selected_before(a, b):
+    x = torch.where(a > 0, a, b)
+    a.requires_grad_(True)
+    return x * b, a.sin()
+
+
+def by_attribute_between(a, b):
+    x = (a.exp() * b).tanh()
+    a.requires_grad = True
+    return x * a
+
+
+def again_and_again(a, b):
+    a.requires_grad_(True)
+    x = a * a
+    a.requires_grad_(False)
+    y = a * a * b
+    a.requires_grad_(True)
+    return x + y + a.sin()
+
+
+def twice_said(a, b):
+    x = a * b
+    a.requires_grad_(True)
+    y = a * x
+    a.requires_grad_(True)
+    return y * a
+
+
+def both_made(a, b):
+    x = a * b
+    a.requires_grad_(True)
+    y = a * b
+    b.requires_grad_(True)
+    return x + y * y * b, y
+
+
+def gradient_inside(a, b):
+    x = a * 3
+    a.requires_grad_(True)
+    (g,) = torch.autograd.grad((a**3 * b).sum(), a, create_graph=True)
+    return g * x + b
+
+
+def without_grad_inside(a, b):
+    a.requires_grad_(True)
+    with torch.no_grad():
+        x = a * b
+    return x * a * b
+
+
+def several_outputs(a, b):
+    h = (a * b).sin()
+    a.requires_grad_(True)
+    z = h * a
+    return z, h, z.exp() * a, a * 2
+
+
+def several_outputs_behind(a, b):
+    x = a * b
+    a.requires_grad_(True)
+    h = (x + a).sin()
+    return h * a, h
+
+
+def random_between(a, b):
+    x = F.dropout(a, 0.5)
+    a.requires_grad_(True)
+    return x * b + F.dropout(a * b, 0.5)
+
+
+def made_of_both(a, b):
+    d = (a * b).detach().requires_grad_(True)
+    x = a * d
+    a.requires_grad_(True)
+    (g,) = torch.autograd.grad((x * d).sum() + (a * d).sum(), d, create_graph=True)
+    return g * a + b
+
+
+def made_after(a, b):  # by the caller
+    return (a * b).sin() * b
+
+
+def made_after_several(a, b):
+    x = a * b
+    return x.sin(), x * a
+
+
+def made_after_view(a, b):
+    return a.t() * b, a[0] * b
+
+
+LEAVES = [
+    before_and_after,
+    only_before,
+    selected_before,
+    by_attribute_between,
+    again_and_again,
+    twice_said,
+    both_made,
+    gradient_inside,
+    without_grad_inside,
+    several_outputs,
+    several_outputs_behind,
+    random_between,
+    made_of_both,
+    made_after,
+    made_after_several,
+    made_after_view,
+]
+
+
+def total_of(result: Any) -> Any:
+    parts = result if isinstance(result, tuple) else (result,)
+    return sum((p * p * (i + 1)).sum() for i, p in enumerate(parts) if p.requires_grad)
+
+
+def grads(total: Any, leaves: Any, **options: Any) -> Any:
+    if not (isinstance(total, torch.Tensor) and total.requires_grad):
+        return ["none"]
+    return list(torch.autograd.grad(total, leaves, allow_unused=True, **options))
+
+
+def doubly(result: Any, leaves: Any) -> Any:
+    first = grads(total_of(result), leaves, create_graph=True)
+    again = sum((g * g).sum() for g in first if isinstance(g, torch.Tensor))
+    return first, grads(again, leaves)
+
+
+def triply(result: Any, leaves: Any) -> Any:
+    found = [grads(total_of(result), leaves, create_graph=True)]
+    for _ in range(2):
+        total = sum((g * g).sum() for g in found[-1] if isinstance(g, torch.Tensor))
+        found.append(grads(total, leaves, create_graph=True))
+    return found
+
+
+def penalised(result: Any, leaves: Any) -> Any:
+    total = total_of(result)
+    first = grads(total, leaves, create_graph=True)
+    (
+        total + sum((g * g).sum() for g in first if isinstance(g, torch.Tensor))
+    ).backward()
+    return [leaf.grad for leaf in leaves]
+
+
+def separately(result: Any, leaves: Any) -> Any:
+    parts = result if isinstance(result, tuple) else (result,)
+    found = []
+    for part in parts:
+        if part.requires_grad:
+            (g, *_) = grads((part * part).sum(), leaves, create_graph=True)
+            found.append(g)
+            if isinstance(g, torch.Tensor):
+                found += grads(g.sin().sum(), leaves, retain_graph=True)
+    return found
+
+
+def of_some(result: Any, leaves: Any) -> Any:
+    first = grads(total_of(result), leaves[:1], create_graph=True)
+    total = sum((g * g).sum() for g in first if isinstance(g, torch.Tensor))
+    return first, grads(total, leaves[1:])
+
+
+def accumulated(result: Any, leaves: Any) -> Any:
+    total = total_of(result)
+    total.backward(create_graph=True)
+    return [leaf.grad for leaf in leaves]
+
+
+def retained_on_the_way(result: Any, leaves: Any) -> Any:
+    parts = result if isinstance(result, tuple) else (result,)
+    for part in parts:
+        if part.requires_grad and not part.is_leaf:
+            part.retain_grad()
+    total_of(result).backward()
+    return [p.grad for p in parts if not p.is_leaf], [leaf.grad for leaf in leaves]
+
+
+def batched(result: Any, leaves: Any) -> Any:
+    part = result[0] if isinstance(result, tuple) else result
+    if not part.requires_grad:
+        return []
+    rows = torch.stack([torch.ones_like(part), part.detach() * 2])
+    return torch.autograd.grad(
+        part, leaves, rows, is_grads_batched=True, allow_unused=True
+    )
+
+
+WAYS = [
+    doubly,
+    triply,
+    penalised,
+    separately,
+    of_some,
+    accumulated,
+    retained_on_the_way,
+    batched,
+]
+
+
+@pytest.mark.parametrize("with_history", [False, True], ids=["leaf", "computed"])
+@pytest.mark.parametrize("way", WAYS, ids=lambda p: p.__name__)
+@pytest.mark.parametrize("program", LEAVES, ids=lambda p: p.__name__)
+def test_gradients_of_calls_that_run_again(program, way, with_history):
+    def once(fn: Any) -> Any:
+        torch.manual_seed(1)
+        a = torch.randn(3, 3, dtype=torch.double)
+        leaf = torch.randn(3, 3, dtype=torch.double)
+        makes_it = program is not both_made
+        b = leaf.requires_grad_(makes_it)
+        b = b * 2 if with_history and makes_it else b
+        result = fn(a, b)
+        a.requires_grad_(True)
+        try:
+            return way(result, [a, leaf])
+        except RuntimeError as error:
+            return str(error)
+
+    expected = once(program)
+    for backend in BACKENDS:
+        framejit.reset()
+        compiled = framejit.compile(program, backend=backend)
+        for call in range(2):
+            same(expected, once(compiled), f"{backend}, call {call}")
+
+
+def same(expected: Any, actual: Any, where: str) -> None:
+    if isinstance(expected, (list, tuple)) and isinstance(actual, (list, tuple)):
+        assert len(expected) == len(actual), where
+        for i, (a, b) in enumerate(zip(expected, actual)):
+            same(a, b, f"{where}[{i}]")
+    elif isinstance(expected, torch.Tensor) and isinstance(actual, torch.Tensor):
+        assert expected.requires_grad == actual.requires_grad, where
+        torch.testing.assert_close(actual, expected, msg=lambda m: f"{where}: {m}")
+    else:
+        assert type(expected) is type(actual) and expected == actual, where
