@@ -15,6 +15,7 @@ import itertools
 import math
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -207,25 +208,43 @@ def _close(a: Any, b: Any, limits: dict[str, float]) -> bool:
 
 def compare(expected: Picture, actual: Picture, limits: dict[str, float]) -> None:
     """limits: those of torch.testing.assert_close for tensors."""
+    for difference in differences(expected, actual, limits):
+        raise Different(difference)
+
+
+def differences(
+    expected: Picture, actual: Picture, limits: dict[str, float]
+) -> Iterator[str]:
+    """One after the other, as long as the facts are of the same places."""
     for number, (a, b) in enumerate(
         itertools.zip_longest(expected.facts, actual.facts)
     ):
         if a is None or b is None:
-            raise Different(f"there is more in one: {a} against {b}")
+            yield f"there is more in one: {a} against {b}"
+            return
         if not isinstance(a.value, torch.Tensor) and a == b:
             continue
         where = expected.where(number)
         if (a.parent, a.key, a.kind) != (b.parent, b.key, b.kind):
-            raise Different(f"{where}: {a.key} {a.kind} != {b.key} {b.kind}")
+            yield f"{where}: {a.key} {a.kind} != {b.key} {b.kind}"
+            return
         if a.place != b.place:
-            raise Different(
-                f"{where}: one object with {a.place}, in compiled with {b.place}"
-            )
-        if isinstance(a.value, torch.Tensor) and isinstance(b.value, torch.Tensor):
-            with torch._C.DisableTorchFunctionSubclass():
-                near = limits_of(a.value, limits)
-                differential.assert_same_tensor(a.value, b.value, where, near)
+            yield f"{where}: one object with {a.place}, in compiled with {b.place}"
+        elif isinstance(a.value, torch.Tensor) and isinstance(b.value, torch.Tensor):
+            if difference := _of_tensors(a.value, b.value, where, limits):
+                yield difference
         elif isinstance(a.value, torch.Tensor) or isinstance(b.value, torch.Tensor):
-            raise Different(f"{where}: {a} != {b}")
+            yield f"{where}: {a} != {b}"
         elif not _equal(a.value, b.value) and not _close(a.value, b.value, limits):
-            raise Different(f"{where}: {a.value!r} != {b.value!r}"[:600])
+            yield f"{where}: {a.value!r} != {b.value!r}"[:600]
+
+
+def _of_tensors(
+    a: torch.Tensor, b: torch.Tensor, where: str, limits: dict[str, float]
+) -> str:
+    try:
+        with torch._C.DisableTorchFunctionSubclass():
+            differential.assert_same_tensor(a, b, where, limits_of(a, limits))
+    except AssertionError as different:
+        return str(different) or where
+    return ""

@@ -175,6 +175,52 @@ def test_a_finalizer_that_runs_late_is_a_difference():
         runner.run(late)
 
 
+ROUNDING = """
+def f(x, n):
+    y = F.layer_norm(x, (7,))
+    LOG.append(n)
+    for i in range(3):
+        LOG.append(int(y.sum().item() > 0))  # its sum is 0
+    return x
+"""
+
+
+def test_what_rounding_decides_is_found_at_its_place():
+    source = WRONG.partition("def f(")[0].replace("ones(2)", "randn(5, 7)") + ROUNDING
+    for place in ("call 0: 1.LOG.1: ", "call 0: 1.LOG.3: "):
+        assert runner._place_of(f"native, {place}1 != 0") == place
+        assert runner._multiplies_rounding(source, 1, "", place)
+    for place in ("call 0: 1.LOG.0: ", "call 0: 1.G_INT: "):
+        assert not runner._multiplies_rounding(source, 1, "", place)
+    assert not runner._place_of("native, call 0: eager raised [], compiled raised []")
+    assert not runner._place_of("native, call 0: gradients: number 0: None != x")
+    wrong = source.replace("LOG.append(n)", "LOG.append(framejit.is_compiling())")
+    with pytest.raises(runner.Mismatch, match="LOG.0"):
+        runner.run(wrong, "native")
+
+
+HOOKED = """
+SETTINGS = {"gradients": "twice"}
+
+def around(call):
+    return torch.autograd.graph.saved_tensors_hooks(lambda t: t * 1, lambda t: t)
+
+def f(x, n):
+    y = x + 0
+    y[y > 0] = 2.0  # the mask is saved as numbers, which are indices
+    return y
+"""
+
+
+def test_a_backward_may_raise_anything():
+    source = WRONG.partition("def f(")[0]
+    source = source.replace("torch.ones(2)", "torch.ones(1, 4, requires_grad=True)")
+    code = compile(source + HOOKED, "<fuzz>", "exec")
+    names = runner.load(code)
+    assert "out of bounds" in runner._outcome(names, names["f"], 0).grads
+    runner.run(source + HOOKED, "native")
+
+
 def test_a_difference_is_found_and_shrunk():
     # In a fresh process: hundreds of candidates, each compiled.
     program = (
