@@ -259,6 +259,17 @@ def _double(plan: Plan) -> None:
     plan.take(pieces.LEAVES, 1)
 
 
+def _batched(plan: Plan) -> None:
+    plan.settings["gradients"] = "batched"
+
+
+def _late(plan: Plan) -> None:
+    plan.settings["gradients"] = plan.pick(["double", "double", "penalty"])
+    plan.settings["late"] = True
+    if plan.chance(0.5):
+        plan.take(pieces.LEAVES, 1)
+
+
 def _writes(plan: Plan) -> None:
     plan.take(pieces.WRITES, 3)
 
@@ -366,6 +377,10 @@ DIMENSIONS = (
     Dimension("modes", 0.12, "modes around the call", _modes),
     Dimension("tangents", 0.3, "only some results in the loss", _tangents),
     Dimension("double", 0.1, "gradients of gradients", _double),
+    Dimension("batched", 0.04, "several gradients at once", _batched),
+    Dimension(
+        "late", 0.05, "arguments that the caller makes require grad after", _late
+    ),
     Dimension("stacks", 0.08, "calls on threads with small stacks", _stacks),
     Dimension("signals", 0.06, "a handler raises during capture and compile", _signals),
     Dimension("threads", 0.05, "other threads call it meanwhile", _threads),

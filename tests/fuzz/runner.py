@@ -116,6 +116,18 @@ def _gradients(
         if way == "each":
             each = [grad(t.sum(), leaves, retain_graph=True) for t in outputs]
             return [g for grads in each for g in grads]
+        if way == "batched":
+            return [
+                found
+                for t in outputs
+                for found in grad(
+                    t,
+                    leaves,
+                    torch.stack([torch.ones_like(t), t.detach()]),
+                    is_grads_batched=True,
+                    retain_graph=True,
+                )
+            ]
         if way == "twice":
             return [*grad(total, leaves, retain_graph=True), *grad(total, leaves)]
         if way == "backward":
@@ -227,6 +239,10 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     except RuntimeError as unreadable:
         # Written to across grad modes: autograd says so on every look at it.
         return Outcome(error, None, str(unreadable), rng)
+    if settings.get("late"):
+        for tensor in inputs:
+            with contextlib.suppress(RuntimeError):  # of integers, inference tensors
+                tensor.requires_grad_()
     grads = _gradients(result, inputs, settings)
     unseen = any(
         t._version == version
