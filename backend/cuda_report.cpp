@@ -1,13 +1,11 @@
 #include "backend/cuda_report.h"
 
-#include <ATen/Context.h>
-
 #include <algorithm>
 
+#include "backend/cuda_text.h"
 #include "backend/kernel_names.h"
 #include "backend/loop_runner.h"
 #include "codegen/cuda/prelude.h"
-#include "codegen/cuda/print_cuda.h"
 #include "codegen/schedule/schedule.h"
 
 namespace framejit::backend {
@@ -15,30 +13,6 @@ namespace framejit::backend {
 namespace {
 
 thread_local CudaReport* current = nullptr;
-
-// "fj::kernel mul_add_3" -> "mul_add_3", of what an identifier may have.
-std::string entry_of(const std::string& name) {
-  std::string entry = name.substr(name.find_last_of(' ') + 1);
-  for (char& c : entry) {
-    const bool fits = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
-                      (c >= 'A' && c <= 'Z');
-    if (!fits) c = '_';
-  }
-  return "fj_" + entry;
-}
-
-// Each symbol that the parameters name has a value; those seen, or a guess.
-std::vector<int64_t> values_of(const codegen::CudaKernel& kernel,
-                               std::vector<int64_t> hints) {
-  std::vector<int> symbols;
-  for (const Expr& each : kernel.parameters) each.collect_symbols(&symbols);
-  for (int symbol : symbols) {
-    if (static_cast<size_t>(symbol) >= hints.size())
-      hints.resize(static_cast<size_t>(symbol) + 1,
-                   codegen::TargetInfo::kUnknownSize);
-  }
-  return hints;
-}
 
 }  // namespace
 
@@ -66,16 +40,10 @@ void CudaReport::add(const LoweredGraph& graph, const codegen::LoopGraph& loops,
     CudaKernelReport& report = kernels_.emplace_back();
     codegen::Kernel kernel = schedule.kernels[step.kernel];
     report.name = names[i];
-    kernel.name = report.entry = entry_of(names[i]);
-    codegen::CudaOptions options;
-    options.team = codegen::cuda_team(kernel, target);
-    options.deterministic = at::globalContext().deterministicAlgorithms();
-    codegen::CudaKernel text = codegen::print_cuda(kernel, options);
-    if (text.refused.empty() &&
-        codegen::fits_32_bits(kernel, values_of(text, hints).data())) {
-      options.wide_indices = false;
-      text = codegen::print_cuda(kernel, options);
-    }
+    kernel.name = report.entry = cuda_entry(names[i]);
+    codegen::CudaKernel text = print_for_cuda(kernel, target, true);
+    if (text.refused.empty() && seems_narrow(kernel, text, hints))
+      text = print_for_cuda(kernel, target, false);
     report.refused = text.refused;
     if (text.refused.empty())
       report.source = codegen::cuda_prelude() + ("\n" + text.source);

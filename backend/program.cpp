@@ -7,10 +7,12 @@
 #include <unordered_set>
 
 #include "backend/block_cache.h"
+#include "backend/cuda_machine.h"
 #include "backend/interpreted_loops.h"
 #include "backend/layouts.h"
 #include "backend/profiled.h"
 #include "backend/scheduled_loops.h"
+#include "backend/x86_machine.h"
 #include "codegen/loops/text.h"
 #include "frame_hook/event_log.h"
 #include "graph/ops/alias_analysis.h"
@@ -188,17 +190,13 @@ class Program::Builder {
       for (const Value* operand : callee.operands) register_of(operand);
       FJ_CHECK_OK(add_call(*callee.node));
     }
-    if (options.loops == LoopTarget::kInterpreter) {
+    if (options.loops == LoopTarget::kInterpreter && lowered->device.is_cpu()) {
       program_.loops_ =
           std::make_unique<InterpretedLoops>(*lowered, register_of);
-    } else {
+    } else if (auto machine = machine_for(lowered->device, options, &reason)) {
       ScheduledLoops::Request wanted;
-      wanted.isa = options.loops == LoopTarget::kAvx512
-                       ? codegen::X86Isa::kAvx512
-                       : codegen::X86Isa::kAvx2;
-      if (options.precise_math) wanted.functions = codegen::Functions::kLibm;
+      wanted.machine = std::move(machine);
       wanted.hints = options.hints;
-      wanted.wants_listings = enabled(Channel::k_kernels);
       wanted.name = options.profiled_name();
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)
@@ -222,6 +220,18 @@ class Program::Builder {
     program_.conditions_ = std::move(lowered->conditions);
     program_.is_brief_ = program_.loops_->is_brief();
     return true;
+  }
+
+  // Null: *reason says why nothing runs loops there.
+  static std::shared_ptr<const LoopMachine> machine_for(
+      c10::Device device, const ProgramOptions& options, std::string* reason) {
+    if (device.is_cuda()) return cuda_machine(device, reason);
+    return std::make_shared<X86Machine>(
+        options.loops == LoopTarget::kAvx512 ? codegen::X86Isa::kAvx512
+                                             : codegen::X86Isa::kAvx2,
+        options.precise_math ? codegen::Functions::kLibm
+                             : codegen::Functions::kVector,
+        /*wants_listings=*/enabled(Channel::k_kernels));
   }
 
   void log_loops() const {

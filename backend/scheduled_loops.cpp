@@ -1,26 +1,21 @@
 #include "backend/scheduled_loops.h"
 
 #include <ATen/MemoryOverlap.h>
-#include <ATen/Parallel.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/ops/_conj.h>
 #include <ATen/ops/_neg_view.h>
 #include <ATen/ops/empty_strided.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/SmallVector.h>
 
 #include <algorithm>
-#include <atomic>
 #include <utility>
 
-#include "backend/block_cache.h"
 #include "backend/cuda_report.h"
 #include "backend/kernel_names.h"
 #include "backend/profiled.h"
 #include "backend/scratch.h"
-#include "codegen/legalise/expand.h"
 #include "frame_hook/options.h"
-#include "frame_hook/perf_map.h"
-#include "frame_hook/progress.h"
 
 namespace framejit::backend {
 
@@ -35,8 +30,6 @@ namespace {
 // What a kernel of so many elements takes is little more than a call costs.
 constexpr int64_t kBriefBytes = 16384;
 constexpr size_t kBriefSteps = 4;
-// Elements a thread has to have for its start to pay.
-constexpr int64_t kGrain = 16384;
 
 // A tensor of its own with the same content and strides. (Elements that share a
 // place go on to.)
@@ -107,11 +100,6 @@ codegen::LoopGraph with_out_calls(const LoweredGraph& graph,
 
 // ---- what is known before any run
 
-ScheduledLoops::Amount::Amount(Expr e) : expr(std::move(e)) {
-  is_constant = expr.is_const();
-  if (is_constant) constant = expr.constant();
-}
-
 ScheduledLoops::Layout::Layout(const TensorMeta& meta)
     : sizes(meta.sizes.begin(), meta.sizes.end()),
       strides(meta.strides.begin(), meta.strides.end()),
@@ -124,39 +112,33 @@ std::unique_ptr<ScheduledLoops> ScheduledLoops::make(
     Request request, RefusedNodes* refused, std::string* reason) {
   std::unique_ptr<ScheduledLoops> made(new ScheduledLoops(
       LoopOperands(graph, register_of), describe_nodes(graph)));
-  codegen::TargetInfo target;
-  target.threads = at::get_num_threads();
-  target.vector_bytes = request.isa == codegen::X86Isa::kAvx512 ? 64 : 32;
+  made->machine_ = request.machine;
+  codegen::TargetInfo target = request.machine->target();
   target.hints = request.hints;
-  // Where elements are computed again, kernels become twice as large at most.
-  target.max_nodes = codegen::kMostNodes / 2;
-  if (request.functions == codegen::Functions::kVector)
-    target.node_size = &codegen::expanded_size;
   const codegen::LoopGraph loops = with_out_calls(graph, request.out_calls);
   made->schedule_ = codegen::make_schedule(loops, target);
   made->target_ = std::move(target);
-  for (size_t k = 0; k < made->schedule_.kernels.size(); ++k) {
-    note_progress(CompilePhase::kKernels, k, made->schedule_.kernels.size());
-    codegen::Compiled compiled =
-        codegen::compile(made->schedule_.kernels[k], request.isa,
-                         request.wants_listings, request.functions);
-    if (!compiled.code) {
-      *reason = compiled.refused;
+  made->names_ = kernel_names(graph, made->schedule_);
+  std::vector<codegen::Kernel> kernels = made->schedule_.kernels;
+  for (size_t k = 0; k < kernels.size(); ++k)
+    kernels[k].name = made->name_of_kernel(k);
+  auto compiled = request.machine->compile(kernels, request.hints);
+  for (size_t k = 0; k < compiled.size(); ++k) {
+    if (!compiled[k].kernel) {
+      *reason = compiled[k].refused;
       note_refused(graph, made->schedule_, static_cast<int>(k), *reason,
                    refused);
     }
-    made->codes_.push_back(std::move(compiled.code));
+    made->codes_.push_back(std::move(compiled[k].kernel));
   }
   if (!reason->empty()) return nullptr;
   if (CudaReport* report = CudaReport::wanted())
     report->add(graph, loops, request.hints);
-  made->names_ = kernel_names(graph, made->schedule_);
   made->work_out(request);
   if (options().perf_map) {
     for (size_t k = 0; k < made->codes_.size(); ++k)
-      add_to_perf_map(made->codes_[k]->code->begin(),
-                      made->codes_[k]->code->size(),
-                      made->name_of_kernel(k) + " of " + request.name);
+      made->codes_[k]->give_name(made->name_of_kernel(k) + " of " +
+                                 request.name);
   }
   return made;
 }
@@ -201,17 +183,11 @@ void ScheduledLoops::work_out(const Request& request) {
     for (BufferId result : step.results)
       places_[schedule_.allocation(result)].is_written = true;
     if (step.kernel >= 0) {
-      const codegen::Kernel& kernel = schedule_.kernels[step.kernel];
       KernelStep out;
-      out.code = codes_[step.kernel];
+      out.kernel = codes_[step.kernel];
       out.name = names_[i];
       for (BufferId buffer : step.arguments)
         out.arguments.push_back(part(buffer));
-      out.parameters =
-          Amounts(out.code->parameters.begin(), out.code->parameters.end());
-      out.outer = Amounts(kernel.loops.begin(), kernel.loops.end());
-      for (const codegen::Stage& stage : kernel.stages)
-        out.inner.emplace_back(stage.loops.begin(), stage.loops.end());
       at_.push_back(static_cast<int>(kernels_.size()));
       kernels_.push_back(std::move(out));
       continue;
@@ -263,7 +239,8 @@ class ScheduledLoops::Run {
       : loops_(loops),
         symbols_(symbols),
         registers_(registers),
-        arena_(loops.arena_bytes_.at(symbols)),
+        machine_(*loops.machine_),
+        arena_(scratch(machine_, loops.arena_bytes_.at(symbols))),
         memory_(loops.places_.size()) {
     for (size_t i = 0; i < memory_.size(); ++i) place(i);
   }
@@ -274,32 +251,8 @@ class ScheduledLoops::Run {
     for (const Part& part : step.arguments)
       arguments.push_back(memory_[part.allocation].first +
                           part.offset.at(symbols_));
-    c10::SmallVector<int64_t, 16> parameters;
-    for (const Amount& parameter : step.parameters)
-      parameters.push_back(parameter.at(symbols_));
-    const codegen::KernelCall call{arguments.data(), parameters.data()};
-    const int64_t points = product(step.outer);
-    if (points <= 0) return;
-    const auto function = step.code->function;
-    // Whatever the stages do, it is not worth a thread.
-    int64_t grain = kGrain;
-    if (points > 1) {
-      int64_t inner = 1;
-      for (const Amounts& stage : step.inner)
-        inner = std::max(inner, product(stage));
-      grain = std::max<int64_t>(1, kGrain / inner);
-    }
-    bool fails;
-    if (points <= grain || at::get_num_threads() == 1) {
-      fails = function(&call, 0, points) != 0;
-    } else {
-      std::atomic<bool> failed = false;
-      at::parallel_for(0, points, grain, [&](int64_t begin, int64_t end) {
-        if (function(&call, begin, end) != 0) failed = true;
-      });
-      fails = failed;
-    }
-    TORCH_CHECK(!fails, "framejit: a check of a kernel failed");
+    TORCH_CHECK(step.kernel->run(arguments.data(), symbols_),
+                "framejit: a check of a kernel failed");
   }
 
   void extern_call(const CallStep& step, const Call& call) {
@@ -425,7 +378,7 @@ class ScheduledLoops::Run {
       case MemoryKind::kOutput:
         // What a call returns is taken as it is.
         if (place.brings_memory) break;
-        memory.storage = new_storage(place.bytes.at(symbols_));
+        memory.storage = machine_.new_storage(place.bytes.at(symbols_));
         memory.first = data_of(memory.storage);
         break;
       case MemoryKind::kArena:
@@ -436,10 +389,9 @@ class ScheduledLoops::Run {
     }
   }
 
-  int64_t product(const Amounts& amounts) const {
-    int64_t out = 1;
-    for (const Amount& amount : amounts) out *= amount.at(symbols_);
-    return out;
+  static Scratch scratch(const LoopMachine& machine, int64_t bytes) {
+    if (machine.device().is_cpu()) return Scratch(bytes);
+    return Scratch(bytes > 0 ? machine.new_storage(bytes) : at::Storage());
   }
 
   Sizes values_of(const Amounts& amounts) const {
@@ -485,8 +437,10 @@ class ScheduledLoops::Run {
                        const Layout& layout) const {
     // Elements there are none of may be of an arena without memory.
     at::Tensor tensor = at::detail::make_tensor<c10::TensorImpl>(
-        storage ? at::Storage(storage) : new_storage(0),
-        c10::DispatchKeySet(c10::DispatchKey::CPU),
+        storage ? at::Storage(storage) : machine_.new_storage(0),
+        c10::DispatchKeySet(machine_.device().is_cpu()
+                                ? c10::DispatchKey::CPU
+                                : c10::DispatchKey::CUDA),
         caffe2::TypeMeta::fromScalarType(layout.dtype));
     const auto item = static_cast<int64_t>(tensor.itemsize());
     FJ_CHECK(first_byte % item == 0);
@@ -500,12 +454,15 @@ class ScheduledLoops::Run {
   const ScheduledLoops& loops_;
   const int64_t* symbols_;
   c10::IValue* registers_;
+  const LoopMachine& machine_;
   Scratch arena_;
   c10::SmallVector<Memory, 8> memory_;
 };
 
 void ScheduledLoops::run(const int64_t* symbols, c10::IValue* registers,
                          Call call, bool* wrote) const {
+  c10::OptionalDeviceGuard guard;
+  if (!machine_->device().is_cpu()) guard.reset_device(machine_->device());
   Run run(*this, symbols, registers);
   for (size_t i = 0; i < at_.size(); ++i) {
     if (i == first_write_) *wrote = true;
@@ -532,7 +489,7 @@ std::string ScheduledLoops::schedule_text() const {
 std::vector<std::string> ScheduledLoops::listings() const {
   std::vector<std::string> texts;
   for (size_t k = 0; k < codes_.size(); ++k)
-    texts.push_back(name_of_kernel(k) + "\n" + codes_[k]->listing);
+    texts.push_back(name_of_kernel(k) + "\n" + codes_[k]->listing());
   return texts;
 }
 

@@ -1,5 +1,5 @@
-// A lowered graph as it runs: the steps of its schedule, kernels as machine
-// code, on the registers of a program.
+// A lowered graph as it runs: the steps of its schedule, kernels as a machine
+// runs them (loop_machine.h), on the registers of a program.
 //
 // Every buffer of the schedule has an allocation: a tensor of the caller, one
 // that becomes a result, or a part of the arena, a block that the thread keeps
@@ -15,11 +15,12 @@
 #include <utility>
 #include <vector>
 
+#include "backend/amount.h"
+#include "backend/loop_machine.h"
 #include "backend/loop_runner.h"
 #include "backend/out_calls.h"
 #include "backend/promise.h"
 #include "codegen/schedule/schedule.h"
-#include "codegen/x86/compile.h"
 
 namespace framejit::backend {
 
@@ -29,8 +30,7 @@ using RefusedNodes = std::vector<std::pair<const graph::Node*, std::string>>;
 class ScheduledLoops final : public LoopRunner {
  public:
   struct Request {
-    codegen::X86Isa isa;
-    codegen::Functions functions = codegen::Functions::kVector;
+    std::shared_ptr<const LoopMachine> machine;  // of the graph's device
     // Values of the symbols that were seen.
     std::vector<int64_t> hints;
     // Of inputs: nobody reads the register behind the loops.
@@ -39,11 +39,10 @@ class ScheduledLoops final : public LoopRunner {
     std::vector<bool> keeps_operands;
     // Of callees, or null: the result can be written where it is to lie.
     std::vector<const OutCall*> out_calls;
-    bool wants_listings = false;
     // The graph, for other profilers than torch's (perf_map.h).
     std::string name;
   };
-  // Null: a kernel has no code on this machine; as calls, those nodes are fine.
+  // Null: a kernel has no code on the machine; as calls, those nodes are fine.
   // (None named: *reason says what is wrong.)
   static std::unique_ptr<ScheduledLoops> make(
       const LoweredGraph& graph, const LoopOperands::RegisterOf& register_of,
@@ -61,19 +60,6 @@ class ScheduledLoops final : public LoopRunner {
   bool is_brief() const override;
 
  private:
-  // A number of the run, or known already.
-  struct Amount {
-    Expr expr;
-    int64_t constant = 0;
-    bool is_constant = true;
-
-    Amount() = default;
-    explicit Amount(Expr e);
-    int64_t at(const int64_t* symbols) const {
-      return is_constant ? constant : expr.evaluate(symbols);
-    }
-  };
-  using Amounts = std::vector<Amount>;
   // How a tensor lies that is made over memory.
   struct Layout {
     explicit Layout(const graph::TensorMeta& meta);
@@ -89,12 +75,9 @@ class ScheduledLoops final : public LoopRunner {
     bool is_input;  // an input, or what replaces one in its memory
   };
   struct KernelStep {
-    std::shared_ptr<const codegen::KernelCode> code;
+    std::shared_ptr<const LoopKernel> kernel;
     std::string name;  // for profilers
     std::vector<Part> arguments;
-    Amounts parameters;
-    Amounts outer;               // extents
-    std::vector<Amounts> inner;  // of each stage
   };
   struct CallStep {
     int callee;
@@ -131,7 +114,8 @@ class ScheduledLoops final : public LoopRunner {
   std::vector<std::string> names_;  // of each step (kernel_names.h)
   codegen::TargetInfo target_;
   codegen::Schedule schedule_;
-  std::vector<std::shared_ptr<const codegen::KernelCode>> codes_;
+  std::shared_ptr<const LoopMachine> machine_;
+  std::vector<std::shared_ptr<const LoopKernel>> codes_;  // of the schedule
   std::vector<KernelStep> kernels_;  // of each step: empty, or
   std::vector<CallStep> calls_;
   std::vector<int> at_;  // of each step: a kernel, or -1 - a call

@@ -6,11 +6,15 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <utility>
+
 namespace framejit::backend {
 
 class Scratch {
  public:
   explicit Scratch(int64_t bytes);
+  // This one: of a device, whose allocator keeps blocks itself.
+  explicit Scratch(at::Storage storage) : storage_(std::move(storage)) {}
   ~Scratch();
   Scratch(const Scratch&) = delete;
   Scratch& operator=(const Scratch&) = delete;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "backend/lowering/rows.h"
 #include "graph/ops/alias_analysis.h"
@@ -155,12 +156,17 @@ class Lowering {
     return !is_read;
   }
 
-  void check(const Value& value) const {
+  void check(const Value& value) {
     if (is_absent(value)) return;
     if (value.kind != Value::Kind::kTensor)
       throw Refused{"a result that is no tensor"};
     const TensorMeta& meta = value.meta;
-    if (!meta.device.is_cpu()) throw Refused{"a tensor of another device"};
+    if (!meta.device.is_cpu() && !meta.device.is_cuda())
+      throw Refused{"a tensor on " + meta.device.str()};
+    if (!std::exchange(has_device_, true)) out_.device = meta.device;
+    if (meta.device != out_.device)
+      throw Refused{"tensors on " + out_.device.str() + " and " +
+                    meta.device.str()};
     if (meta.sizes.size() != meta.strides.size())
       throw Refused{"a tensor without strides"};
     for (const Expr& size : meta.sizes)
@@ -432,6 +438,7 @@ class Lowering {
   Conditions conditions_;
   LoopBuilder builder_;
   ViewIndex views_;
+  bool has_device_ = false;
 };
 
 }  // namespace

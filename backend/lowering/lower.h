@@ -4,7 +4,7 @@
 // the LoopBuilder (builder.h). Views become index maps, or aliases of memory.
 // A node without a row, and a case that its row does not take exactly, is an
 // extern definition with the node as its callee: nothing is refused but what no
-// buffer holds (a graph on other devices, values that are no tensors).
+// buffer holds (a graph on several devices, values that are no tensors).
 #pragma once
 
 #include <string>
@@ -18,6 +18,8 @@ namespace framejit::backend {
 
 struct LoweredGraph {
   codegen::LoopGraph loops;
+  // Of all its tensors.
+  c10::Device device = c10::kCPU;
   // The values that the input definitions are, in order: graph inputs that are
   // tensors, and constants.
   std::vector<const graph::Value*> inputs;

@@ -109,7 +109,9 @@ Cubin Nvrtc::compile(const std::string& source, const std::string& name,
   const std::string target =
       "--gpu-architecture=sm_" + std::to_string(architecture);
   const char* options[] = {target.c_str(), "--std=c++17", "--fmad=false",
-                           "--ptxas-options=-v", "--no-source-include"};
+                           "--ptxas-options=-v", "--no-source-include",
+                           // Functions of the prelude that nobody calls.
+                           "--diag-suppress=177"};
   code = functions_->compile(program, static_cast<int>(std::size(options)),
                              options);
   size_t size = 0;

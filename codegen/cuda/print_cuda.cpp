@@ -347,7 +347,7 @@ void Printer::point(const Stage& stage, const std::string& at) {
   CudaBody body(stage.body,
                 [&](const ScalarNode& n) { return leaf(stage, n); });
   out_ += body.statements(std::string(static_cast<size_t>(depth_) * 2, ' '));
-  if (has_check(stage.body)) line("if (!ok) *failed = 1;");
+  if (has_check(stage.body)) line("if (!ok) check_failed(failed);");
   for (size_t i = 0; i < stage.reductions.size(); ++i) step(stage, i, at);
   for (const Store& each : stage.stores) {
     store(stage, each,
@@ -403,7 +403,7 @@ void Printer::scanned_loop(const Stage& stage) {
   unflatten(stage.loops, kernel_.loops.size(), "k");
   if (has_check(stage.body)) line("bool ok = true;");
   out_ += body.statements(std::string(static_cast<size_t>(depth_) * 2, ' '));
-  if (has_check(stage.body)) line("if (!ok) *failed = 1;");
+  if (has_check(stage.body)) line("if (!ok) check_failed(failed);");
   for (size_t i = 0; i < scanned.size(); ++i) {
     if (!scanned[i]) {
       step(stage, i, "k");

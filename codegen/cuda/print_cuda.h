@@ -9,7 +9,8 @@
 //
 // The kernel's parameters are, in this order: a pointer to element 0 of each
 // argument's places, CudaKernel::parameters (i64, or double where the
-// expression is a float), and a pointer to an i32 that a failing Check sets.
+// expression is a float), and a pointer to an i32 that a failing Check sets
+// where kernels are emulated. (On a device it is an assertion.)
 #pragma once
 
 #include <cstdint>

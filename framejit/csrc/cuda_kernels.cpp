@@ -5,6 +5,7 @@
 #include <map>
 #include <mutex>
 
+#include "backend/cuda_machine.h"
 #include "backend/cuda_report.h"
 #include "codegen/cuda/nvrtc.h"
 
@@ -91,6 +92,15 @@ py::dict compile_cuda(const std::vector<std::string>& paths,
 }  // namespace
 
 void bind_cuda_kernels(py::module_& m) {
+  backend::set_nvrtc_paths([]() -> std::vector<std::string> {
+    try {
+      return py::module_::import("framejit._kernels")
+          .attr("nvrtc_paths")()
+          .cast<std::vector<std::string>>();
+    } catch (const py::error_already_set&) {
+      return {};
+    }
+  });
   m.def("cuda_kernels", &cuda_kernels);
   m.def("compile_cuda", &compile_cuda);
   m.def("nvrtc_version", [](const std::vector<std::string>& paths) {

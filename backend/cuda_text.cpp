@@ -1,0 +1,41 @@
+#include "backend/cuda_text.h"
+
+#include <ATen/Context.h>
+
+namespace framejit::backend {
+
+std::string cuda_entry(const std::string& name) {
+  std::string entry = name.substr(name.find_last_of(' ') + 1);
+  for (char& c : entry) {
+    const bool fits = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+                      (c >= 'A' && c <= 'Z');
+    if (!fits) c = '_';
+  }
+  return "fj_" + entry;
+}
+
+codegen::CudaKernel print_for_cuda(const codegen::Kernel& kernel,
+                                   const codegen::TargetInfo& target,
+                                   bool wide_indices) {
+  codegen::CudaOptions options;
+  options.team = codegen::cuda_team(kernel, target);
+  // (A flag that captures are guarded by.)
+  options.deterministic = at::globalContext().deterministicAlgorithms();
+  options.wide_indices = wide_indices;
+  return codegen::print_cuda(kernel, options);
+}
+
+bool seems_narrow(const codegen::Kernel& kernel,
+                  const codegen::CudaKernel& text, std::vector<int64_t> hints) {
+  // A guess where nothing was seen.
+  std::vector<int> symbols;
+  for (const Expr& each : text.parameters) each.collect_symbols(&symbols);
+  for (int symbol : symbols) {
+    if (static_cast<size_t>(symbol) >= hints.size())
+      hints.resize(static_cast<size_t>(symbol) + 1,
+                   codegen::TargetInfo::kUnknownSize);
+  }
+  return codegen::fits_32_bits(kernel, hints.data());
+}
+
+}  // namespace framejit::backend
