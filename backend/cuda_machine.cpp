@@ -90,6 +90,9 @@ class CudaLoopKernel final : public LoopKernel {
                                [](const Expr& e) { return !e.is_const(); });
     is_narrow_ = seems_narrow(kernel_, text_, target_.hints);
     if (is_narrow_) text_ = print_for_cuda(kernel_, target_, false);
+    width_ = text_.width;
+    multiples_ = Amounts(text_.multiples.begin(), text_.multiples.end());
+    alignments_ = text_.alignments;
   }
 
   // The variant that is probably needed. Once, before anybody runs it; on any
@@ -97,17 +100,20 @@ class CudaLoopKernel final : public LoopKernel {
   void compile() {
     if (!refused_.empty()) return;
     std::string error;
-    if (!make(text_, !is_narrow_, &error)) refused_ = error;
+    if (!make(text_, !is_narrow_, true, &error)) refused_ = error;
   }
   const std::string& refused() const { return refused_; }
 
   bool run(void* const* arguments, const int64_t* symbols) const override {
     const bool wide =
         has_symbols_ ? !codegen::fits_32_bits(kernel_, symbols) : !is_narrow_;
-    const Variant* variant = variants_[wide].load(std::memory_order_acquire);
+    const bool vectors = takes_vectors(arguments, symbols);
+    const Variant* variant =
+        variants_[wide][vectors].load(std::memory_order_acquire);
     if (!variant) {
       std::string error;
-      variant = make(print_for_cuda(kernel_, target_, wide), wide, &error);
+      variant = make(print_for_cuda(kernel_, target_, wide, vectors), wide,
+                     vectors, &error);
       TORCH_CHECK(variant, "framejit: ", error);
     }
     const int64_t points = product(variant->points, symbols);
@@ -141,6 +147,17 @@ class CudaLoopKernel final : public LoopKernel {
     int64_t most_blocks;
   };
 
+  bool takes_vectors(void* const* arguments, const int64_t* symbols) const {
+    for (const Amount& each : multiples_)
+      if (each.at(symbols) % width_ != 0) return false;
+    for (auto [argument, bytes] : alignments_)
+      if (reinterpret_cast<uintptr_t>(arguments[argument]) %
+              static_cast<uintptr_t>(bytes) !=
+          0)
+        return false;
+    return true;
+  }
+
   void* stream() const {
     const c10::Device device(c10::kCUDA,
                              static_cast<c10::DeviceIndex>(device_->index()));
@@ -149,10 +166,11 @@ class CudaLoopKernel final : public LoopKernel {
   }
 
   // Null: *error says why.
-  const Variant* make(const codegen::CudaKernel& text, bool wide,
+  const Variant* make(const codegen::CudaKernel& text, bool wide, bool vectors,
                       std::string* error) const {
     std::lock_guard lock(mutex_);
-    if (const Variant* made = variants_[wide].load()) return made;
+    auto& place = variants_[wide][vectors];
+    if (const Variant* made = place.load()) return made;
     auto variant = std::make_unique<Variant>();
     variant->loaded = device_->load(text, error);
     if (!variant->loaded) return nullptr;
@@ -166,9 +184,9 @@ class CudaLoopKernel final : public LoopKernel {
     const codegen::Driver::Device& about = device_->about();
     variant->most_blocks = int64_t{4} * about.multiprocessors *
                            std::max(1, about.threads / text.block);
-    owned_[wide] = std::move(variant);
-    variants_[wide].store(owned_[wide].get(), std::memory_order_release);
-    return owned_[wide].get();
+    owned_.push_back(std::move(variant));
+    place.store(owned_.back().get(), std::memory_order_release);
+    return owned_.back().get();
   }
 
   std::shared_ptr<const CudaDevice> device_;
@@ -176,10 +194,15 @@ class CudaLoopKernel final : public LoopKernel {
   codegen::TargetInfo target_;
   codegen::CudaKernel text_;  // of the variant that is probably needed
   bool has_symbols_ = false, is_narrow_ = false;
+  // Where its elements are moved side by side.
+  int64_t width_ = 1;
+  Amounts multiples_;
+  std::vector<std::pair<int, int>> alignments_;
   std::string refused_;
   mutable std::mutex mutex_;
-  mutable std::array<std::unique_ptr<const Variant>, 2> owned_;  // [wide]
-  mutable std::array<std::atomic<const Variant*>, 2> variants_{};
+  mutable std::vector<std::unique_ptr<const Variant>> owned_;
+  // [wide indices][vectors]
+  mutable std::array<std::array<std::atomic<const Variant*>, 2>, 2> variants_{};
 };
 
 class CudaMachine final : public LoopMachine {

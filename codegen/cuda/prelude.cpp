@@ -40,9 +40,15 @@ template <class To, class From> static __device__ To bitcast(From x) {
 }
 static __device__ float from_bf16(u16 x) { return bitcast<float>((u32)x << 16); }
 static __device__ u16 to_bf16(float x) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+  u16 h;
+  asm("cvt.rn.bf16.f32 %0, %1;" : "=h"(h) : "f"(x));
+  return h;
+#else
   const u32 bits = bitcast<u32>(x);
   if (x != x) return (u16)(bits >> 16 | 0x40);
   return (u16)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
+#endif
 }
 
 template <class T> struct unsigned_of { typedef u32 type; };
@@ -96,6 +102,10 @@ template <class T> static __device__ T shift_right(T a, T by) {
 }
 static __device__ float scale_by_power(float a, float b) { return ldexpf(a, (i32)floorf(b)); }
 static __device__ double scale_by_power(double a, double b) { return ldexp(a, (i32)floor(b)); }
+
+// Elements that lie side by side: at most 16 bytes move at once.
+template <class T, int kCount>
+struct alignas(sizeof(T) * kCount > 16 ? 16 : sizeof(T) * kCount) vec { T v[kCount]; };
 
 // An element of memory put together with another.
 static __device__ float add_of(float a, float b) { return a + b; }
@@ -167,31 +177,53 @@ template <int kTeam, class F> static __device__ F join_team(F f, F* shared) {
   __syncthreads();
   if (lane == 0) shared[warp] = f;
   __syncthreads();
+  constexpr int kWarps = kTeam / 32;
+  if ((kWarps & (kWarps - 1)) == 0) {
+    f = shared[lane % kWarps];
+    for (int by = kWarps / 2; by > 0; by /= 2) f = join(f, from_lane(f, (lane + by) % 32));
+    return from_lane(f, 0);
+  }
   f = shared[0];
-  for (int w = 1; w < kTeam / 32; ++w) f = join(f, shared[w]);
+#pragma unroll 1
+  for (int w = 1; w < kWarps; ++w) f = join(f, shared[w]);
   return f;
 }
-// Those of this thread and all before it; in *total, of the team.
-template <int kTeam, class F> static __device__ F scan_team(F f, F* shared, F* total) {
+// The states of all threads of a column, which are kTeam warps apart. shared: one
+// a thread.
+template <int kTeam, class F> static __device__ F join_column(F f, F* shared) {
+  const int column = threadIdx.x % 32;
+  __syncthreads();
+  shared[threadIdx.x] = f;
+  __syncthreads();
+  f = shared[column];
+#pragma unroll 1
+  for (int w = 1; w < kTeam; ++w) f = join(f, shared[w * 32 + column]);
+  return f;
+}
+// Those of all threads before this one, none for the first; in *total, of the
+// team.
+template <int kTeam, class F> static __device__ F scan_team(F f, F none, F* shared, F* total) {
   const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
   for (int by = 1; by < 32; by *= 2) {
     const F before = from_lane(f, lane < by ? lane : lane - by);
     if (lane >= by) f = join(before, f);
   }
+  F before = from_lane(f, lane == 0 ? 0 : lane - 1);
+  if (lane == 0) before = none;
   if (kTeam <= 32) {
     *total = from_lane(f, 31);
-    return f;
+    return before;
   }
   __syncthreads();
   if (lane == 31) shared[warp] = f;
   __syncthreads();
-  F all = shared[0], before = all;
-  for (int w = 1; w < kTeam / 32; ++w) {
-    if (w == warp) before = all;
+  F all = none;
+  for (int w = 0; w < kTeam / 32; ++w) {
+    if (w == warp) before = join(all, before);
     all = join(all, shared[w]);
   }
   *total = all;
-  return warp == 0 ? f : join(before, f);
+  return before;
 }
 )cuda";
 }

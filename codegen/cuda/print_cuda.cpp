@@ -4,7 +4,8 @@
 #include <set>
 
 #include "codegen/cuda/body_text.h"
-#include "codegen/legalise/fold.h"
+#include "codegen/cuda/fold_text.h"
+#include "codegen/cuda/plan.h"
 #include "codegen/scalar/evaluate.h"
 #include "codegen/schedule/cost.h"
 
@@ -13,10 +14,14 @@ namespace framejit::codegen {
 namespace {
 
 constexpr int kBlock = 256, kWarp = 32;
+// Of a multiprocessor, that are enough.
+constexpr int kThreads = 1024;
 
 std::string numbered(const char* prefix, int64_t number) {
   return prefix + std::to_string(number);
 }
+
+std::string loop_name(size_t loop) { return "i" + std::to_string(loop); }
 
 // How elements of memory are put together: of the prelude.
 const char* update_of(Combiner combiner) {
@@ -36,91 +41,15 @@ const char* update_of(Combiner combiner) {
   }
 }
 
-bool is_ordered(const Store& store) {
-  return store.combiner || !store.place.data.empty();
-}
-
-// A Fold as a struct of states and its functions.
-class FoldText {
- public:
-  FoldText(Combiner combiner, DType type)
-      : name_(std::string(combiner_row(combiner).text) + "_" +
-              dtype_name(type)),
-        type_(type),
-        row_(combiner_row(combiner)),
-        fold_(make_fold(combiner, type)) {}
-
-  const std::string& name() const { return name_; }
-  std::string print() const {
-    std::string out = "struct " + name_ + " {";
-    for (size_t i = 0; i < fold_.states.size(); ++i) {
-      out += std::string(" ") + cuda_word_type(fold_.states[i]) + " s" +
-             std::to_string(i) + ";";
-    }
-    out += " };\n" + head("none_" + name_ + "()") + "  " + name_ + " f;\n";
-    for (size_t i = 0; i < fold_.states.size(); ++i) {
-      out += "  f.s" + std::to_string(i) + " = " +
-             cuda_constant(fold_.states[i], fold_.initial[i]) + ";\n";
-    }
-    out += "  return f;\n}\n";
-    out += head("step(" + name_ + " a, " + cuda_type(type_) + " x, i64 at)") +
-           assigned(body_of(fold_.step), fold_.stepped);
-    out += head("join(" + name_ + " a, " + name_ + " b)") +
-           assigned(body_of(fold_.join, true), fold_.joined);
-    for (size_t i = 0; i < fold_.results.size(); ++i) {
-      const DType given = i == 1 && row_.place ? DType::kI64 : type_;
-      CudaBody body = body_of(fold_.finish);
-      out += std::string("static __device__ ") + cuda_type(given) + " result" +
-             std::to_string(i) + "(" + name_ + " a) {\n" +
-             body.statements("  ") + "  return " + body.name(fold_.results[i]) +
-             ";\n}\n";
-    }
-    return out;
-  }
-
- private:
-  std::string head(const std::string& rest) const {
-    return "static __device__ " + name_ + " " + rest + " {\n";
-  }
-  CudaBody body_of(const Body& body, bool is_join = false) const {
-    auto leaf = [this, is_join](const ScalarNode& node) -> std::string {
-      const auto states = static_cast<int64_t>(fold_.states.size());
-      if (node.payload < states) return state("a.s", node.payload, node.type);
-      if (is_join) return state("b.s", node.payload - states, node.type);
-      return node.payload == states ? "x" : "at";
-    };
-    return CudaBody(body, leaf);
-  }
-  static std::string state(const char* of, int64_t number, DType type) {
-    std::string text = of + std::to_string(number);
-    if (type == DType::kBool) return text + " != 0";
-    return std::string(cuda_word_type(type)) == cuda_type(type)
-               ? text
-               : std::string("(") + cuda_type(type) + ")" + text;
-  }
-  std::string assigned(const CudaBody& body,
-                       const std::vector<ScalarId>& values) const {
-    std::string out = body.statements("  ") + "  " + name_ + " f;\n";
-    for (size_t i = 0; i < values.size(); ++i) {
-      out += "  f.s" + std::to_string(i) + " = " + body.name(values[i]) + ";\n";
-    }
-    return out + "  return f;\n}\n";
-  }
-
-  std::string name_;
-  DType type_;
-  const CombinerRow& row_;
-  Fold fold_;
-};
-
 class Printer {
  public:
   Printer(const Kernel& kernel, const CudaOptions& options)
-      : kernel_(kernel), options_(options) {}
+      : kernel_(kernel), options_(options), plan_(plan_cuda(kernel, options)) {}
 
   CudaKernel run();
 
  private:
+  CudaKernel finish();
   void line(const std::string& text) {
     out_ += std::string(static_cast<size_t>(depth_) * 2, ' ') + text + "\n";
   }
@@ -137,48 +66,93 @@ class Printer {
   std::string index(const Expr& e);
   std::string parameter(const Expr& e);
   std::string product(const std::vector<Expr>& extents);
-  // i<first>.. from a flat number.
-  void unflatten(const std::vector<Expr>& loops, size_t first,
+  struct Variable {
+    std::string name, extent;
+  };
+  // Variables from a flat number, slowest first.
+  void unflatten(const std::vector<Variable>& variables,
                  const std::string& flat);
-  std::string element(const Place& place, const CudaBody& body);
+  // Of the stage's loops; the last one has this name, if any.
+  void unflatten_inner(const Stage& stage, const std::string& flat,
+                       const std::string& last_name = "");
+  void begin_points();
+  void begin_columns();
+  // base: what the fastest loop is called where several of its points are done.
+  std::string element(const Place& place, const CudaBody& body,
+                      const std::string& base = "");
   std::string leaf(const Stage& stage, const ScalarNode& node);
+  std::string memory_at(const Stage& stage, int64_t load);
+  CudaBody body_of(const Stage& stage) {
+    return CudaBody(stage.body, [this, &stage](const ScalarNode& node) {
+      return leaf(stage, node);
+    });
+  }
+  const StagePlan& plan_of(const Stage& stage) const {
+    return plan_.stages[static_cast<size_t>(&stage - kernel_.stages.data())];
+  }
+  size_t fastest(const Stage& stage) const {
+    return plan_.shape == CudaShape::kRows
+               ? kernel_.loops.size() + stage.loops.size() - 1
+               : plan_.order.back();
+  }
+  std::string base_name(const Stage& stage) const {
+    return "b" + std::to_string(fastest(stage));
+  }
   std::string fold_name(const Stage& stage, const Reduction& reduction);
   std::string shared_of(const std::string& fold);
 
   void stage(const Stage& stage);
+  void tiles();
   void row_loop(const Stage& stage);
   void scanned_loop(const Stage& stage);
+  // The points from `base` of the fastest loop on, as many as are done at once.
+  void points(const Stage& stage, const std::string& base,
+              const std::string& at);
+  // What they load as one, and what they store as one: prefixes, or the others.
+  std::string vector_of(const Stage& stage, const Place& place);
+  void load_vectors(const Stage& stage, const std::string& base);
+  bool is_stored_wide(const Stage& stage, size_t store, bool prefixes) const;
+  void declare_vectors(const Stage& stage, bool prefixes);
+  void store_vectors(const Stage& stage, const std::string& base,
+                     bool prefixes);
   void point(const Stage& stage, const std::string& at);
   void step(const Stage& stage, size_t number, const std::string& at);
-  void store(const Stage& stage, const Store& store, const std::string& value);
+  void store(const Stage& stage, size_t number, const std::string& value);
   // What a store's place is, null where it is not done.
   std::string condition(const Stage& stage, const Store& store);
   void give_rows(const Stage& stage);
   void sync_before(const Stage& stage);
 
-  bool is_sequential(const Stage& stage) const {
-    return options_.deterministic &&
-           std::ranges::any_of(stage.stores, is_ordered);
+  // Floats side by side are added up before they go to an accumulator of 64
+  // bits, whose additions are slow.
+  bool is_summed_first(const Stage& stage, const Reduction& reduction) const {
+    return plan_of(stage).width > 1 && !has_prefix(stage) &&
+           reduction.combiner == Combiner::kSum &&
+           stage.body.type(reduction.value) == DType::kF32;
+  }
+  bool is_alone(const Stage& stage) const {
+    return is_sequential(stage, options_) && plan_.team > 1;
   }
   bool is_atomic(const Stage& stage) const {
-    return is_flat_ ||
-           (team_ > 1 && !stage.loops.empty() && !is_sequential(stage));
+    return plan_.is_flat_stage || (plan_.team > 1 && !stage.loops.empty() &&
+                                   !is_sequential(stage, options_));
   }
-  static bool has_prefix(const Stage& stage) {
-    return std::ranges::any_of(stage.stores,
-                               [](const Store& s) { return s.prefix_of >= 0; });
+  std::string team() const { return std::to_string(plan_.team); }
+  std::string kept(int number) const {
+    return "kept" + std::to_string(number) + "[" +
+           (plan_.width > 1 ? "n * " + std::to_string(plan_.width) + " + u"
+                            : "n") +
+           "]";
   }
-  std::string team() const { return std::to_string(team_); }
 
   const Kernel& kernel_;
   const CudaOptions& options_;
+  const CudaPlan plan_;
   CudaKernel result_;
   std::string out_, folds_, shared_;
   std::set<std::string> known_folds_, known_shared_;
   std::vector<std::string> narrow_;  // declarations of p0 ...
-  int depth_ = 1, team_ = 1, block_ = kBlock;
-  // One stage, each of whose points is a thread's.
-  bool is_flat_ = false;
+  int depth_ = 1;
   // Since the threads of a team last waited for each other.
   std::set<int> loaded_, stored_;
 };
@@ -214,24 +188,33 @@ std::string Printer::product(const std::vector<Expr>& extents) {
   return out.empty() ? "1" : out;
 }
 
-void Printer::unflatten(const std::vector<Expr>& loops, size_t first,
+void Printer::unflatten(const std::vector<Variable>& variables,
                         const std::string& flat) {
   std::string rest = flat;
-  for (size_t k = loops.size(); k-- > 0;) {
-    const std::string name = numbered("i", static_cast<int64_t>(first + k));
+  for (size_t k = variables.size(); k-- > 0;) {
+    const auto& [name, extent] = variables[k];
     if (k == 0) {
       line("const idx " + name + " = " + rest + ";");
       return;
     }
-    const std::string extent = index(loops[k]);
     line("const idx " + name + " = " + rest + " % " + extent + ";");
-    const std::string next = numbered("rest", static_cast<int64_t>(first + k));
-    line("const idx " + next + " = " + rest + " / " + extent + ";");
-    rest = next;
+    line("const idx rest_" + name + " = " + rest + " / " + extent + ";");
+    rest = "rest_" + name;
   }
 }
 
-std::string Printer::element(const Place& place, const CudaBody& body) {
+void Printer::unflatten_inner(const Stage& stage, const std::string& flat,
+                              const std::string& last_name) {
+  std::vector<Variable> variables;
+  for (const Expr& extent : stage.loops)
+    variables.push_back(
+        {loop_name(kernel_.loops.size() + variables.size()), index(extent)});
+  if (!last_name.empty()) variables.back().name = last_name;
+  unflatten(variables, flat);
+}
+
+std::string Printer::element(const Place& place, const CudaBody& body,
+                             const std::string& base) {
   std::string out;
   auto term = [&](const std::string& text) {
     out += (out.empty() ? "" : " + ") + text;
@@ -239,7 +222,10 @@ std::string Printer::element(const Place& place, const CudaBody& body) {
   for (size_t k = 0; k < place.strides.size(); ++k) {
     const Expr& stride = place.strides[k];
     if (stride.is_const(0)) continue;
-    const std::string name = numbered("i", static_cast<int64_t>(k));
+    std::string name = numbered("i", static_cast<int64_t>(k));
+    // Of wide accesses, along the fastest loop alone.
+    if (!base.empty() && stride.is_const(1) && name == "i" + base.substr(1))
+      name = base;
     term(stride.is_const(1) ? name : name + " * " + index(stride));
   }
   for (const auto& [id, stride] : place.data) {
@@ -248,6 +234,19 @@ std::string Printer::element(const Place& place, const CudaBody& body) {
   }
   if (out.empty() || !place.offset.is_const(0)) term(index(place.offset));
   return numbered("a", place.argument) + "[" + out + "]";
+}
+
+// Memory, as a load sees it.
+std::string Printer::memory_at(const Stage& stage, int64_t load) {
+  const AccessPlan& access = plan_of(stage).loads[load];
+  if (access.kept >= 0) return kept(access.kept);
+  if (access.is_staged) {
+    return "tile" + std::to_string(load) +
+           "[threadIdx.x % 32][threadIdx.x / 32 + r * " +
+           std::to_string(plan_.block / kWarp) + "]";
+  }
+  if (access.is_wide) return "l" + std::to_string(load) + ".v[u]";
+  return element(stage.loads[load], body_of(stage));
 }
 
 std::string Printer::leaf(const Stage& stage, const ScalarNode& node) {
@@ -269,65 +268,78 @@ std::string Printer::leaf(const Stage& stage, const ScalarNode& node) {
       break;
   }
   const Place& place = stage.loads[node.payload];
-  CudaBody body(stage.body,
-                [&](const ScalarNode& n) { return leaf(stage, n); });
-  std::string text = element(place, body);
+  std::string text = memory_at(stage, node.payload);
   if (node.type == DType::kBool) text += " != 0";
   std::string when;
   if (!place.data.empty() && has_check(stage.body)) when = "ok";
   if (place.when != kNoScalar) {
-    when += (when.empty() ? "" : " && ") + body.name(place.when);
+    when += (when.empty() ? "" : " && ") + body_of(stage).name(place.when);
   }
   if (when.empty()) return text;
   return when + " ? " + text + " : " + cuda_constant(node.type, 0);
 }
 
 std::string Printer::fold_name(const Stage& stage, const Reduction& reduction) {
-  FoldText fold(reduction.combiner, stage.body.type(reduction.value));
-  if (known_folds_.insert(fold.name()).second) folds_ += fold.print();
-  return fold.name();
+  const DType type = stage.body.type(reduction.value);
+  std::string name = cuda_fold_name(reduction.combiner, type);
+  if (known_folds_.insert(name).second)
+    folds_ += print_cuda_fold(reduction.combiner, type);
+  return name;
 }
 
 std::string Printer::shared_of(const std::string& fold) {
-  if (team_ <= kWarp) return "(" + fold + "*)0";
+  const bool is_columns = plan_.shape == CudaShape::kColumns;
+  if (!is_columns && plan_.team <= kWarp) return "(" + fold + "*)0";
   const std::string name = "shared_" + fold;
   if (known_shared_.insert(fold).second) {
+    const int places = is_columns ? plan_.block : plan_.team / kWarp;
     shared_ += "  __shared__ " + fold + " " + name + "[" +
-               std::to_string(team_ / kWarp) + "];\n";
+               std::to_string(places) + "];\n";
   }
   return name;
 }
 
 void Printer::step(const Stage& stage, size_t number, const std::string& at) {
   const Reduction& reduction = stage.reductions[number];
-  CudaBody body(stage.body,
-                [&](const ScalarNode& n) { return leaf(stage, n); });
   const std::string state = numbered("f", static_cast<int64_t>(number));
-  line(state + " = step(" + state + ", " + body.name(reduction.value) +
-       ", (i64)" + at + ");");
+  if (is_summed_first(stage, reduction)) {
+    const std::string sum = "t" + std::to_string(number);
+    line(sum + " = " + sum + " + " + body_of(stage).name(reduction.value) +
+         ";");
+    return;
+  }
+  line(state + " = step(" + state + ", " +
+       body_of(stage).name(reduction.value) + ", (i64)" + at + ");");
 }
 
 std::string Printer::condition(const Stage& stage, const Store& store) {
-  CudaBody body(stage.body,
-                [&](const ScalarNode& n) { return leaf(stage, n); });
   std::string out;
   auto both = [&](const std::string& text) {
     out += (out.empty() ? "" : " && ") + text;
   };
-  if (stage.loops.empty() && team_ > 1) both("lane == 0");
+  if (plan_.shape == CudaShape::kColumns) both("active");
+  if (stage.loops.empty() && plan_.team > 1) both("lane == 0");
   if (has_check(stage.body)) both("ok");
-  if (store.place.when != kNoScalar) both(body.name(store.place.when));
+  if (store.place.when != kNoScalar)
+    both(body_of(stage).name(store.place.when));
   return out;
 }
 
-void Printer::store(const Stage& stage, const Store& store,
+void Printer::store(const Stage& stage, size_t number,
                     const std::string& value) {
-  CudaBody body(stage.body,
-                [&](const ScalarNode& n) { return leaf(stage, n); });
+  const Store& store = stage.stores[number];
+  const AccessPlan& access = plan_of(stage).stores[number];
   const DType type = kernel_.arguments[store.place.argument].type;
-  const std::string place = element(store.place, body);
-  const std::string memory = std::string("(") + cuda_memory_type(type) + ")";
+  if (access.kept >= 0) line(kept(access.kept) + " = " + value + ";");
+  if (access.is_dropped) return;
   std::string text;
+  if (access.is_wide) {
+    text = "s" + std::to_string(number) + ".v[u] = " + value + ";";
+    line(text);
+    return;
+  }
+  const std::string place = element(store.place, body_of(stage));
+  const std::string memory = std::string("(") + cuda_memory_type(type) + ")";
   if (!store.combiner) {
     text = place + " = " + value + ";";
   } else {
@@ -343,85 +355,204 @@ void Printer::store(const Stage& stage, const Store& store,
 
 // One point of a stage: loads, arithmetic, stores, accumulators.
 void Printer::point(const Stage& stage, const std::string& at) {
+  const StagePlan& plan = plan_of(stage);
+  for (size_t i = 0; i < stage.loads.size(); ++i) {
+    const AccessPlan& access = plan.loads[i];
+    if (access.kept < 0 || access.is_dropped) continue;
+    line(kept(access.kept) + " = " +
+         (access.is_wide ? "l" + std::to_string(i) + ".v[u]"
+                         : element(stage.loads[i], body_of(stage))) +
+         ";");
+  }
   if (has_check(stage.body)) line("bool ok = true;");
-  CudaBody body(stage.body,
-                [&](const ScalarNode& n) { return leaf(stage, n); });
-  out_ += body.statements(std::string(static_cast<size_t>(depth_) * 2, ' '));
+  out_ += body_of(stage).statements(
+      std::string(static_cast<size_t>(depth_) * 2, ' '));
   if (has_check(stage.body)) line("if (!ok) check_failed(failed);");
   for (size_t i = 0; i < stage.reductions.size(); ++i) step(stage, i, at);
-  for (const Store& each : stage.stores) {
-    store(stage, each,
+  for (size_t i = 0; i < stage.stores.size(); ++i) {
+    const Store& each = stage.stores[i];
+    store(stage, i,
           each.prefix_of >= 0 ? "result0(" + numbered("f", each.prefix_of) + ")"
-                              : body.name(each.value));
+                              : body_of(stage).name(each.value));
   }
   for (auto [id, row] : stage.rows) {
-    line(numbered("r", row) + " = " + body.name(id) + ";");
+    line(numbered("r", row) + " = " + body_of(stage).name(id) + ";");
   }
+}
+
+std::string Printer::vector_of(const Stage& stage, const Place& place) {
+  const DType type = kernel_.arguments[place.argument].type;
+  return std::string("vec<") + cuda_memory_type(type) + ", " +
+         std::to_string(plan_of(stage).width) + ">";
+}
+
+void Printer::load_vectors(const Stage& stage, const std::string& base) {
+  for (size_t i = 0; i < stage.loads.size(); ++i) {
+    const AccessPlan& access = plan_of(stage).loads[i];
+    if (!access.is_wide || access.is_dropped) continue;
+    const std::string type = vector_of(stage, stage.loads[i]);
+    line("const " + type + " l" + std::to_string(i) + " = *(const " + type +
+         "*)&" + element(stage.loads[i], body_of(stage), base) + ";");
+  }
+  declare_vectors(stage, false);
+}
+
+bool Printer::is_stored_wide(const Stage& stage, size_t store,
+                             bool prefixes) const {
+  const AccessPlan& access = plan_of(stage).stores[store];
+  return access.is_wide && !access.is_dropped &&
+         (stage.stores[store].prefix_of >= 0) == prefixes;
+}
+
+void Printer::declare_vectors(const Stage& stage, bool prefixes) {
+  for (size_t i = 0; i < stage.stores.size(); ++i)
+    if (is_stored_wide(stage, i, prefixes))
+      line(vector_of(stage, stage.stores[i].place) + " s" + std::to_string(i) +
+           ";");
+}
+
+void Printer::store_vectors(const Stage& stage, const std::string& base,
+                            bool prefixes) {
+  for (size_t i = 0; i < stage.stores.size(); ++i) {
+    if (!is_stored_wide(stage, i, prefixes)) continue;
+    const Place& place = stage.stores[i].place;
+    line("*(" + vector_of(stage, place) + "*)&" +
+         element(place, body_of(stage), base) + " = s" + std::to_string(i) +
+         ";");
+  }
+}
+
+void Printer::points(const Stage& stage, const std::string& base,
+                     const std::string& at) {
+  const std::string width = std::to_string(plan_of(stage).width);
+  load_vectors(stage, base);
+  for (size_t i = 0; i < stage.reductions.size(); ++i)
+    if (is_summed_first(stage, stage.reductions[i]))
+      line("float t" + std::to_string(i) + " = 0.0f;");
+  line("#pragma unroll");
+  open("for (int u = 0; u < " + width + "; ++u) {");
+  line("const idx i" + base.substr(1) + " = " + base + " + u;");
+  point(stage, at + " + u");
+  close();
+  for (size_t i = 0; i < stage.reductions.size(); ++i) {
+    const std::string n = std::to_string(i);
+    if (is_summed_first(stage, stage.reductions[i]))
+      line("f" + n + " = step(f" + n + ", t" + n + ", (i64)" + at + ");");
+  }
+  store_vectors(stage, base, false);
 }
 
 void Printer::row_loop(const Stage& stage) {
-  const bool alone = is_sequential(stage) && team_ > 1;
-  const std::string flat =
-      stage.loops.size() == 1
-          ? numbered("i", static_cast<int64_t>(kernel_.loops.size()))
-          : "k";
-  const std::string begin = team_ == 1 || alone ? "0" : "lane";
-  const std::string by =
-      team_ == 1 || alone ? "++" + flat : flat + " += " + team();
-  open(std::string(alone ? "if (lane == 0) " : "") + "for (idx " + flat +
-       " = " + begin + "; " + flat + " < " + product(stage.loops) + "; " + by +
-       ") {");
-  if (stage.loops.size() > 1)
-    unflatten(stage.loops, kernel_.loops.size(), flat);
-  point(stage, flat);
+  const StagePlan& plan = plan_of(stage);
+  const bool alone = is_alone(stage);
+  const bool is_wide = plan.width > 1;
+  const std::string width = std::to_string(plan.width);
+  const size_t first = kernel_.loops.size();
+  const bool is_one = stage.loops.size() == 1;
+  // Points side by side: from `b` of the last loop on.
+  const std::string base = is_wide ? base_name(stage) : "";
+  const std::string flat = !is_one ? "k"
+                           : is_wide
+                               ? base
+                               : numbered("i", static_cast<int64_t>(first));
+  const std::string count = product(stage.loops);
+  if (plan.turns > 0) {
+    line("#pragma unroll");
+    open("for (int n = 0; n < " + std::to_string(plan.turns) + "; ++n) {");
+    line("const idx " + flat + " = (n * " + team() + " + lane)" +
+         (is_wide ? " * " + width : "") + ";");
+    open("if (" + flat + " < " + count + ") {");
+  } else {
+    std::string begin = plan_.team == 1 || alone ? "0" : "lane";
+    if (is_wide && begin == "lane") begin += " * " + width;
+    const int by = (plan_.team == 1 || alone ? 1 : plan_.team) * plan.width;
+    // So that several loads are on their way, where registers are left.
+    const bool is_light =
+        std::ranges::none_of(stage.reductions, [](const Reduction& reduction) {
+          return reduction.combiner == Combiner::kWelford;
+        });
+    if (!alone && stage.stores.empty() && is_light) line("#pragma unroll 4");
+    open(std::string(alone ? "if (lane == 0) " : "") + "for (idx " + flat +
+         " = " + begin + "; " + flat + " < " + count + "; " +
+         (by == 1 ? "++" + flat : flat + " += " + std::to_string(by)) + ") {");
+  }
+  if (!is_one) unflatten_inner(stage, flat, is_wide ? base : "");
+  if (is_wide) {
+    points(stage, base, flat);
+  } else {
+    point(stage, flat);
+  }
   close();
+  if (plan.turns > 0) close();
 }
 
-// Prefixes by a team: as many points at once as it has threads.
+// Prefixes by a team: each thread has a few points side by side, all of them
+// those of a turn.
 void Printer::scanned_loop(const Stage& stage) {
+  const StagePlan& plan = plan_of(stage);
+  const bool is_wide = plan.width > 1;
+  const std::string width = std::to_string(plan.width);
+  const std::string base = is_wide ? base_name(stage) : "";
   std::vector<char> scanned(stage.reductions.size(), 0);
   for (const Store& each : stage.stores) {
     if (each.prefix_of >= 0) scanned[each.prefix_of] = 1;
   }
-  CudaBody body(stage.body,
-                [&](const ScalarNode& n) { return leaf(stage, n); });
-  open("for (idx base = 0; base < " + product(stage.loops) +
-       "; base += " + team() + ") {");
-  line("const idx k = base + lane;");
+  const CudaBody body = body_of(stage);
+  const std::string count = product(stage.loops);
+  open("for (idx first = 0; first < " + count +
+       "; first += " + std::to_string(plan_.team * plan.width) + ") {");
+  line("const idx k = first + lane" + (is_wide ? " * " + width : "") + ";");
   for (size_t i = 0; i < scanned.size(); ++i) {
     if (!scanned[i]) continue;
     const std::string fold = fold_name(stage, stage.reductions[i]);
-    line(fold + " e" + std::to_string(i) + " = none_" + fold + "();");
+    const std::string n = std::to_string(i);
+    line(fold + " e" + n + " = none_" + fold + "(), within" + n + "[" + width +
+         "];");
   }
   for (size_t i = 0; i < stage.stores.size(); ++i) {
-    if (stage.stores[i].prefix_of < 0) continue;
-    const DType type = kernel_.arguments[stage.stores[i].place.argument].type;
+    const Store& each = stage.stores[i];
+    if (each.prefix_of < 0 || plan.stores[i].is_wide) continue;
+    const DType type = kernel_.arguments[each.place.argument].type;
     line(std::string(cuda_memory_type(type)) + "* to" + std::to_string(i) +
-         " = 0;");
+         "[" + width + "];");
   }
-  open("if (k < " + product(stage.loops) + ") {");
-  unflatten(stage.loops, kernel_.loops.size(), "k");
+  open("if (k < " + count + ") {");
+  unflatten_inner(stage, "k", base);
+  if (is_wide) {
+    load_vectors(stage, base);
+    line("#pragma unroll");
+    open("for (int u = 0; u < " + width + "; ++u) {");
+    line("const idx i" + base.substr(1) + " = " + base + " + u;");
+  } else {
+    line("const int u = 0;");
+  }
   if (has_check(stage.body)) line("bool ok = true;");
   out_ += body.statements(std::string(static_cast<size_t>(depth_) * 2, ' '));
   if (has_check(stage.body)) line("if (!ok) check_failed(failed);");
   for (size_t i = 0; i < scanned.size(); ++i) {
     if (!scanned[i]) {
-      step(stage, i, "k");
+      step(stage, i, "k + u");
       continue;
     }
-    const std::string e = numbered("e", static_cast<int64_t>(i));
-    line(e + " = step(" + e + ", " + body.name(stage.reductions[i].value) +
-         ", (i64)k);");
+    const std::string n = std::to_string(i);
+    line("e" + n + " = step(e" + n + ", " +
+         body.name(stage.reductions[i].value) + ", (i64)k + u);");
+    line("within" + n + "[u] = e" + n + ";");
   }
   for (size_t i = 0; i < stage.stores.size(); ++i) {
     const Store& each = stage.stores[i];
     if (each.prefix_of < 0) {
-      store(stage, each, body.name(each.value));
-      continue;
+      store(stage, i, body.name(each.value));
+    } else if (!plan.stores[i].is_wide) {
+      const std::string when = condition(stage, each);
+      line("to" + std::to_string(i) +
+           "[u] = " + (when.empty() ? "" : "(" + when + ") ? ") + "&" +
+           element(each.place, body) + (when.empty() ? "" : " : 0") + ";");
     }
-    const std::string when = condition(stage, each);
-    line(std::string(when.empty() ? "" : "if (" + when + ") ") + "to" +
-         std::to_string(i) + " = &" + element(each.place, body) + ";");
+  }
+  if (is_wide) {
+    close();
+    store_vectors(stage, base, false);
   }
   close();
   for (size_t i = 0; i < scanned.size(); ++i) {
@@ -429,16 +560,33 @@ void Printer::scanned_loop(const Stage& stage) {
     const std::string n = std::to_string(i);
     const std::string fold = fold_name(stage, stage.reductions[i]);
     line(fold + " total" + n + ";");
-    line("const " + fold + " prefix" + n + " = join(f" + n + ", scan_team<" +
-         team() + ">(e" + n + ", " + shared_of(fold) + ", &total" + n + "));");
+    line("const " + fold + " before" + n + " = join(f" + n + ", scan_team<" +
+         team() + ">(e" + n + ", none_" + fold + "(), " + shared_of(fold) +
+         ", &total" + n + "));");
     line("f" + n + " = join(f" + n + ", total" + n + ");");
   }
-  for (size_t i = 0; i < stage.stores.size(); ++i) {
-    if (stage.stores[i].prefix_of < 0) continue;
-    const std::string n = std::to_string(i);
-    line("if (to" + n + ") *to" + n + " = result0(prefix" +
-         std::to_string(stage.stores[i].prefix_of) + ");");
+  open("if (k < " + count + ") {");
+  if (is_wide) {
+    unflatten_inner(stage, "k", base);
+    declare_vectors(stage, true);
   }
+  line("#pragma unroll");
+  open("for (int u = 0; u < " + width + "; ++u) {");
+  for (size_t i = 0; i < stage.stores.size(); ++i) {
+    const int prefix = stage.stores[i].prefix_of;
+    if (prefix < 0) continue;
+    const std::string n = std::to_string(prefix), to = std::to_string(i);
+    const std::string value =
+        "result0(join(before" + n + ", within" + n + "[u]))";
+    if (plan.stores[i].is_wide) {
+      line("s" + to + ".v[u] = " + value + ";");
+    } else {
+      line("if (to" + to + "[u]) *to" + to + "[u] = " + value + ";");
+    }
+  }
+  close();
+  if (is_wide) store_vectors(stage, base, true);
+  close();
   close();
 }
 
@@ -447,13 +595,14 @@ void Printer::give_rows(const Stage& stage) {
     const Reduction& reduction = stage.reductions[i];
     const std::string n = std::to_string(i);
     const std::string fold = fold_name(stage, reduction);
-    const bool scanned = has_prefix(stage) && !is_sequential(stage) &&
+    const bool scanned = has_prefix(stage) && !is_sequential(stage, options_) &&
                          std::ranges::any_of(stage.stores, [&](const Store& s) {
                            return s.prefix_of == static_cast<int>(i);
                          });
-    if (team_ > 1 && !stage.loops.empty() && !scanned) {
-      line("f" + n + " = join_team<" + team() + ">(f" + n + ", " +
-           shared_of(fold) + ");");
+    if (plan_.team > 1 && !stage.loops.empty() && !scanned) {
+      const bool is_columns = plan_.shape == CudaShape::kColumns;
+      line("f" + n + " = " + (is_columns ? "join_column<" : "join_team<") +
+           team() + ">(f" + n + ", " + shared_of(fold) + ");");
     }
     line(numbered("r", reduction.row) + " = result0(f" + n + ");");
     if (combiner_row(reduction.combiner).results > 1) {
@@ -465,21 +614,27 @@ void Printer::give_rows(const Stage& stage) {
 // What one thread has stored another may load, and the other way about, only
 // when all have come here.
 void Printer::sync_before(const Stage& stage) {
-  if (team_ == 1) return;
-  bool waits = false;
-  for (const Place& place : stage.loads)
-    waits |= stored_.contains(place.argument);
-  for (const Store& each : stage.stores) {
-    waits |= stored_.contains(each.place.argument) ||
-             loaded_.contains(each.place.argument);
-  }
+  if (plan_.team == 1) return;
+  const StagePlan& plan = plan_of(stage);
+  std::set<int> loads, stores;
+  for (size_t i = 0; i < stage.loads.size(); ++i)
+    if (!plan.loads[i].is_dropped) loads.insert(stage.loads[i].argument);
+  for (size_t i = 0; i < stage.stores.size(); ++i)
+    if (!plan.stores[i].is_dropped)
+      stores.insert(stage.stores[i].place.argument);
+  const bool waits =
+      std::ranges::any_of(loads, [&](int a) { return stored_.contains(a); }) ||
+      std::ranges::any_of(stores, [&](int a) {
+        return stored_.contains(a) || loaded_.contains(a);
+      });
   if (waits) {
-    line("sync_team<" + team() + ">();");
+    line(plan_.shape == CudaShape::kColumns ? "__syncthreads();"
+                                            : "sync_team<" + team() + ">();");
     loaded_.clear();
     stored_.clear();
   }
-  for (const Place& place : stage.loads) loaded_.insert(place.argument);
-  for (const Store& each : stage.stores) stored_.insert(each.place.argument);
+  loaded_.insert(loads.begin(), loads.end());
+  stored_.insert(stores.begin(), stores.end());
 }
 
 void Printer::stage(const Stage& stage) {
@@ -489,9 +644,14 @@ void Printer::stage(const Stage& stage) {
     const std::string fold = fold_name(stage, stage.reductions[i]);
     line(fold + " f" + std::to_string(i) + " = none_" + fold + "();");
   }
-  if (stage.loops.empty() || is_flat_) {
-    point(stage, "0");
-  } else if (has_prefix(stage) && team_ > 1 && !is_sequential(stage)) {
+  if (stage.loops.empty() || plan_.is_flat_stage) {
+    if (plan_of(stage).width > 1) {
+      points(stage, base_name(stage), "0");
+    } else {
+      point(stage, "0");
+    }
+  } else if (has_prefix(stage) && plan_.team > 1 &&
+             !is_sequential(stage, options_)) {
     scanned_loop(stage);
   } else {
     row_loop(stage);
@@ -500,55 +660,160 @@ void Printer::stage(const Stage& stage) {
   close();
 }
 
+// Every team one point (or several side by side) a turn.
+void Printer::begin_points() {
+  const bool is_wide = plan_.shape == CudaShape::kFlat && plan_.width > 1;
+  std::vector<Variable> variables;
+  for (size_t loop : plan_.order) {
+    Expr extent = plan_.loops[loop];
+    if (is_wide && loop == plan_.order.back())
+      extent = floor_div(extent, Expr(plan_.width));
+    result_.points.push_back(extent);
+    variables.push_back({loop_name(loop), index(extent)});
+  }
+  const std::string points = product(result_.points);
+  if (plan_.team > 1) line("const int lane = threadIdx.x % " + team() + ";");
+  const std::string teams = std::to_string(plan_.block / plan_.team);
+  const std::string mine =
+      plan_.team == 1 ? "threadIdx.x" : "threadIdx.x / " + team();
+  open("for (idx flat = (idx)blockIdx.x * " + teams + " + " + mine +
+       "; flat < " + points + "; flat += (idx)gridDim.x * " + teams + ") {");
+  if (!is_wide) return unflatten(variables, "flat");
+  const std::string last = std::to_string(plan_.order.back());
+  variables.back().name = "w" + last;
+  unflatten(variables, "flat");
+  line("const idx b" + last + " = w" + last + " * " +
+       std::to_string(plan_.width) + ";");
+}
+
+// Every block a tile of a turn: what lies across it first, to shared memory.
+void Printer::tiles() {
+  const Stage& stage = kernel_.stages[0];
+  const StagePlan& plan = plan_.stages[0];
+  const size_t across = plan_.order[plan_.order.size() - 2];
+  const size_t along = plan_.order.back();
+  std::vector<Variable> variables;
+  for (size_t loop : plan_.order) {
+    Expr extent = plan_.loops[loop];
+    const bool is_tiled = loop == across || loop == along;
+    if (is_tiled) extent = floor_div(extent + Expr(kWarp - 1), Expr(kWarp));
+    result_.points.push_back(extent);
+    variables.push_back(
+        {(is_tiled ? "t" : "i") + std::to_string(loop), index(extent)});
+  }
+  open("for (idx tile = blockIdx.x; tile < " + product(result_.points) +
+       "; tile += gridDim.x) {");
+  result_.points.emplace_back(plan_.block);
+  unflatten(variables, "tile");
+  const int rows = plan_.block / kWarp;
+  const std::string column = "threadIdx.x % 32";
+  const std::string row = "threadIdx.x / 32 + r * " + std::to_string(rows);
+  // For each point of the tile, neighbours being so along `fast`.
+  auto open_points = [&](size_t slow, size_t fast) {
+    line("#pragma unroll");
+    open("for (int r = 0; r < " + std::to_string(kWarp / rows) + "; ++r) {");
+    std::string inside;
+    auto place = [&](size_t loop, const std::string& within) {
+      const std::string number = std::to_string(loop), name = "i" + number;
+      line("const idx " + name + " = t" + number + " * 32 + " + within + ";");
+      inside += (inside.empty() ? "" : " && ") + name + " < " +
+                index(plan_.loops[loop]);
+    };
+    place(slow, row);
+    place(fast, column);
+    open("if (" + inside + ") {");
+  };
+  bool is_staged = false;
+  for (size_t i = 0; i < stage.loads.size(); ++i) {
+    if (!plan.loads[i].is_staged) continue;
+    is_staged = true;
+    const DType type = kernel_.arguments[stage.loads[i].argument].type;
+    const std::string name = "tile" + std::to_string(i);
+    shared_ += std::string("  __shared__ ") + cuda_memory_type(type) + " " +
+               name + "[32][33];\n";
+    open_points(along, across);
+    line(name + "[" + row + "][" + column +
+         "] = " + element(stage.loads[i], body_of(stage)) + ";");
+    close();
+    close();
+  }
+  if (is_staged) line("__syncthreads();");
+  open_points(across, along);
+  this->stage(stage);
+  close();
+  close();
+  if (is_staged) line("__syncthreads();");
+  close();
+}
+
+// Every block 32 columns a turn. Behind the last one threads do what that does,
+// and store nothing: they have to come to where threads wait for each other.
+void Printer::begin_columns() {
+  std::vector<Variable> variables;
+  for (size_t loop = 0; loop < plan_.loops.size(); ++loop) {
+    Expr extent = plan_.loops[loop];
+    if (loop + 1 == plan_.loops.size())
+      extent = floor_div(extent + Expr(kWarp - 1), Expr(kWarp));
+    result_.points.push_back(extent);
+    variables.push_back({loop_name(loop), index(extent)});
+  }
+  const std::string last = std::to_string(plan_.loops.size() - 1);
+  const std::string columns = index(plan_.loops.back());
+  variables.back().name = "t" + last;
+  line("const int lane = threadIdx.x / " + std::to_string(kWarp) + ";");
+  open("for (idx tile = blockIdx.x; tile < " + product(result_.points) +
+       "; tile += gridDim.x) {");
+  result_.points.emplace_back(kWarp);
+  unflatten(variables, "tile");
+  line("const idx c" + last + " = t" + last + " * " + std::to_string(kWarp) +
+       " + threadIdx.x % " + std::to_string(kWarp) + ";");
+  line("const bool active = c" + last + " < " + columns + ";");
+  line("const idx i" + last + " = active ? c" + last + " : " + columns +
+       " - 1;");
+}
+
 CudaKernel Printer::run() {
   result_.name = kernel_.name;
   for (const Stage& each : kernel_.stages) {
     result_.refused = cuda_refuses(each.body);
     if (!result_.refused.empty()) return std::move(result_);
   }
-  const bool has_inner = std::ranges::any_of(
-      kernel_.stages, [](const Stage& s) { return !s.loops.empty(); });
-  is_flat_ = kernel_.stages.size() == 1 && has_inner &&
-             kernel_.stages[0].reductions.empty() &&
-             !is_sequential(kernel_.stages[0]);
-  if (has_inner && !is_flat_ && kernel_.vectorised == Vectorised::kInner) {
-    team_ = options_.team;
-  }
-  if (team_ > kWarp) block_ = team_;
-  std::vector<Expr> loops = kernel_.loops;
-  if (is_flat_) {
-    const auto& inner = kernel_.stages[0].loops;
-    loops.insert(loops.end(), inner.begin(), inner.end());
-  }
-  result_.points = loops;
-  result_.team = team_;
-  result_.block = block_;
+  result_.team = plan_.team;
+  result_.block = plan_.block;
+  result_.width = plan_.width;
+  result_.multiples = plan_.multiples;
+  result_.alignments = plan_.alignments;
 
-  depth_ = 2;
-  unflatten(loops, 0, "flat");
+  if (plan_.shape == CudaShape::kTiles) {
+    tiles();
+    return finish();
+  }
+  if (plan_.shape == CudaShape::kColumns) {
+    begin_columns();
+  } else {
+    begin_points();
+  }
   for (size_t i = 0; i < kernel_.row_types.size(); ++i) {
     line(std::string(cuda_type(kernel_.row_types[i])) + " " +
          numbered("r", static_cast<int64_t>(i)) + ";");
   }
+  for (size_t i = 0; i < plan_.kept.size(); ++i) {
+    line(std::string(cuda_memory_type(plan_.kept[i])) + " " +
+         numbered("kept", static_cast<int64_t>(i)) + "[" +
+         std::to_string(plan_.turns * plan_.width) + "];");
+  }
   for (const Stage& each : kernel_.stages) stage(each);
-  std::string body = std::move(out_);
-  out_.clear();
+  close();
+  return finish();
+}
 
-  depth_ = 1;
-  const std::string points = product(loops);
-  if (team_ > 1) line("const int lane = threadIdx.x % " + team() + ";");
-  const std::string teams = std::to_string(block_ / team_);
-  const std::string mine =
-      team_ == 1 ? "threadIdx.x" : "threadIdx.x / " + team();
-  open("for (idx flat = (idx)blockIdx.x * " + teams + " + " + mine +
-       "; flat < " + points + "; flat += (idx)gridDim.x * " + teams + ") {");
-  std::string loop = std::move(out_) + body + "  }\n}\n";
-
+CudaKernel Printer::finish() {
+  result_.waits = plan_.team > 1 || !shared_.empty();
   std::string text = "typedef " +
                      std::string(options_.wide_indices ? "i64" : "i32") +
                      " idx;\n" + folds_;
   text += "extern \"C\" __global__ void __launch_bounds__(" +
-          std::to_string(block_) + ") " + kernel_.name + "(\n    ";
+          std::to_string(plan_.block) + ") " + kernel_.name + "(\n    ";
   for (size_t i = 0; i < kernel_.arguments.size(); ++i) {
     const KernelArgument& argument = kernel_.arguments[i];
     text += std::string(argument.is_written ? "" : "const ") +
@@ -561,7 +826,7 @@ CudaKernel Printer::run() {
   }
   text += "i32* __restrict__ failed) {\n" + shared_;
   for (const std::string& declared : narrow_) text += "  " + declared + "\n";
-  result_.source = text + loop;
+  result_.source = text + out_ + "}\n";
   return std::move(result_);
 }
 
@@ -603,20 +868,36 @@ TargetInfo cuda_target(int architecture) {
   // A launch costs more than a few idle multiprocessors, and a point has a
   // block of threads.
   target.fewest_points = 8;
-  target.large_reduction = 1 << 20;
+  target.long_row = 1 << 16;
+  target.short_row = 1 << 16;
+  target.large_reduction = 1 << 18;
+  target.parts_per_thread = 4;
+  target.points_are_parts = true;
   return target;
 }
 
 int cuda_team(const Kernel& kernel, const TargetInfo& target) {
   int64_t longest = 0;
+  int loops = 0;
   for (const Stage& stage : kernel.stages) {
-    if (!stage.loops.empty())
-      longest = std::max(longest, target.hint(stage.loops));
+    if (stage.loops.empty()) continue;
+    longest = std::max(longest, target.hint(stage.loops));
+    ++loops;
   }
-  if (kernel.vectorised == Vectorised::kOuter || longest <= 4) return 1;
+  if (kernel.vectorised == Vectorised::kOuter) {
+    // Where columns alone do not fill the machine.
+    const int64_t wanted = int64_t{target.threads} * kThreads /
+                           std::max<int64_t>(target.hint(kernel.loops), 1);
+    int team = 1;
+    while (team < kWarp / 2 && team < wanted && team * 4 <= longest) team *= 2;
+    return team;
+  }
+  if (longest <= 4) return 1;
   // A thread that has a few points to do hides what a wait for memory costs.
   if (longest <= 1024) return kWarp;
-  return longest <= 16384 ? kBlock : 2 * kBlock;
+  if (longest <= 16384) return kBlock;
+  // A row that stages share is kept in registers.
+  return loops > 1 && longest <= 65536 ? 4 * kBlock : 2 * kBlock;
 }
 
 bool fits_32_bits(const Kernel& kernel, const int64_t* symbols) {

@@ -1,9 +1,9 @@
 // Kernel -> CUDA C++ for NVRTC.
 //
-// A *team* of threads does one outer point: one thread (columns, maps: what
-// threads side by side do lies side by side), a warp, or a block, whose threads
-// share out the inner points of each stage and put their accumulators together
-// at its end. Teams walk the outer points in strides of the grid, so any grid
+// A *team* of threads does one outer point: one thread (maps: what threads side
+// by side do lies side by side), a warp, or a block, whose threads share out
+// the inner points of each stage and put their accumulators together at its end
+// (plan.h). Teams walk the outer points in strides of the grid, so any grid
 // will do. The reductions are those of codegen/legalise/fold.h, so what every
 // target computes is written once.
 //
@@ -15,6 +15,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "codegen/kernels/kernel.h"
@@ -23,9 +24,12 @@
 namespace framejit::codegen {
 
 struct CudaOptions {
-  // Threads of one outer point: 1, 32, or a block of them, up to 1024. Of a
-  // kernel without inner loops, or with vectorised columns, it is 1.
+  // Threads of one outer point: 1, 32, or a block of them, up to 1024; with
+  // vectorised columns at most 32. Of a kernel without inner loops it is 1.
   int team = 256;
+  // Elements that lie side by side are loaded and stored as one, where
+  // CudaKernel::multiples and alignments hold.
+  bool vectors = true;
   // Indices of 64 bits. Those of 32 do where fits_32_bits() says so.
   bool wide_indices = true;
   // Points whose data decide where they store come one after the other, as in
@@ -39,9 +43,15 @@ struct CudaKernel {
   std::string name;    // of the function
   std::string source;  // behind the prelude (prelude.h)
   std::vector<Expr> parameters;
-  std::vector<Expr> points;  // their product: the outer points
+  std::vector<Expr> points;  // their product: what teams walk
+  // Where this does not hold, the text is for nothing: numbers that `width`
+  // divides, and arguments (by number) that lie on a multiple of so many bytes.
+  int width = 1;
+  std::vector<Expr> multiples;
+  std::vector<std::pair<int, int>> alignments;
   int team = 1;
   int block = 256;      // threads of a block
+  bool waits = false;   // threads wait for each other
   std::string refused;  // why there is no text
 };
 

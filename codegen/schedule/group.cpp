@@ -302,9 +302,12 @@ bool Grouper::pays(const Match& match) const {
   // Enough points for the threads, or not much to do.
   int64_t points = target_.hint(base.outer);
   if (columns > 0) points /= target_.vector_bytes / 4;
+  const bool is_long =
+      target_.long_row > 0 &&
+      work / std::max<int64_t>(target_.hint(base.outer), 1) > target_.long_row;
   if (target_.threads > 1 && work > kSmallWork && !other.is_staged &&
-      points < (target_.fewest_points > 0 ? target_.fewest_points
-                                          : 2 * target_.threads))
+      points < (target_.fewest_points > 0 && !is_long ? target_.fewest_points
+                                                      : 2 * target_.threads))
     return false;
   if (columns == 0) return true;
   bool reads_reduction = !other.is_staged;

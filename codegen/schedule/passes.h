@@ -1,6 +1,6 @@
 // Passes over a LoopGraph before kernels are made of it. Each leaves the
-// meaning as it is (split_softmax and split_reductions: but for the rounding of
-// sums), keeps the numbers of buffers, and may add some behind them.
+// meaning as it is (those that split reductions: but for the rounding of sums),
+// keeps the numbers of buffers, and may add some behind them.
 #pragma once
 
 #include "codegen/loops/loops.h"
@@ -16,6 +16,10 @@ void remove_dead(LoopGraph* graph);
 // costs less than the second exponential of keeping both up to date; and what a
 // row has computed once it need not compute again (keep_values.h).
 void split_softmax(LoopGraph* graph);
+
+// So do mean and squared distances of short rows (TargetInfo::short_row), where
+// that is cheaper than keeping both up to date.
+void split_welford(LoopGraph* graph, const TargetInfo& target);
 
 // A large reduction with few results becomes two: over blocks of what is
 // reduced, which are independent, and over the blocks.

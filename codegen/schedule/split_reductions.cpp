@@ -14,7 +14,6 @@ namespace {
 
 // A block has so many elements at least.
 constexpr int64_t kSmallBlock = 1 << 8;
-constexpr int64_t kBlocksPerThread = 8;
 
 bool is_splittable(Combiner combiner) {
   return combiner != Combiner::kSoftmaxSum;
@@ -78,7 +77,12 @@ class Splitter {
     if (target_.hint(outer) / side_by_side(d) >= 2 * target_.threads ||
         target_.hint(d.loops) < target_.large_reduction)
       return false;
-    Blocks blocks = choose_blocks(outer, reduced);
+    int64_t wanted = int64_t{target_.parts_per_thread} * target_.threads;
+    if (target_.points_are_parts)
+      wanted = std::max<int64_t>(
+          2, wanted * side_by_side(d) /
+                 std::max<int64_t>(target_.hint(outer), side_by_side(d)));
+    Blocks blocks = choose_blocks(outer, reduced, wanted);
     if (blocks.is_guarded && *d.combiner == Combiner::kWelford) return false;
     std::vector<BufferId> partial = add_partial(d, outer, blocks);
     add_final(d, outer, blocks, partial);
@@ -97,12 +101,13 @@ class Splitter {
   }
 
   Blocks choose_blocks(const std::vector<Expr>& outer,
-                       const std::vector<Expr>& reduced) {
+                       const std::vector<Expr>& reduced, int64_t most) {
     Blocks out;
     const int64_t first = target_.hint(reduced[0]);
     std::vector<Expr> rest(reduced.begin() + 1, reduced.end());
     const size_t kept = outer.size();
-    if (first >= 2 * target_.threads && target_.hint(rest) >= kSmallBlock) {
+    if (first >= 2 * target_.threads && target_.hint(rest) >= kSmallBlock &&
+        !target_.points_are_parts) {
       // The first loop, as it is.
       out.count = reduced[0];
       out.within = rest;
@@ -110,7 +115,7 @@ class Splitter {
         out.map.push_back(
             loop_index(static_cast<int>(i), kept + reduced.size()));
     } else {
-      out = pieces(outer, reduced);
+      out = pieces(outer, reduced, most);
     }
     out.size = 1;
     for (const Expr& loop : out.within) out.size = out.size * loop;
@@ -119,16 +124,17 @@ class Splitter {
 
   // Of the first loop, so that blocks keep the order of the elements.
   Blocks pieces(const std::vector<Expr>& outer,
-                const std::vector<Expr>& reduced) {
+                const std::vector<Expr>& reduced, int64_t most) {
     Blocks out;
     const Expr& loop = reduced[0];
     const int64_t length = target_.hint(loop);
-    const int64_t wanted =
-        std::clamp<int64_t>(length, 1, kBlocksPerThread * target_.threads);
+    const int64_t wanted = std::clamp<int64_t>(length, 1, most);
     Expr piece;
     if (loop.is_const()) {
       int64_t count = wanted;
-      while (count > target_.threads && length % count != 0) --count;
+      const int64_t least =
+          target_.points_are_parts ? (most + 1) / 2 : target_.threads;
+      while (count > least && length % count != 0) --count;
       out.is_guarded = length % count != 0;
       if (out.is_guarded) count = wanted;
       out.count = count;

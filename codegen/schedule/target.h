@@ -17,8 +17,17 @@ struct TargetInfo {
   // With fewer outer points than this, what is fused with a reduction runs by
   // itself; 0: than two a thread.
   int64_t fewest_points = 0;
-  // A reduction of so many elements, to few points, is done in parts.
+  // If a point has more elements than this, what is fused with a reduction
+  // wants two points a thread after all; 0: no number is too many.
+  int64_t long_row = 0;
+  // Mean and squared distances of at most so many elements of a row are two
+  // sums, of which the second is of the differences; 0: one.
+  int64_t short_row = 0;
+  // A reduction of so many elements, to few points, is done in parts: so many a
+  // thread, or as many as make so many points a thread with those there are.
   int64_t large_reduction = 1 << 16;
+  int parts_per_thread = 8;
+  bool points_are_parts = false;
   // What a kernel holds: nodes of its bodies, and arguments.
   int max_nodes = 400;
   // How many nodes an operation counts for; null: each for one.

@@ -31,14 +31,21 @@ int EmulatedKernels::add(Kernel kernel, const CudaOptions& options) {
   key += std::to_string(options.team);
   key += options.wide_indices ? "w" : "n";
   key += options.deterministic ? "d" : "a";
+  key += options.vectors ? "v" : "s";
   auto found = std::find(keys_.begin(), keys_.end(), key);
   if (found != keys_.end()) return static_cast<int>(found - keys_.begin());
+  int scalar = -1;
+  if (options.vectors) {
+    CudaOptions without = options;
+    without.vectors = false;
+    scalar = add(kernel, without);
+  }
   kernel.name = "k" + std::to_string(kernels_.size());
   CudaKernel text = print_cuda(kernel, options);
   if (!text.refused.empty()) return -1;
   if (spoil) spoil(&text.source);
   keys_.push_back(key);
-  kernels_.push_back({kernel.arguments, std::move(text), nullptr});
+  kernels_.push_back({kernel.arguments, std::move(text), scalar, nullptr});
   return static_cast<int>(kernels_.size()) - 1;
 }
 
@@ -64,7 +71,7 @@ std::string EmulatedKernels::text_of(const Entry& entry) const {
          "(void** p, unsigned blocks, unsigned order) {\n"
          "  emulation::launch(n_" +
          kernel.name + "::call, p, blocks, " + std::to_string(kernel.block) +
-         ", " + (kernel.team == 1 ? "true" : "false") + ", order);\n}\n";
+         ", " + (kernel.waits ? "false" : "true") + ", order);\n}\n";
 }
 
 std::string EmulatedKernels::build() {
@@ -118,6 +125,19 @@ bool EmulatedKernels::run(int number, const int64_t* symbols,
                           std::span<void* const> arguments, unsigned blocks,
                           unsigned order) const {
   const Entry& entry = kernels_[number];
+  const bool divides =
+      std::ranges::all_of(entry.text.multiples, [&](const Expr& each) {
+        return each.evaluate(symbols) % entry.text.width == 0;
+      });
+  const bool lies = std::ranges::all_of(
+      entry.text.alignments, [&](const std::pair<int, int>& each) {
+        return reinterpret_cast<uintptr_t>(arguments[each.first]) %
+                   static_cast<uintptr_t>(each.second) ==
+               0;
+      });
+  if (!divides || !lies)
+    return run(entry.scalar, symbols, arguments, blocks, order);
+  wide_runs += entry.text.width > 1;
   std::vector<void*> parameters(arguments.begin(), arguments.end());
   std::vector<int64_t> values;
   values.reserve(entry.text.parameters.size());

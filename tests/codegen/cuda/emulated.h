@@ -32,12 +32,15 @@ class EmulatedKernels {
   // Makes a mistake in each kernel that is added.
   std::function<void(std::string* source)> spoil;
   const CudaKernel& kernel(int number) const { return kernels_[number].text; }
+  // Runs that moved elements side by side as one.
+  mutable size_t wide_runs = 0;
 
  private:
   using Function = void (*)(void** parameters, unsigned blocks, unsigned order);
   struct Entry {
     std::vector<KernelArgument> arguments;
     CudaKernel text;
+    int scalar = -1;  // the kernel where `text` is not right
     Function function = nullptr;
   };
   std::string text_of(const Entry& entry) const;

@@ -16,7 +16,7 @@
 #define FJ_EMULATED 1
 #define __global__
 #define __device__
-#define __launch_bounds__(n)
+#define __launch_bounds__(...)
 #define __shared__ static __attribute__((section("fj_shared")))
 
 extern "C" char __start_fj_shared[] __attribute__((weak, visibility("hidden")));

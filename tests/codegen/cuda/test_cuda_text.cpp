@@ -74,28 +74,146 @@ TEST(CudaText, AWarpDoesARow) {
   CudaOptions options;
   options.team = 32;
   options.wide_indices = false;
+  options.vectors = false;
   CudaKernel text = print_cuda(kernel_of(kSoftmax), options);
   ASSERT_EQ(text.refused, "");
   EXPECT_EQ(text.block, 256);
   EXPECT_EQ(text.parameters,
-            (std::vector<Expr>{Expr::symbol(1), Expr::symbol(0)}));
+            (std::vector<Expr>{Expr::symbol(0), Expr::symbol(1)}));
   for (const char* part :
        {"typedef i32 idx;", "struct softmax_sum_f32 { float s0; float s1; };",
         "softmax(\n    const float* __restrict__ a0, float* __restrict__ a1, "
         "i64 q0, i64 q1, i32* __restrict__ failed)",
         "const idx p0 = (idx)q0;",
-        "flat = (idx)blockIdx.x * 8 + threadIdx.x / 32; flat < p1; flat += "
+        "flat = (idx)blockIdx.x * 8 + threadIdx.x / 32; flat < p0; flat += "
         "(idx)gridDim.x * 8",
-        "for (idx i1 = lane; i1 < p0; i1 += 32) {",
+        "for (idx i1 = lane; i1 < p1; i1 += 32) {",
         "f0 = step(f0, v0, (i64)i1);",
         "f0 = join_team<32>(f0, (softmax_sum_f32*)0);", "r1 = result1(f0);",
-        "const float v3 = expf(v2);", "a1[i0 * p0 + i1] = v5;"}) {
+        "const float v3 = expf(v2);", "a1[i0 * p1 + i1] = v5;"}) {
     EXPECT_NE(text.source.find(part), std::string::npos) << part << "\n"
                                                          << text.source;
   }
   // No thread reads what another one has stored.
   EXPECT_EQ(count_of(text.source, "sync_team"), 0u);
   EXPECT_EQ(count_of(text.source, "__shared__"), 0u);
+}
+
+TEST(CudaText, ElementsSideBySideMoveAsOne) {
+  CudaOptions options;
+  options.team = 32;
+  options.wide_indices = false;
+  CudaKernel text = print_cuda(kernel_of(kSoftmax), options);
+  EXPECT_EQ(text.width, 4);
+  EXPECT_EQ(text.multiples, (std::vector<Expr>{Expr::symbol(1)}));
+  EXPECT_EQ(text.alignments,
+            (std::vector<std::pair<int, int>>{{0, 16}, {1, 16}}));
+  for (const char* part :
+       {"for (idx b1 = lane * 4; b1 < p1; b1 += 128) {",
+        "const vec<float, 4> l0 = *(const vec<float, 4>*)&a0[i0 * p1 + b1];",
+        "*(vec<float, 4>*)&a1[i0 * p1 + b1] = s0;"}) {
+    EXPECT_NE(text.source.find(part), std::string::npos) << part << "\n"
+                                                         << text.source;
+  }
+}
+
+// 500 numbers of a row by 32 threads: each has them in registers, and what is
+// stored twice is stored once.
+constexpr const char* kRow = R"(
+kernel row(%0: f32, %1: out f32) outer (i0 < s0) inner rows (r0: f32) {
+  stage (i1 < 500) {
+    v0: f32 = load %0[i0*500 + i1]
+    v1: f32 = exp v0
+    r0 = sum v1
+    store %1[i0*500 + i1] = v1
+  }
+  stage (i1 < 500) {
+    v0: f32 = load %1[i0*500 + i1]
+    v1: f32 = load %0[i0*500 + i1]
+    v2: f32 = row r0
+    v3: f32 = div v0, v2
+    v4: f32 = add v3, v1
+    store %1[i0*500 + i1] = v4
+  }
+}
+)";
+
+TEST(CudaText, WhatStagesShareStaysInRegisters) {
+  CudaOptions options;
+  options.team = 32;
+  CudaKernel text = print_cuda(kernel_of(kRow), options);
+  EXPECT_EQ(count_of(text.source, "const vec<float, 4> l"), 1u) << text.source;
+  EXPECT_EQ(count_of(text.source, "*(vec<float, 4>*)&a1"), 1u) << text.source;
+  EXPECT_EQ(count_of(text.source, "sync_team"), 0u);
+  EmulatedKernels emulated;
+  for (int team : {32, 64, 256}) {
+    options.team = team;
+    const int number = emulated.add(kernel_of(kRow), options);
+    ASSERT_EQ(emulated.build(), "");
+    const Data rows{0, 3 * 500, Data::kTame};
+    auto run = [&](const int64_t* symbols, std::span<void* const> arguments) {
+      return emulated.run(number, symbols, arguments);
+    };
+    EXPECT_TRUE(comparison_of(kRow, {3}, {rows, rows}).run_as("cuda", run));
+  }
+}
+
+// Along its rows one argument lies, along its columns the other.
+TEST(CudaText, TransposesAreDoneInTiles) {
+  const char* map = R"(
+kernel both(%0: f32, %1: f32, %2: out f32) outer (i0 < 70, i1 < 45) columns {
+  stage () {
+    v0: f32 = load %0[i0 + i1*70]
+    v1: f32 = load %1[i0*45 + i1]
+    v2: f32 = add v0, v1
+    store %2[i0*45 + i1] = v2
+  }
+}
+)";
+  EmulatedKernels emulated;
+  const int number = emulated.add(kernel_of(map), {});
+  EXPECT_NE(emulated.kernel(number).source.find("threadIdx.x % 32"),
+            std::string::npos);
+  ASSERT_EQ(emulated.build(), "");
+  const Data matrix{0, 70 * 45, Data::kTame};
+  auto run = [&](const int64_t* symbols, std::span<void* const> arguments) {
+    return emulated.run(number, symbols, arguments, 3);
+  };
+  EXPECT_TRUE(
+      comparison_of(map, {0}, {matrix, matrix, matrix}).run_as("cuda", run));
+}
+
+// Sums of columns, of which the last block has fewer than 32.
+TEST(CudaText, WarpsShareTheRowsOfColumns) {
+  const char* sums = R"(
+kernel sums(%0: f32, %1: out f32) outer (i0 < s0) columns rows (r0: f32) {
+  stage (i1 < s1) {
+    v0: f32 = load %0[i0 + i1*s0]
+    r0 = sum v0
+  }
+  stage () {
+    v0: f32 = row r0
+    store %1[i0] = v0
+  }
+}
+)";
+  EmulatedKernels emulated;
+  CudaOptions options;
+  options.team = 8;
+  const int number = emulated.add(kernel_of(sums), options);
+  EXPECT_EQ(emulated.kernel(number).block, 256);
+  ASSERT_EQ(emulated.build(), "");
+  for (int64_t columns : {1, 32, 45}) {
+    for (int64_t rows : {0, 3, 50}) {
+      auto run = [&](const int64_t* symbols, std::span<void* const> arguments) {
+        return emulated.run(number, symbols, arguments, 2);
+      };
+      EXPECT_TRUE(comparison_of(sums, {columns, rows},
+                                {{0, columns * rows, Data::kTame},
+                                 {0, columns, Data::kTame}})
+                      .run_as("cuda", run));
+    }
+  }
 }
 
 TEST(CudaText, EveryThreadOfAMapHasAPoint) {

@@ -7,6 +7,7 @@
 #include <map>
 
 #include "../random_loops.h"
+#include "codegen/cuda/print_cuda.h"
 #include "codegen/kernels/text.h"
 #include "codegen/loops/text.h"
 #include "codegen/schedule/schedule.h"
@@ -47,8 +48,9 @@ Program make_program(uint64_t seed) {
   if (seed % 7 == 0) options.types = {DType::kI32, DType::kBool};
   Program program;
   program.loops = random_loops(seed, options);
-  TargetInfo target;
+  TargetInfo target = seed % 2 ? cuda_target(90) : TargetInfo();
   target.threads = 1 + static_cast<int>(seed % 4);
+  if (seed % 3 == 0) target.large_reduction = 1 << 6;
   program.schedule = make_schedule(program.loops.graph, target);
   static constexpr int kTeams[] = {32, 64, 256, 1};
   program.options.team = kTeams[seed % 4];
@@ -113,7 +115,9 @@ TEST(RandomCuda, GraphsEqualTheInterpreter) {
     if (!outcome.empty()) continue;
     ASSERT_EQ(compare_outputs(program.loops, expected, got), "") << describe();
   }
-  std::printf("%d kernels\n", kernels);
+  std::printf("%d kernels, %zu runs with wide accesses\n", kernels,
+              emulated.wide_runs);
+  EXPECT_GT(emulated.wide_runs, 0u);
 }
 
 TEST(RandomCuda, KernelsEqualTheInterpreter) {
