@@ -545,7 +545,7 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
       node.keep(kept.input, *call.tensors[kept.input]);
     }
   }
-  if (uses_random_) node.keep_random_state(call.random.cpu_state());
+  if (uses_random_) node.keep_random_states(call.random.states());
 }
 
 // In the order of eager's nodes.
@@ -752,7 +752,7 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     ask_histories(call);
     hold_inputs(call);
     for (int input : made_leaves_) call.tensors[input]->requires_grad_(true);
-    if (uses_random_) call.random.save({});
+    if (uses_random_) call.random.save(torch_graph_->random_devices);
     if (backward_) make_node(symbols, call);
     forward(symbols, call, &committing);
     for (auto [output, writes] : output_versions_)

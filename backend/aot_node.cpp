@@ -138,7 +138,7 @@ variable_list AotNode::apply(variable_list&& grads) {
   if (!program->program->takes(symbols_.data())) return replay(task);
   free_early(*program);
   RngState random;
-  if (program->uses_random) random.save({});
+  if (program->uses_random) random.save(code_->replay().graph().random_devices);
   try {
     return run(task, *program, std::move(values));
   } catch (const UnexpectedResult& error) {
@@ -419,7 +419,7 @@ ReplayedCall AotNode::unpack_inputs() {
     call.edges[code_->edge_inputs()[i]] = next_edge(i);
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  call.random_state = random_state_;
+  call.random_states = random_states_;
   for (const KeptInput& kept : kept_) {
     at::Tensor& input = call.inputs[kept.input];
     if (kept.saved >= 0) {
@@ -506,7 +506,7 @@ void AotNode::free_all() {
   kept_.clear();
   originals_.clear();
   passing_.clear();
-  random_state_.reset();
+  random_states_.clear();
 }
 
 }  // namespace framejit::backend

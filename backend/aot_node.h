@@ -96,7 +96,9 @@ class AotNode final : public torch::autograd::Node {
   torch::autograd::variable_list pass_behind(size_t from,
                                              const at::Tensor& gradient,
                                              const std::vector<int>& behind);
-  void keep_random_state(at::Tensor state) { random_state_ = std::move(state); }
+  void keep_random_states(RngState::States states) {
+    random_states_ = std::move(states);
+  }
 
  private:
   using SavedVariable = torch::autograd::SavedVariable;
@@ -166,7 +168,7 @@ class AotNode final : public torch::autograd::Node {
   std::vector<Original> originals_;
   std::vector<Watched> watched_;
   std::vector<KeptInput> kept_;
-  at::Tensor random_state_;
+  RngState::States random_states_;
   // Eager frees node by node: what one output's backward freed, another's may
   // not need. Which nodes have been freed, sorted; and the last pattern that
   // ran, null: everything.

@@ -356,7 +356,7 @@ RunStatus CallableExecutor::run(PyObject* const* inputs, const int64_t* symbols,
       snapshot.add_written(graph::unpack_tensor(inputs[object]));
     Ref callable = Ref::borrow(callable_for(collected.key, args));
     if (!callable) return RunStatus::kFailedBeforeCommit;
-    if (graph_->uses_random) rng.save({});
+    if (graph_->uses_random) rng.save(graph_->random_devices);
     called = true;
     std::optional<graph::WithoutTorchFunction> unasked;
     if (has_subclasses_) unasked.emplace();

@@ -18,19 +18,16 @@ void RngState::save(const std::vector<c10::Device>& devices) {
   for (c10::Device device : devices) add(device);
 }
 
-void RngState::set(const at::Tensor& cpu_state) {
-  at::Generator generator =
-      at::globalContext().defaultGenerator(c10::Device(c10::kCPU));
-  std::lock_guard<std::mutex> lock(generator.mutex());
-  generator.set_state(cpu_state);
-}
-
-void RngState::restore() {
-  for (const auto& [device, state] : states_) {
+void RngState::set(const States& states) {
+  for (const auto& [device, state] : states) {
     at::Generator generator = at::globalContext().defaultGenerator(device);
     std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_state(state);
   }
+}
+
+void RngState::restore() {
+  set(states_);
   states_.clear();
 }
 

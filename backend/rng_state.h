@@ -14,18 +14,18 @@ namespace framejit::backend {
 
 class RngState {
  public:
+  using States = std::vector<std::pair<c10::Device, at::Tensor>>;
+
   // Remembers the CPU generator, and that of each other device given.
   void save(const std::vector<c10::Device>& devices);
   // Puts the saved states back. Does nothing when nothing was saved.
   void restore();
-  // Of the CPU generator; undefined when nothing was saved.
-  at::Tensor cpu_state() const {
-    return states_.empty() ? at::Tensor() : states_[0].second;
-  }
-  static void set(const at::Tensor& cpu_state);
+  // Empty when nothing was saved.
+  const States& states() const { return states_; }
+  static void set(const States& states);
 
  private:
-  std::vector<std::pair<c10::Device, at::Tensor>> states_;
+  States states_;
 };
 
 }  // namespace framejit::backend

@@ -320,7 +320,7 @@ RunStatus TorchExecutor::run(PyObject* const* inputs, const int64_t* symbols,
   bool prepared = false;
   try {
     save_inputs(keep, &snapshot);
-    if (graph_->uses_random) rng.save({});
+    if (graph_->uses_random) rng.save(graph_->random_devices);
     prepared = true;
     RunStatus failed = RunStatus::kFailedBeforeCommit;
     bool replayed = false;

@@ -175,11 +175,11 @@ bool WithoutModes::any() {
 }
 
 ForwardState::ForwardState(const TorchReplay& replay,
-                           const at::Tensor& random_state)
+                           const RngState::States& random_states)
     : default_dtype_(c10::get_default_dtype()) {
-  if (random_state.defined()) {
-    random_.save({});
-    RngState::set(random_state);
+  if (!random_states.empty()) {
+    random_.save(replay.graph().random_devices);
+    RngState::set(random_states);
   }
   c10::set_default_dtype(c10::scalarTypeToTypeMeta(replay.default_dtype_));
   replay.state_.restore();
@@ -290,7 +290,7 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
   std::vector<std::pair<Edge, Edge>> places;
   {
     graph::HoldGil gil;
-    ForwardState state(*this, call.random_state);
+    ForwardState state(*this, call.random_states);
     std::vector<at::Tensor> inputs = make_inputs(call);
     std::vector<Ref> results = run(call, inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
@@ -389,7 +389,7 @@ std::shared_ptr<const CutReplay> TorchReplay::cut(
   auto made = std::make_shared<CutReplay>();
   {
     graph::HoldGil gil;
-    ForwardState state(*this, call.random_state);
+    ForwardState state(*this, call.random_states);
     std::vector<at::Tensor> inputs = make_inputs(call);
     std::vector<Ref> results = run(call, inputs);
     for (int output : outputs) {

@@ -63,7 +63,7 @@ struct ReplayedCall {
   // invalid: nobody holds the output.
   torch::autograd::edge_list own_outputs;
   const int64_t* symbols = nullptr;
-  at::Tensor random_state;  // undefined: the graph draws no numbers
+  RngState::States random_states;  // none: the graph draws no numbers
 };
 
 // A call that was run again, with a history that is cut at its outputs: the
@@ -134,8 +134,9 @@ class TorchReplay {
 // The state of the thread in which a graph was captured, for a scope.
 class ForwardState {
  public:
-  // random_state: undefined to leave the generator alone.
-  ForwardState(const TorchReplay& replay, const at::Tensor& random_state);
+  // random_states: none to leave the generators alone.
+  ForwardState(const TorchReplay& replay,
+               const RngState::States& random_states);
   ~ForwardState();
   ForwardState(const ForwardState&) = delete;
   ForwardState& operator=(const ForwardState&) = delete;

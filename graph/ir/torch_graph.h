@@ -40,6 +40,8 @@ class TorchGraph final : public ForeignGraph {
   // Random operations inside: the executor restores the generator state when
   // the graph phase fails.
   bool uses_random = false;
+  // Those they draw for, but for the CPU.
+  std::vector<c10::Device> random_devices;
   // Writes more thread state than the grad mode: the executor puts it back.
   bool writes_state = false;
   // Ends inside an autocast region, which the residual code enters again.

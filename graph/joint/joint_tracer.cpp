@@ -2,6 +2,7 @@
 
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/jit_type.h>
+#include <ATen/ops/empty.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -95,6 +96,7 @@ at::Tensor JointTracer::add_tensor_input(std::string name,
   at::Tensor wrapper = functional::to_functional_tensor(inner);
   forbid_data_access(wrapper);
   if (requires_grad) wrapper.set_requires_grad(true);
+  has_gradients_ |= requires_grad;
   inputs_.push_back(wrapper);
   return wrapper;
 }
@@ -481,6 +483,17 @@ void JointTracer::rewrite_custom(PyObject* function,
 
 // ---- batch norm hides from its schema that it writes the running statistics
 
+namespace {
+
+// The formula of the gradient looks at the values of what comes in, and refuses
+// some (of complex results; of tensors without values it does not).
+bool reads_values_in_formula(const std::string& name) {
+  return name == "aten::linalg_eig" || name == "aten::_linalg_eigh" ||
+         name == "aten::_linalg_svd";
+}
+
+}  // namespace
+
 bool JointTracer::rewrite(const c10::OperatorHandle& op,
                           std::vector<c10::IValue>* stack) {
   const std::string& name = op.schema().name();
@@ -498,18 +511,55 @@ bool JointTracer::rewrite(const c10::OperatorHandle& op,
     zeros.callBoxed(stack);
     return true;
   }
-  bool batch_norm = name == "aten::native_batch_norm";
-  bool accelerated =
-      name == "aten::cudnn_batch_norm" || name == "aten::miopen_batch_norm";
-  if (!batch_norm && !accelerated) return false;
-  size_t base = stack->size() - op.schema().arguments().size();
+  const size_t base = stack->size() - op.schema().arguments().size();
+  if (has_gradients_ && !in_backward_ && reads_values_in_formula(name))
+    check_formula(name, (*stack)[base]);
+  if (name == "aten::cudnn_batch_norm") {
+    rewrite_cudnn_batch_norm(stack);
+    return true;
+  }
+  if (name == "aten::cudnn_batch_norm_backward") {
+    // (input, gradient, weight, running_mean, running_var, mean, invstd, eps,
+    // what cuDNN keeps)
+    static const auto backward = c10::Dispatcher::singleton().findSchemaOrThrow(
+        "aten::native_batch_norm_backward", "");
+    std::vector<c10::IValue> call(stack->end() - 9, stack->end());
+    stack->resize(base);
+    std::vector<c10::IValue> plain = {
+        call[1], call[0],
+        call[2], call[3],
+        call[4], call[5],
+        call[6], true,
+        call[7], c10::List<bool>({true, true, true})};
+    backward.callBoxed(&plain);
+    for (c10::IValue& result : plain) stack->push_back(std::move(result));
+    return true;
+  }
+  const bool is_miopen = name == "aten::miopen_batch_norm";
+  if (name != "aten::native_batch_norm" && !is_miopen) return false;
   bool training = (*stack)[base + 5].toBool();
   const c10::IValue& mean = (*stack)[base + 3];
   bool statistics = mean.isTensor() && mean.toTensor().defined();
   if (!training || !statistics) return false;
-  if (accelerated) unsupported(*this, name + " in training");
+  if (is_miopen) unsupported(*this, name + " in training");
   rewrite_batch_norm(stack);
   return true;
+}
+
+void JointTracer::check_formula(const std::string& name,
+                                const c10::IValue& matrix) {
+  if (name == "aten::linalg_eig" || matrix.toTensor().is_complex())
+    unsupported(*this, "the gradient of " + name + " reads values");
+}
+
+// As the operator of all devices, whose kernels are loops. What cuDNN keeps for
+// its backward nobody reads.
+void JointTracer::rewrite_cudnn_batch_norm(std::vector<c10::IValue>* stack) {
+  const at::Tensor input = (*stack)[stack->size() - 8].toTensor();
+  static const auto plain = c10::Dispatcher::singleton().findSchemaOrThrow(
+      "aten::native_batch_norm", "");
+  plain.callBoxed(stack);
+  stack->emplace_back(at::empty({0}, input.options().dtype(at::kByte)));
 }
 
 void JointTracer::rewrite_batch_norm(std::vector<c10::IValue>* stack) {

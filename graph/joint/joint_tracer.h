@@ -83,6 +83,8 @@ class JointTracer final : public TraceSession {
   bool rewrite_bernoulli(const c10::OperatorHandle& op,
                          std::vector<c10::IValue>* stack);
   void rewrite_batch_norm(std::vector<c10::IValue>* stack);
+  void rewrite_cudnn_batch_norm(std::vector<c10::IValue>* stack);
+  void check_formula(const std::string& name, const c10::IValue& matrix);
   void rewrite_custom(PyObject* function, const c10::OperatorHandle& op,
                       std::vector<c10::IValue>* stack);
   void replace_input(const at::Tensor& old_value, const at::Tensor& new_value);
@@ -98,6 +100,7 @@ class JointTracer final : public TraceSession {
   // Lines of the forward, by the first autograd node that each may have made.
   std::vector<std::pair<int64_t, Span>> lines_;
   bool in_backward_ = false;
+  bool has_gradients_ = false;  // an input requires grad
   int64_t broken_derivative_ = -1;
   const uint64_t first_autograd_node_ = at::sequence_number::peek();
   bool calls_bernoulli_ = false;

@@ -371,6 +371,17 @@ bool has_mask(const c10::IValue& indices) {
   return found;
 }
 
+// An operator that elsewhere is others (_fused_rms_norm) has a kernel where its
+// arguments are.
+bool has_own_kernel(const OpFacts& facts, const Stack& stack) {
+  bool on_cuda = false;
+  for (const c10::IValue& argument : arguments_of(facts, stack))
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      on_cuda |= tensor.device().is_cuda();
+    });
+  return on_cuda && facts.op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
+}
+
 void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
   TensorKinds kinds = kinds_of(arguments_of(facts, *stack));
   if (kinds.meta && !kinds.trace && !kinds.real) {
@@ -402,7 +413,8 @@ void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
     stop(&session,
          {BreakReason::kDataDependentShape, "a boolean mask as an index", {}});
   }
-  if (facts.kernel.kind == MetaKernel::Kind::kCompositeImplicit) {
+  if (facts.kernel.kind == MetaKernel::Kind::kCompositeImplicit &&
+      !has_own_kernel(facts, *stack)) {
     // Reached below autograd (inference mode, inside a backward): decompose.
     c10::DispatchKeySet cpu(c10::DispatchKey::CPU);
     if (facts.kernel.kernel.isValid()) {

@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "graph/ops/meta_families.h"
+#include "graph/ops/meta_inference.h"
 #include "graph/ops/meta_results.h"
 
 namespace framejit::graph {
@@ -106,7 +107,11 @@ bool batch_norm(Stack* stack, bool functional) {
   at::Tensor x = tensor_at(stack, 0);
   if (!plain_batch(x) || !same_types(stack, x, 1, 4)) return false;
   c10::ScalarType type = x.scalar_type();
-  Sizes statistics = {(*stack)[5].toBool() ? x.size(1) : 0};
+  const bool training = (*stack)[5].toBool();
+  // (Others give statistics that mean nothing.)
+  if (!training && inference_device_type() != c10::DeviceType::CPU)
+    return false;
+  Sizes statistics = {training ? x.size(1) : 0};
   at::Tensor output = make(x.sizes(), type), mean = make(statistics, type),
              deviation = make(statistics, type);
   if (!functional) return finish(stack, {output, mean, deviation});

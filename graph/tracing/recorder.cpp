@@ -123,13 +123,25 @@ Status Recorder::before(const c10::OperatorHandle& op) {
                span_};
 }
 
+void Recorder::note_random(c10::ArrayRef<c10::IValue> results) {
+  result_->uses_random = true;
+  auto& devices = result_->random_devices;
+  for (const c10::IValue& result : results) {
+    if (!result.isTensor() || !result.toTensor().defined()) continue;
+    const c10::Device device = result.toTensor().device();
+    if (!device.is_cpu() &&
+        std::find(devices.begin(), devices.end(), device) == devices.end())
+      devices.push_back(device);
+  }
+}
+
 void Recorder::record(const c10::OperatorHandle& op,
                       c10::ArrayRef<c10::IValue> arguments,
                       c10::ArrayRef<c10::IValue> results) {
   ++operations_;
   if (std::find(operators_.begin(), operators_.end(), op) == operators_.end())
     operators_.push_back(op);
-  if (op.hasTag(at::Tag::nondeterministic_seeded)) result_->uses_random = true;
+  if (op.hasTag(at::Tag::nondeterministic_seeded)) note_random(results);
   auto note = [&](const at::Tensor& tensor) {
     writes_ = true;
     constants_.erase(tensor);

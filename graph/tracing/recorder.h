@@ -136,6 +136,7 @@ class Recorder final : public TraceSession {
   // ---- TraceSession
   Result<at::Tensor> lift(const at::Tensor& real, bool fresh) override;
   Status before(const c10::OperatorHandle& op) override;
+  void note_random(c10::ArrayRef<c10::IValue> results);
   void record(const c10::OperatorHandle& op,
               c10::ArrayRef<c10::IValue> arguments,
               c10::ArrayRef<c10::IValue> results) override;

@@ -345,7 +345,6 @@ def test_operators_with_several_results(name: str) -> None:
 DECOMPOSITIONS: dict[str, Fn] = {
     "svd": lambda a: torch.linalg.svd(a, full_matrices=False),
     "eigh": lambda a: torch.linalg.eigh(a @ a.mT),
-    "eig": lambda a: [t.abs() for t in torch.linalg.eig(a)],
     "qr": lambda a: torch.linalg.qr(a),
     "lu": lambda a: torch.linalg.lu(a)[1:],
     "lu_factor": lambda a: torch.linalg.lu_factor(a)[:1],
@@ -363,6 +362,43 @@ def test_decompositions(name: str) -> None:
         return [t.sin() for t in decompose(a)] + [a * 2]
 
     check_patterns(f, ordinary((3, 3)))
+
+
+COMPLEX: dict[str, Fn] = {
+    "eig": lambda a: torch.linalg.eig(a),
+    "eigh": lambda a: torch.linalg.eigh(torch.complex(a @ a.mT, a - a.mT)),
+    "svd": lambda a: torch.linalg.svd(torch.complex(a, a.sin()), full_matrices=False),
+}
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+@pytest.mark.parametrize("name", COMPLEX)
+@pytest.mark.parametrize("backend", ["aot_eager", "native"])
+def test_gradients_that_look_at_values(backend: str, name: str, allowed: bool) -> None:
+    """Eager refuses gradients that depend on the phase of complex vectors."""
+    decompose = COMPLEX[name]
+
+    def f(a: torch.Tensor) -> Any:
+        parts = decompose(a)
+        if allowed:
+            return sum(t.abs().sin().sum() for t in parts)
+        return sum((t.real * torch.arange(1.0, 4.0)).sum() for t in parts)
+
+    def outcome(function: Fn) -> Any:
+        torch.manual_seed(4)
+        a = torch.randn(3, 3, requires_grad=True)
+        try:
+            return torch.autograd.grad(function(a), a)[0]
+        except RuntimeError as error:
+            return str(error)[:60]
+
+    expected = outcome(f)
+    assert isinstance(expected, torch.Tensor) == allowed
+    found = outcome(framejit.compile(f, backend=backend))
+    if allowed:
+        torch.testing.assert_close(found, expected)
+    else:
+        assert found == expected
 
 
 @pytest.mark.parametrize("kind", ["rnn", "lstm", "gru", "attention", "batch_norm"])
