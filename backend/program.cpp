@@ -201,8 +201,13 @@ class Program::Builder {
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)
         wanted.keeps_operands.push_back(graph::is_custom(*callee.node));
-      for (const Instruction& instruction : program_.instructions_)
-        wanted.out_calls.push_back(instruction.out_call);
+      for (size_t i = 0; i < lowered->callees.size(); ++i) {
+        const auto& results = lowered->callees[i].node->outputs;
+        const bool is_there =
+            results.size() == 1 && results[0]->meta.device == lowered->device;
+        wanted.out_calls.push_back(
+            is_there ? program_.instructions_[i].out_call : nullptr);
+      }
       program_.loops_ = ScheduledLoops::make(
           *lowered, register_of, std::move(wanted), refused, &reason);
     }

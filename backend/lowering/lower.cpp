@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <set>
-#include <utility>
 
 #include "backend/lowering/rows.h"
 #include "graph/ops/alias_analysis.h"
@@ -98,6 +97,7 @@ class Lowering {
         builder_(out_.loops, conditions_) {}
 
   LoweredGraph run() {
+    choose_device();
     for (const auto& node : graph_.block().nodes) {
       add(*node);
       out_.node_of.resize(out_.loops.buffers.size(), node.get());
@@ -156,17 +156,27 @@ class Lowering {
     return !is_read;
   }
 
-  void check(const Value& value) {
+  // That of a tensor on another one than the CPU, if there is one.
+  void choose_device() {
+    for (const auto& node : graph_.block().nodes)
+      for (const auto& value : node->outputs)
+        if (value->kind == Value::Kind::kTensor && out_.device.is_cpu())
+          out_.device = value->meta.device;
+  }
+
+  // Elements that loops do not compute with.
+  bool is_opaque(const TensorMeta& meta) const {
+    return carrier_of(meta.dtype).parts != 0 || meta.is_conj || meta.is_neg ||
+           meta.device != out_.device;
+  }
+
+  void check(const Value& value) const {
     if (is_absent(value)) return;
     if (value.kind != Value::Kind::kTensor)
       throw Refused{"a result that is no tensor"};
     const TensorMeta& meta = value.meta;
     if (!meta.device.is_cpu() && !meta.device.is_cuda())
       throw Refused{"a tensor on " + meta.device.str()};
-    if (!std::exchange(has_device_, true)) out_.device = meta.device;
-    if (meta.device != out_.device)
-      throw Refused{"tensors on " + out_.device.str() + " and " +
-                    meta.device.str()};
     if (meta.sizes.size() != meta.strides.size())
       throw Refused{"a tensor without strides"};
     for (const Expr& size : meta.sizes)
@@ -195,9 +205,7 @@ class Lowering {
     TensorView view =
         builder_.input(carrier_of(meta.dtype).type, buffer_sizes(meta),
                        buffer_strides(meta), value->name);
-    // A lazy conjugate or negative is read by calls only.
-    view.is_opaque =
-        carrier_of(meta.dtype).parts != 0 || meta.is_conj || meta.is_neg;
+    view.is_opaque = is_opaque(meta);
     views_[value] = std::move(view);
     out_.inputs.push_back(value);
   }
@@ -258,9 +266,12 @@ class Lowering {
     require(name.name.starts_with("aten::"), "not ATen's");
     std::string row_name = name.name.substr(6);
     if (!name.overload_name.empty()) row_name += "." + name.overload_name;
-    for (const auto& value : node.outputs)
+    for (const auto& value : node.outputs) {
       require(!value->meta.is_conj && !value->meta.is_neg,
               "a lazy conjugate or negative");
+      require(is_absent(*value) || value->meta.device == out_.device,
+              "a tensor on another device");
+    }
     // Its arguments are looked at all the same: by ATen.
     require(
         node.outputs.empty() ||
@@ -352,8 +363,7 @@ class Lowering {
       BufferId id = out_.loops.add_buffer(std::move(buffer));
       definition.results.push_back(id);
       TensorView view = builder_.whole(id);
-      view.is_opaque =
-          carrier_of(meta.dtype).parts != 0 || meta.is_conj || meta.is_neg;
+      view.is_opaque = is_opaque(meta);
       views_[value.get()] = std::move(view);
     }
     out_.loops.definitions.push_back(std::move(definition));
@@ -409,6 +419,7 @@ class Lowering {
       return;
     const TensorMeta &from = value->meta, &to = input->meta;
     if (from.dtype != to.dtype || from.sizes != to.sizes ||
+        from.device != out_.device || to.device != out_.device ||
         from.is_conj != to.is_conj || from.is_neg != to.is_neg)
       return;
     // Each element has its own place: of mutated inputs it was made sure.
@@ -438,7 +449,6 @@ class Lowering {
   Conditions conditions_;
   LoopBuilder builder_;
   ViewIndex views_;
-  bool has_device_ = false;
 };
 
 }  // namespace

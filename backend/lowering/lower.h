@@ -4,7 +4,7 @@
 // the LoopBuilder (builder.h). Views become index maps, or aliases of memory.
 // A node without a row, and a case that its row does not take exactly, is an
 // extern definition with the node as its callee: nothing is refused but what no
-// buffer holds (a graph on several devices, values that are no tensors).
+// buffer holds (values that are no tensors).
 #pragma once
 
 #include <string>
@@ -18,7 +18,8 @@ namespace framejit::backend {
 
 struct LoweredGraph {
   codegen::LoopGraph loops;
-  // Of all its tensors.
+  // Where the loops are. Tensors elsewhere (numbers on the CPU, random number
+  // states) are read and made by calls alone.
   c10::Device device = c10::kCPU;
   // The values that the input definitions are, in order: graph inputs that are
   // tensors, and constants.

@@ -301,7 +301,8 @@ class Operation {
       results.push_back(map_tensors(inferred[i], [&](const at::Tensor& meta) {
         const SymbolicShape* shape = symbolic_ ? &call.shapes[next] : nullptr;
         next++;
-        return make_trace_tensor(session_, meta, device_, shape);
+        return make_trace_tensor(session_, meta, result_device(meta, device_),
+                                 shape);
       }));
     }
     return results;

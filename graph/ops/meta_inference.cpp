@@ -17,6 +17,7 @@ namespace {
 
 thread_local bool inferring = false;
 thread_local c10::Device inference_device = c10::kCPU;
+thread_local std::vector<std::pair<at::Tensor, c10::Device>> result_devices;
 InferenceCounts counts;
 
 class InferringScope {
@@ -372,6 +373,7 @@ void infer_meta(OpFacts& facts, Stack* stack, c10::Device device) {
   c10::impl::ExcludeDispatchKeyGuard exclude(keys_above_fake());
   c10::impl::IncludeDispatchKeyGuard include(c10::DispatchKey::Fake);
   InferringScope scope(device);
+  result_devices.clear();
   if (!options().verify || facts.op.schema().is_mutable()) {
     route(facts, stack);
     return;
@@ -409,6 +411,16 @@ void infer_nested(OpFacts& facts, Stack* stack) {
 bool is_inferring() { return inferring; }
 
 c10::DeviceType inference_device_type() { return inference_device.type(); }
+
+void note_result_device(const at::Tensor& meta, c10::Device device) {
+  result_devices.emplace_back(meta, device);
+}
+
+c10::Device result_device(const at::Tensor& meta, c10::Device otherwise) {
+  for (const auto& [tensor, device] : result_devices)
+    if (tensor.is_same(meta)) return device;
+  return otherwise;
+}
 
 const InferenceCounts& inference_counts() { return counts; }
 

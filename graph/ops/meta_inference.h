@@ -29,6 +29,11 @@ bool is_inferring();
 // Where eager would run what is being inferred.
 c10::DeviceType inference_device_type();
 
+// Of results of the last infer_meta(): the device, where it is not the one that
+// was given (attention on a GPU gives states of generators on the CPU).
+void note_result_device(const at::Tensor& meta, c10::Device device);
+c10::Device result_device(const at::Tensor& meta, c10::Device otherwise);
+
 struct InferenceCounts {
   int64_t by_rule = 0, by_kernel = 0, by_rehearsal = 0, by_python = 0;
 };

@@ -1,6 +1,7 @@
 #include "graph/ops/rehearsal.h"
 
 #include <ATen/CPUGeneratorImpl.h>
+#include <ATen/Context.h>
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/Generator.h>
 #include <ATen/ops/empty.h>
@@ -80,9 +81,11 @@ class Rehearsal {
   void perform(Stack* call) {
     std::vector<std::unique_ptr<KeepGenerator>> kept;
     if (facts_.op.hasTag(at::Tag::nondeterministic_seeded)) {
-      if (!device_.is_cpu()) refuse(facts_, "draws random numbers there");
       kept.push_back(std::make_unique<KeepGenerator>(
           at::detail::getDefaultCPUGenerator()));
+      if (!device_.is_cpu())
+        kept.push_back(std::make_unique<KeepGenerator>(
+            at::globalContext().defaultGenerator(device_)));
       for (const c10::IValue& value : *call) {
         if (value.isGenerator()) {
           kept.push_back(std::make_unique<KeepGenerator>(value.toGenerator()));
@@ -163,6 +166,7 @@ class Rehearsal {
       owner = at::Tensor(at::detail::empty_meta({bytes}, at::kByte));
     }
     at::Tensor tensor = view_of(owner, result);
+    if (result.device() != device_) note_result_device(tensor, result.device());
     auto* impl = tensor.unsafeGetTensorImpl();
     if (result.is_conj()) impl->_set_conj(true);
     if (result.is_neg()) impl->_set_neg(true);
