@@ -125,6 +125,21 @@ std::string cuda_refuses(const Body& body) {
   return "";
 }
 
+CudaBody::CudaBody(const Body& body, Leaf leaf,
+                   const std::vector<ScalarId>& kept)
+    : body_(body), leaf_(std::move(leaf)), is_rounded_(body.nodes().size()) {
+  std::vector<char> is_exact(body.nodes().size());
+  for (ScalarId id : kept)
+    if (id != kNoScalar) is_exact[id] = 1;
+  for (const ScalarNode& node : body.nodes()) {
+    const bool rounds = node.op == ScalarOp::kCast && is_small_float(node.type);
+    for (int i = 0; i < scalar_op_row(node.op).operands; ++i)
+      (rounds ? is_rounded_ : is_exact)[node.in[i]] = 1;
+  }
+  for (size_t i = 0; i < is_exact.size(); ++i)
+    if (is_exact[i]) is_rounded_[i] = 0;
+}
+
 std::string CudaBody::name(ScalarId id) const {
   const ScalarNode& node = body_.node(id);
   switch (node.op) {
@@ -135,7 +150,7 @@ std::string CudaBody::name(ScalarId id) const {
     case ScalarOp::kRow:
       return leaf_(node);
     default:
-      return prefix_ + std::to_string(id);
+      return "v" + std::to_string(id);
   }
 }
 
@@ -158,7 +173,8 @@ std::string CudaBody::cast(DType from, DType to, const std::string& x) const {
   return (to == DType::kI32 ? "" : target) + call("to_i32", x);
 }
 
-std::string CudaBody::value(const ScalarNode& node) const {
+std::string CudaBody::value(ScalarId id) const {
+  const ScalarNode& node = body_.node(id);
   const ScalarOpRow& row = scalar_op_row(node.op);
   std::array<std::string, 3> in;
   for (int i = 0; i < row.operands; ++i) in[i] = name(node.in[i]);
@@ -179,7 +195,9 @@ std::string CudaBody::value(const ScalarNode& node) const {
     case ScalarOp::kMul:
       return is_real ? infix(a, "*", b) : call("wrap_mul", a, b);
     case ScalarOp::kDiv:
-      return infix(a, "/", b);
+      return node.type == DType::kF32 && is_rounded_[id]
+                 ? call("div_nearly", a, b)
+                 : infix(a, "/", b);
     case ScalarOp::kNeg:
       return is_real ? "-" + a : call("wrap_neg", a);
     case ScalarOp::kAbs:
@@ -261,7 +279,7 @@ std::string CudaBody::statements(const std::string& indent) const {
       default:
         break;
     }
-    std::string text = node.op == ScalarOp::kLoad ? leaf_(node) : value(node);
+    std::string text = node.op == ScalarOp::kLoad ? leaf_(node) : value(id);
     out += indent + "const " + cuda_type(node.type) + " " + name(id) + " = " +
            text + ";\n";
     if (node.op == ScalarOp::kCheck) {

@@ -9,8 +9,8 @@
 #pragma once
 
 #include <functional>
-#include <optional>
 #include <string>
+#include <vector>
 
 #include "codegen/scalar/body.h"
 
@@ -33,8 +33,9 @@ class CudaBody {
   // statement, and is an expression only where `load` says so.
   using Leaf = std::function<std::string(const ScalarNode&)>;
 
-  CudaBody(const Body& body, Leaf leaf, std::string prefix = "v")
-      : body_(body), leaf_(std::move(leaf)), prefix_(std::move(prefix)) {}
+  // kept: values that are used outside of the body, too, as they are. A
+  // quotient that is only rounded to 16 bits need not be exact to 24.
+  CudaBody(const Body& body, Leaf leaf, const std::vector<ScalarId>& kept = {});
 
   // All statements, each behind `indent`. With Checks in the body they say
   // `ok = ok && ...`.
@@ -42,12 +43,12 @@ class CudaBody {
   std::string name(ScalarId id) const;
 
  private:
-  std::string value(const ScalarNode& node) const;
+  std::string value(ScalarId id) const;
   std::string cast(DType from, DType to, const std::string& x) const;
 
   const Body& body_;
   Leaf leaf_;
-  std::string prefix_;
+  std::vector<char> is_rounded_;  // of each node: to 16 bits, by all its users
 };
 
 }  // namespace framejit::codegen

@@ -54,7 +54,13 @@ class FoldText {
       if (is_join) return state("b.s", node.payload - states, node.type);
       return node.payload == states ? "x" : "at";
     };
-    return CudaBody(body, leaf);
+    std::vector<ScalarId> kept = fold_.stepped;
+    kept.insert(kept.end(), fold_.joined.begin(), fold_.joined.end());
+    kept.insert(kept.end(), fold_.results.begin(), fold_.results.end());
+    std::erase_if(kept, [&](ScalarId id) {
+      return id >= static_cast<ScalarId>(body.nodes().size());
+    });
+    return CudaBody(body, leaf, kept);
   }
   static std::string state(const char* of, int64_t number, DType type) {
     std::string text = of + std::to_string(number);

@@ -247,18 +247,25 @@ class Planner {
       plan_.alignments.push_back(need);
   }
 
+  // The largest elements, of what is large, are moved by 16 bytes: neighbours
+  // then lie side by side for every instruction.
   void choose_width() {
-    int smallest = kMostBytes;
+    int largest = 0, any = 0;
+    auto look = [&](const Stage& stage, const Place& place) {
+      if (!could_be_wide(stage, place)) return;
+      any = std::max(any, size_of(place));
+      const bool is_large = std::ranges::none_of(
+          place.strides, [](const Expr& e) { return e.is_const(0); });
+      if (is_large) largest = std::max(largest, size_of(place));
+    };
     for (const Stage& stage : kernel_.stages) {
       if (!has_width(stage)) continue;
-      for (const Place& place : stage.loads)
-        if (could_be_wide(stage, place))
-          smallest = std::min(smallest, size_of(place));
+      for (const Place& place : stage.loads) look(stage, place);
       for (const Store& store : stage.stores)
-        if (!has_side_effects(store) && could_be_wide(stage, store.place))
-          smallest = std::min(smallest, size_of(store.place));
+        if (!has_side_effects(store)) look(stage, store.place);
     }
-    plan_.width = std::min(kMostBytes / smallest, kMostWidth);
+    if (any == 0) return;
+    plan_.width = std::min(kMostBytes / (largest ? largest : any), kMostWidth);
     for (; plan_.width > 1; plan_.width /= 2)
       if (widen()) return;
   }

@@ -27,6 +27,12 @@ static __device__ u16 to_f16(float x) {
 }
 template <class T> static __device__ i32 to_i32(T x) { return (i32)x; }
 template <class T> static __device__ i64 to_i64(T x) { return (i64)x; }
+// Good to 2 units in the last place.
+static __device__ float div_nearly(float a, float b) {
+  float f;
+  asm("div.full.f32 %0, %1, %2;" : "=f"(f) : "f"(a), "f"(b));
+  return f;
+}
 // As assert() does it, whose function NVRTC knows.
 static __device__ void check_failed(i32*) {
   __assertfail("index out of bounds", "framejit", 0, "a compiled kernel", 1);
@@ -93,6 +99,18 @@ template <class T> static __device__ T min_of(T a, T b) {
 template <class T> static __device__ T max_of(T a, T b) {
   return a != a ? a : b != b || b > a ? b : a;
 }
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 800
+static __device__ float min_of(float a, float b) {
+  float f;
+  asm("min.NaN.f32 %0, %1, %2;" : "=f"(f) : "f"(a), "f"(b));
+  return f;
+}
+static __device__ float max_of(float a, float b) {
+  float f;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(f) : "f"(a), "f"(b));
+  return f;
+}
+#endif
 template <class T> static __device__ T shift_left(T a, T by) {
   typedef typename unsigned_of<T>::type U;
   return by < 0 || by >= (T)(8 * sizeof(T)) ? (T)0 : (T)((U)a << by);

@@ -82,11 +82,7 @@ class Printer {
                       const std::string& base = "");
   std::string leaf(const Stage& stage, const ScalarNode& node);
   std::string memory_at(const Stage& stage, int64_t load);
-  CudaBody body_of(const Stage& stage) {
-    return CudaBody(stage.body, [this, &stage](const ScalarNode& node) {
-      return leaf(stage, node);
-    });
-  }
+  CudaBody body_of(const Stage& stage);
   const StagePlan& plan_of(const Stage& stage) const {
     return plan_.stages[static_cast<size_t>(&stage - kernel_.stages.data())];
   }
@@ -156,6 +152,26 @@ class Printer {
   // Since the threads of a team last waited for each other.
   std::set<int> loaded_, stored_;
 };
+
+CudaBody Printer::body_of(const Stage& stage) {
+  std::vector<ScalarId> used;
+  auto note = [&](const Place& place) {
+    used.push_back(place.when);
+    for (const auto& data : place.data) used.push_back(data.first);
+  };
+  for (const Place& place : stage.loads) note(place);
+  for (const Reduction& reduction : stage.reductions)
+    used.push_back(reduction.value);
+  for (const Store& store : stage.stores) {
+    used.push_back(store.value);
+    note(store.place);
+  }
+  for (const auto& row : stage.rows) used.push_back(row.first);
+  return CudaBody(
+      stage.body,
+      [this, &stage](const ScalarNode& node) { return leaf(stage, node); },
+      used);
+}
 
 std::string Printer::parameter(const Expr& e) {
   auto& known = result_.parameters;
@@ -873,6 +889,7 @@ TargetInfo cuda_target(int architecture) {
   target.large_reduction = 1 << 18;
   target.parts_per_thread = 4;
   target.points_are_parts = true;
+  target.recomputes_views = true;
   return target;
 }
 
@@ -893,6 +910,9 @@ int cuda_team(const Kernel& kernel, const TargetInfo& target) {
     return team;
   }
   if (longest <= 4) return 1;
+  // With few rows, each gets all the threads that a block can have.
+  if (longest > 2048 && target.hint(kernel.loops) < target.threads)
+    return 4 * kBlock;
   // A thread that has a few points to do hides what a wait for memory costs.
   if (longest <= 1024) return kWarp;
   if (longest <= 16384) return kBlock;

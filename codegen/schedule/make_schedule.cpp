@@ -23,6 +23,7 @@ class Maker {
   Schedule run() {
     split_softmax(&graph_);
     split_welford(&graph_, target_);
+    recompute_views(&graph_, target_);
     remove_dead(&graph_);
     split_reductions(&graph_, target_);
     inline_maps(&graph_, target_);

@@ -25,6 +25,10 @@ void split_welford(LoopGraph* graph, const TargetInfo& target);
 // reduced, which are independent, and over the blocks.
 void split_reductions(LoopGraph* graph, const TargetInfo& target);
 
+// Views of what a map computes of one buffer are computed of views of that, so
+// that they can go into their readers (TargetInfo::recomputes_views).
+void recompute_views(LoopGraph* graph, const TargetInfo& target);
+
 // A map that is cheaper to compute where it is read than to keep goes into the
 // bodies of its readers.
 void inline_maps(LoopGraph* graph, const TargetInfo& target);

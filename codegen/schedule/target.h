@@ -33,6 +33,7 @@ struct TargetInfo {
   // How many nodes an operation counts for; null: each for one.
   int (*node_size)(ScalarOp op, DType operands) = nullptr;
   int max_arguments = 24;
+  bool recomputes_views = false;
   // Of each symbol: its value when the graph was captured (kUnknownSize where
   // the list ends).
   std::vector<int64_t> hints;

@@ -10,8 +10,11 @@ namespace {
 at::Tensor tensor_at(Stack* stack, size_t i) { return (*stack)[i].toTensor(); }
 
 // The type of statistics: float32 where parameters are not of the data's type.
+// (On other devices than the CPU, those of small floats are never small.)
 c10::ScalarType statistics_type(const at::Tensor& x, bool mixed) {
-  return mixed ? at::kFloat : x.scalar_type();
+  const bool is_wide = inference_device_type() != c10::DeviceType::CPU &&
+                       c10::isReducedFloatingType(x.scalar_type());
+  return mixed || is_wide ? at::kFloat : x.scalar_type();
 }
 
 at::Tensor contiguous_if(bool wanted, const c10::IValue& value) {
@@ -112,8 +115,9 @@ bool batch_norm(Stack* stack, bool functional) {
   if (!training && inference_device_type() != c10::DeviceType::CPU)
     return false;
   Sizes statistics = {training ? x.size(1) : 0};
-  at::Tensor output = make(x.sizes(), type), mean = make(statistics, type),
-             deviation = make(statistics, type);
+  const c10::ScalarType kept = statistics_type(x, false);
+  at::Tensor output = make(x.sizes(), type), mean = make(statistics, kept),
+             deviation = make(statistics, kept);
   if (!functional) return finish(stack, {output, mean, deviation});
   return finish(stack, {output, mean, deviation, make({x.size(1)}, type),
                         make({x.size(1)}, type)});

@@ -56,6 +56,7 @@ static inline long long to_i64(double x) {
   return x >= -0x1p63 && x < 0x1p63 ? (long long)x : -9223372036854775807LL - 1;
 }
 
+static inline float div_nearly(float a, float b) { return a / b; }
 static inline void check_failed(int* failed) { *failed = 1; }
 
 // Fibers are not interrupted.
