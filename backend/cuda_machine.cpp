@@ -19,6 +19,7 @@
 #include "codegen/cuda/driver.h"
 #include "codegen/cuda/nvrtc.h"
 #include "codegen/cuda/prelude.h"
+#include "frame_hook/event_log.h"
 #include "frame_hook/progress.h"
 
 namespace framejit::backend {
@@ -311,7 +312,13 @@ std::shared_ptr<const LoopMachine> cuda_machine(c10::Device device,
     lock.unlock();
     const auto paths = ask ? ask() : std::vector<std::string>();
     lock.lock();
-    if (!libraries) libraries = new Libraries(paths);
+    if (!libraries) {
+      libraries = new Libraries(paths);
+      if (!libraries->reason.empty())
+        log_event(Channel::k_fallbacks,
+                  "graphs of CUDA tensors call ATen: " + libraries->reason,
+                  Severity::kWarning);
+    }
   }
   auto found = known.find(index);
   if (found != known.end()) return found->second;

@@ -148,7 +148,8 @@ class Planner {
       std::erase(plan_.order, loop);
       plan_.order.push_back(loop);
     };
-    if (second < plan_.loops.size()) {
+    if (second < plan_.loops.size() && stage.reductions.empty() &&
+        stage.rows.empty()) {
       plan_.shape = CudaShape::kTiles;
       move_last(second);
     }

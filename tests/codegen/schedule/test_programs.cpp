@@ -1,5 +1,6 @@
 // Programs whose fusion decisions are held by text: programs/*.loops has a
-// graph with hints for its symbols, and behind "---" what its schedule is. Each
+// graph with hints for its symbols ("cuda" before them: for a GPU), and behind
+// "---" what its schedule is. Each
 // is also run on small sizes and compared with the graph.
 //
 // FJ_UPDATE_PROGRAMS=1 writes what comes out into the files: read the diff.
@@ -12,6 +13,7 @@
 
 #include "../random_loops.h"
 #include "../random_source.h"
+#include "codegen/cuda/print_cuda.h"
 #include "codegen/loops/text.h"
 #include "codegen/scalar/evaluate.h"
 #include "codegen/schedule/schedule.h"
@@ -42,9 +44,14 @@ Program read(const std::filesystem::path& path) {
   std::istringstream hints(out.head.substr(0, line));
   std::string word;
   hints >> word;
+  const bool is_cuda = word == "cuda";
+  if (is_cuda) {
+    out.target = cuda_target(90);
+    hints >> word;
+  }
   EXPECT_EQ(word, "hints") << path;
   for (int64_t value; hints >> value;) out.target.hints.push_back(value);
-  out.target.threads = 4;
+  if (!is_cuda) out.target.threads = 4;
   std::string error;
   auto graph = parse_loops(out.head.substr(line), &error);
   EXPECT_TRUE(graph) << path << ": " << error;
