@@ -10,6 +10,7 @@
 
 #include "backend/aot_node.h"
 #include "backend/commit.h"
+#include "backend/history_place.h"
 #include "backend/output_views.h"
 #include "backend/rng_state.h"
 #include "backend/run_errors.h"
@@ -107,7 +108,7 @@ class AotExecutor final : public Executor {
   void forward(const int64_t* symbols, Call& call, bool* committing) const;
   // committing: the first write has begun.
   void commit(Call& call, bool* committing) const;
-  void make_node(const int64_t* symbols, Call& call) const;
+  bool make_node(const int64_t* symbols, Call& call) const;
   std::vector<int> saved_as() const;  // by graph input; -1: not at all
   void find_held();
   Status build_gates(const AotGraphs& graphs);
@@ -135,6 +136,8 @@ class AotExecutor final : public Executor {
   // Outputs whose backward ran in the graph, and the inputs it went to.
   std::vector<int> spent_outputs_, gradient_inputs_;
   std::vector<int> read_histories_;  // of inputs that operations read
+  // Inputs that gradients computed in the graph may go to.
+  std::vector<int> differentiated_;
   // Training only.
   std::vector<SavedSlot> saved_;
   std::vector<Watch> watches_;
@@ -217,6 +220,11 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
     if (input_objects_[i] >= 0 && input->meta.requires_grad &&
         !input->users.empty())
       read_histories_.push_back(static_cast<int>(i));
+  }
+  if (graphs.differentiates) {
+    differentiated_ = read_histories_;
+    for (int input : made_leaves_)
+      if (input_objects_[input] >= 0) differentiated_.push_back(input);
   }
   for (const UserOutput& output : user_outputs_) {
     if (output.kind == UserOutput::Kind::kViewOfInput &&
@@ -513,12 +521,15 @@ void AotExecutor::forward(const int64_t* symbols, Call& call,
 }
 
 // What is saved of the inputs is saved before the graph runs: meanwhile other
-// threads may do with them what they like.
-void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
+// threads may do with them what they like. False: an input has a place in a
+// history that is another's (history_place.h).
+bool AotExecutor::make_node(const int64_t* symbols, Call& call) const {
   torch::autograd::edge_list edges;
   edges.reserve(backward_->edge_inputs().size());
   for (int input : backward_->edge_inputs()) {
-    edges.push_back(torch::autograd::impl::gradient_edge(*call.tensors[input]));
+    const at::Tensor& tensor = *call.tensors[input];
+    edges.push_back(torch::autograd::impl::gradient_edge(tensor));
+    if (is_place_of_another(edges.back(), tensor)) return false;
   }
   call.node = graph::make_node<AotNode>(backward_, std::move(edges), symbols);
   AotNode& node = *call.node;
@@ -546,6 +557,7 @@ void AotExecutor::make_node(const int64_t* symbols, Call& call) const {
     }
   }
   if (uses_random_) node.keep_random_states(call.random.states());
+  return true;
 }
 
 // In the order of eager's nodes.
@@ -753,7 +765,14 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     hold_inputs(call);
     for (int input : made_leaves_) call.tensors[input]->requires_grad_(true);
     if (uses_random_) call.random.save(torch_graph_->random_devices);
-    if (backward_) make_node(symbols, call);
+    auto has_old_place = [&](int input) {
+      return has_place_of_another(*call.tensors[input]);
+    };
+    if (std::ranges::any_of(differentiated_, has_old_place) ||
+        (backward_ && !make_node(symbols, call))) {
+      unmake_leaves(call);
+      return run_at_torch_level(inputs, symbols, outputs);
+    }
     forward(symbols, call, &committing);
     for (auto [output, writes] : output_versions_)
       count_writes(call.results[output], writes);

@@ -93,6 +93,7 @@ struct JointGraph {
   // Inputs that the program makes leaves which require grad.
   std::vector<int> made_leaves;
   bool has_backward = false;
+  bool differentiates = false;  // by torch.autograd.grad in the graph
   // The autograd nodes that saved a tensor, if only a constant, by order of
   // creation: they cannot run again when it is freed.
   std::vector<int64_t> saving_nodes;
@@ -128,6 +129,7 @@ struct AotGraphs {
   std::vector<int> tangent_of;
   std::vector<std::pair<int, uint32_t>> touched;  // as in JointGraph
   std::vector<int> made_leaves;                   // likewise
+  bool differentiates = false;                    // likewise
   size_t num_saved_tensors = 0;
   ForwardCut cut;
   // What autograd frees with each node that has run: which nodes (by order of

@@ -127,6 +127,7 @@ class Partitioner {
     result.facts = std::move(joint_.facts);
     result.touched = std::move(joint_.touched);
     result.made_leaves = std::move(joint_.made_leaves);
+    result.differentiates = joint_.differentiates;
     result.held_inputs = std::move(joint_.held_inputs);
     result.held_outputs = std::move(joint_.held_outputs);
     check(*result.forward);

@@ -44,6 +44,7 @@ void JointReplay::note_freed(const Node& node,
   if (!is(code->func_qualname, "grad") ||
       !is(code->func_module, "torch.autograd"))
     return;
+  joint_.differentiates = true;
   bool retains = false;
   for (size_t i = 0; i < node.kwargs.size(); ++i) {
     const std::string& name = node.kwargs[i].first;
