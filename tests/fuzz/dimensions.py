@@ -96,7 +96,11 @@ def _aliases(plan: Plan) -> None:
         for b in plan.of(("obj",)):
             found += [f"{b}.items.append({a})", f"{b}.items[:] = [{a}.t(), {a}]"]
             found += [f"{b}.x = {a}[0, 0]"]
-        found += [f"NET.weight.data = {a}.data[:1, :1].reshape(1).to(NET.weight)"]
+        given = "NET.weight.data = {0}.data{1}.to(NET.weight)"
+        found += [given.format(a, "[:1, :1].reshape(1)")]
+        # While a history of the sizes it has is held.
+        part = plan.pick(["[:1, :1].reshape(1)", "[0, 0]", "[0]", "[:, :1]"])
+        found += ["HELD.append(NET.weight * 1); " + given.format(a, part)]
         found += [f"NET.last = {a}.detach()", f"{a} = NET.weight.expand(n, n)"]
     for a in plan.of("S"):
         found += [f"{b}.x = {a}" for b in plan.of(("obj",))]

@@ -293,6 +293,7 @@ class Square(torch.autograd.Function):
 EXC = ValueError("global")
 SHARED = iter([1, 2, 3])
 SETTINGS = {}
+HELD = []  # histories
 
 
 def chained(error, cause):

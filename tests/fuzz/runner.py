@@ -10,7 +10,10 @@ through, their locals and often itself, so what lived in them waits for the
 collector or for the traceback to go, and any collection would have freed it:
 nobody can rely on its living on. Compiled code has no such frames, and frees it
 at once. A program in which eager has left something so that would have said
-when it goes is run again in silence: all else must be equal.
+when it goes is run again in silence: all else must be equal. And one in which it
+has left a history so, whose place for the gradients of a parameter is of sizes
+that `.data = ` has changed since; in silence, all such is let go of before each
+call.
 """
 
 from __future__ import annotations
@@ -497,9 +500,18 @@ def _no_collector() -> Iterator[None]:
             gc.enable()
 
 
-def _frees_what_speaks(names: dict[str, Any]) -> bool:
-    """Did only garbage and the frames of tracebacks keep something silent?"""
-    said = len(names["LOG"])
+def _sizes_of_gradients(names: dict[str, Any]) -> list[Any]:
+    """Sizes of what comes to the parameters as their gradients."""
+    edges = [
+        torch.autograd.graph.get_gradient_edge(p)
+        for p in names["NET"].parameters()
+        if p.requires_grad and not p.is_inference()
+    ]
+    return [edge.node._input_metadata[edge.output_nr].shape for edge in edges]
+
+
+def _free_garbage() -> None:
+    """And what the frames of tracebacks hold."""
     for found in gc.get_objects():
         if type(found) is types.TracebackType:  # asks nobody for a __class__
             frame: types.FrameType | None = found.tb_frame
@@ -508,7 +520,13 @@ def _frees_what_speaks(names: dict[str, Any]) -> bool:
                     frame.clear()
                 frame = frame.f_back
     gc.collect()
-    return len(names["LOG"]) > said
+
+
+def _frees_what_matters(names: dict[str, Any]) -> bool:
+    """Did only such keep something silent, or an old place in a history?"""
+    before = len(names["LOG"]), _sizes_of_gradients(names)
+    _free_garbage()
+    return before != (len(names["LOG"]), _sizes_of_gradients(names))
 
 
 def run(
@@ -714,6 +732,8 @@ def _run(
             for thread in threads:
                 thread.start()
             for call in range(calls):
+                if silent:
+                    _free_garbage()
                 changed = [_change(names, call) for names in (eager, compiled)]
                 if changed[0] != changed[1]:
                     raise Mismatch(f"{backend}, between: {changed}")
@@ -740,7 +760,7 @@ def _run(
                     if not settings.get("threads") and not _BY_ITSELF.search(source):
                         _check_lives(*lives)
                     continue
-                if silent or not _frees_what_speaks(eager):
+                if silent or not _frees_what_matters(eager):
                     raise Mismatch(differs)
                 break
         finally:

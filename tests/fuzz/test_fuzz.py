@@ -153,11 +153,43 @@ def test_what_only_frames_of_a_traceback_hold_may_go_at_once():
         for names, call in ((plain, plain["f"]), (compiled, fn)):
             call(*names["make_args"](0))
         assert compiled["LOG"] == [("final", 1)] and not plain["LOG"]
-        assert runner._frees_what_speaks(plain)
-        assert not runner._frees_what_speaks(plain)
+        assert runner._frees_what_matters(plain)
+        assert not runner._frees_what_matters(plain)
     runner.run(source)
     with pytest.raises(runner.Mismatch, match="LOG"):
         runner.run(source.replace("z = ", "z = LOG.append(id(LOG)) or "))
+
+
+# The error holds the history of the first call, of a weight of other sizes.
+HISTORY = """
+def make_args(call):
+    if call:
+        NET.weight.data = torch.ones([1, 3][call == 2], 1)
+    return torch.ones(2, 3), call
+
+def f(x, n):
+    y = x * NET.weight
+    try:
+        raise ValueError(n)
+    except ValueError as caught:
+        error = caught
+    return y
+"""
+
+
+@pytest.mark.parametrize("held", [False, True])
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "native"])
+def test_what_garbage_holds_is_no_history(backend, held):
+    source = WRONG.partition("def f(")[0] + HISTORY
+    if held:  # by the program
+        source = source.replace("    try:", "    HELD.append(y)\n    try:")
+    names = runner.load(compile(source, "<fuzz>", "exec"))
+    with runner._no_collector():
+        names["f"](*names["make_args"](0))
+        names["make_args"](1)
+        assert runner._frees_what_matters(names) != held
+        assert not runner._frees_what_matters(names)
+    runner.run(source, backend)
 
 
 LATE = """
