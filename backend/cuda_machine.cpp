@@ -271,7 +271,7 @@ class CudaMachine final : public LoopMachine {
 };
 
 std::mutex mutex;
-std::function<std::vector<std::string>()> nvrtc_paths;
+CudaLibraries wanted;
 
 // What every device shares, or why there is nothing. Tried once.
 struct Libraries {
@@ -279,14 +279,15 @@ struct Libraries {
   std::shared_ptr<const codegen::Nvrtc> nvrtc;
   std::string reason;
 
-  explicit Libraries(const std::vector<std::string>& paths) {
+  Libraries(const std::vector<std::string>& drivers,
+            const std::vector<std::string>& nvrtc_paths) {
     std::string error;
-    driver = codegen::Driver::open({"libcuda.so.1"}, &error);
+    driver = codegen::Driver::open(drivers, &error);
     if (!driver) {
       reason = "no CUDA driver: " + error;
       return;
     }
-    nvrtc = codegen::Nvrtc::open(paths, &error);
+    nvrtc = codegen::Nvrtc::open(nvrtc_paths, &error);
     if (!nvrtc)
       reason = "no NVRTC (pip install nvidia-cuda-nvrtc-cu12): " + error;
   }
@@ -294,9 +295,9 @@ struct Libraries {
 
 }  // namespace
 
-void set_nvrtc_paths(std::function<std::vector<std::string>()> paths) {
+void set_cuda_libraries(CudaLibraries libraries) {
   std::lock_guard lock(mutex);
-  nvrtc_paths = std::move(paths);
+  wanted = std::move(libraries);
 }
 
 std::shared_ptr<const LoopMachine> cuda_machine(c10::Device device,
@@ -308,12 +309,12 @@ std::shared_ptr<const LoopMachine> cuda_machine(c10::Device device,
   std::unique_lock lock(mutex);
   if (!libraries) {
     // Runs Python code, in which another thread may come here.
-    const auto ask = nvrtc_paths;
+    const CudaLibraries now = wanted;
     lock.unlock();
-    const auto paths = ask ? ask() : std::vector<std::string>();
+    const auto paths = now.nvrtc ? now.nvrtc() : std::vector<std::string>();
     lock.lock();
     if (!libraries) {
-      libraries = new Libraries(paths);
+      libraries = new Libraries(now.drivers, paths);
       if (!libraries->reason.empty())
         log_event(Channel::k_fallbacks,
                   "graphs of CUDA tensors call ATen: " + libraries->reason,

@@ -16,8 +16,14 @@
 
 namespace framejit::backend {
 
-// Where NVRTC may be, the best first; asked once, when it is needed.
-void set_nvrtc_paths(std::function<std::vector<std::string>()> paths);
+// Where the libraries may be, the best first.
+struct CudaLibraries {
+  std::vector<std::string> drivers = {"libcuda.so.1"};
+  // Asked once, when it is needed.
+  std::function<std::vector<std::string>()> nvrtc;
+};
+// Before the first graph of CUDA tensors is compiled.
+void set_cuda_libraries(CudaLibraries libraries);
 
 // Of this device, made once. Null: *reason says why there is none.
 std::shared_ptr<const LoopMachine> cuda_machine(c10::Device device,

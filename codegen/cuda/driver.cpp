@@ -143,6 +143,9 @@ std::shared_ptr<const LoadedKernel> Driver::load(int device,
   Relaxed relaxed(functions_->capture_mode);
   std::shared_ptr<LoadedKernel> out(
       new LoadedKernel(shared_from_this(), device));
+  // The thread's context is what CUDA's runtime takes for its device.
+  Context before = nullptr;
+  functions_->current(&before);
   int code = enter(device);
   const char* what = "the device's context";
   if (code == 0) {
@@ -153,6 +156,7 @@ std::shared_ptr<const LoadedKernel> Driver::load(int device,
     what = "cuModuleGetFunction";
     code = functions_->function(&out->function_, out->module_, name.c_str());
   }
+  functions_->set_current(before);
   if (code == 0) return out;
   *error = said(what, code);
   return nullptr;
@@ -177,8 +181,14 @@ std::string LoadedKernel::launch(unsigned blocks, unsigned threads,
                             parameters, nullptr);
   };
   int code = put();
-  // A thread that has not used CUDA yet (CUDA_ERROR_INVALID_CONTEXT).
-  if (code == 201 && driver_->enter(device_) == 0) code = put();
+  // A thread that has not used CUDA yet, or another device
+  // (CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE).
+  if (code == 201 || code == 400) {
+    Context before = nullptr;
+    functions.current(&before);
+    if (driver_->enter(device_) == 0) code = put();
+    if (before) functions.set_current(before);
+  }
   return code == 0 ? "" : driver_->said("cuLaunchKernel", code);
 }
 

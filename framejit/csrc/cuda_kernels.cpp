@@ -92,7 +92,8 @@ py::dict compile_cuda(const std::vector<std::string>& paths,
 }  // namespace
 
 void bind_cuda_kernels(py::module_& m) {
-  backend::set_nvrtc_paths([]() -> std::vector<std::string> {
+  backend::CudaLibraries libraries;
+  libraries.nvrtc = []() -> std::vector<std::string> {
     try {
       return py::module_::import("framejit._kernels")
           .attr("nvrtc_paths")()
@@ -100,7 +101,8 @@ void bind_cuda_kernels(py::module_& m) {
     } catch (const py::error_already_set&) {
       return {};
     }
-  });
+  };
+  backend::set_cuda_libraries(std::move(libraries));
   m.def("cuda_kernels", &cuda_kernels);
   m.def("compile_cuda", &compile_cuda);
   m.def("nvrtc_version", [](const std::vector<std::string>& paths) {
