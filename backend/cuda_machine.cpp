@@ -16,10 +16,12 @@
 
 #include "backend/amount.h"
 #include "backend/cuda_text.h"
+#include "codegen/cuda/cubin_cache.h"
 #include "codegen/cuda/driver.h"
 #include "codegen/cuda/nvrtc.h"
 #include "codegen/cuda/prelude.h"
 #include "frame_hook/event_log.h"
+#include "frame_hook/options.h"
 #include "frame_hook/progress.h"
 
 namespace framejit::backend {
@@ -53,13 +55,27 @@ class CudaDevice {
       if (found != known_.end())
         if (auto loaded = found->second.lock()) return loaded;
     }
-    const codegen::Cubin cubin =
-        nvrtc_->compile(codegen::cuda_prelude() + ("\n" + text.source),
-                        text.name + ".cu", about_.architecture);
-    *error = cubin.error;
-    if (!error->empty()) return nullptr;
-    auto loaded = driver_->load(index_, cubin.image, text.name, error);
+    const std::string source = codegen::cuda_prelude() + ("\n" + text.source);
+    const std::string key = "sm_" + std::to_string(about_.architecture) +
+                            " NVRTC " + std::to_string(nvrtc_->major()) + "." +
+                            std::to_string(nvrtc_->minor()) + " " +
+                            codegen::Nvrtc::kOptions + "\n" + source;
+    const codegen::CubinCache disk(
+        codegen::CubinCache::folder_of(options().cache));
+    std::vector<char> image = disk.find(key);
+    std::shared_ptr<const LoadedKernel> loaded;
+    // (One that the driver refuses is made anew.)
+    if (!image.empty()) loaded = driver_->load(index_, image, text.name, error);
+    if (!loaded) {
+      codegen::Cubin cubin =
+          nvrtc_->compile(source, text.name + ".cu", about_.architecture);
+      *error = cubin.error;
+      if (!error->empty()) return nullptr;
+      disk.keep(key, cubin.image);
+      loaded = driver_->load(index_, cubin.image, text.name, error);
+    }
     if (!loaded) return nullptr;
+    error->clear();
     std::lock_guard lock(mutex_);
     std::erase_if(known_,
                   [](const auto& entry) { return entry.second.expired(); });

@@ -11,6 +11,11 @@ namespace {
 
 using Program = void*;
 
+// 177: functions of the prelude that nobody calls.
+constexpr const char* kFlags[] = {"--std=c++17", "--fmad=false",
+                                  "--ptxas-options=-v", "--no-source-include",
+                                  "--diag-suppress=177"};
+
 int number_behind(const std::string& log, const char* pattern) {
   std::smatch found;
   return std::regex_search(log, found, std::regex(pattern))
@@ -19,6 +24,12 @@ int number_behind(const std::string& log, const char* pattern) {
 }
 
 }  // namespace
+
+const std::string Nvrtc::kOptions = [] {
+  std::string all;
+  for (const char* flag : kFlags) all += std::string(flag) + " ";
+  return all;
+}();
 
 struct Nvrtc::Functions {
   const char* (*error_text)(int);
@@ -108,12 +119,10 @@ Cubin Nvrtc::compile(const std::string& source, const std::string& name,
   }
   const std::string target =
       "--gpu-architecture=sm_" + std::to_string(architecture);
-  const char* options[] = {target.c_str(), "--std=c++17", "--fmad=false",
-                           "--ptxas-options=-v", "--no-source-include",
-                           // Functions of the prelude that nobody calls.
-                           "--diag-suppress=177"};
-  code = functions_->compile(program, static_cast<int>(std::size(options)),
-                             options);
+  std::vector<const char*> options(std::begin(kFlags), std::end(kFlags));
+  options.push_back(target.c_str());
+  code = functions_->compile(program, static_cast<int>(options.size()),
+                             options.data());
   size_t size = 0;
   if (functions_->log_size(program, &size) == 0 && size > 1) {
     out.log.resize(size);

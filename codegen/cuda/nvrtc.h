@@ -28,6 +28,9 @@ class Nvrtc {
   Nvrtc(const Nvrtc&) = delete;
   Nvrtc& operator=(const Nvrtc&) = delete;
 
+  // What kernels are compiled with, beside the architecture.
+  static const std::string kOptions;
+
   int major() const { return major_; }
   int minor() const { return minor_; }
   // As numbers: 90 for sm_90.

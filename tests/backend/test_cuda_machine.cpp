@@ -10,9 +10,11 @@
 
 #include <cmath>
 #include <cstring>
+#include <filesystem>
 #include <thread>
 
 #include "backend/program.h"
+#include "frame_hook/options.h"
 #include "tests/backend/torch_helpers.h"
 #include "tests/cuda_stand_in.h"
 
@@ -85,6 +87,8 @@ class CudaMachineTest : public ::testing::Test {
     libraries.drivers = {FJ_CUDA_STAND_IN};
     libraries.nvrtc = [] { return std::vector<std::string>{FJ_CUDA_STAND_IN}; };
     set_cuda_libraries(std::move(libraries));
+    std::string error;
+    ASSERT_TRUE(set_option("cache", "off", &error)) << error;
     library_ = dlopen(FJ_CUDA_STAND_IN, RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library_) << dlerror();
   }
@@ -264,6 +268,27 @@ TEST_F(CudaMachineTest, EqualTextsAreOneModuleAndGoWithTheirGraphs) {
   EXPECT_EQ(counts().unloaded, unloaded);
   other.reset();
   EXPECT_EQ(counts().unloaded, unloaded + 1);
+}
+
+TEST_F(CudaMachineTest, CompiledKernelsAreKeptOnDisk) {
+  std::string folder = "/tmp/framejit-kept-XXXXXX", error;
+  ASSERT_TRUE(mkdtemp(folder.data()));
+  ASSERT_TRUE(set_option("cache", folder, &error)) << error;
+  const std::vector<float> x = numbers(88);
+  auto g = map({88});
+  const int compiled = counts().compiled;
+  expect_mapped(run(*build(*g), tensor_of(x, {88})), x);
+  EXPECT_EQ(counts().compiled, compiled + 1);
+  expect_mapped(run(*build(*g), tensor_of(x, {88})), x);
+  EXPECT_EQ(counts().compiled, compiled + 1);
+  // What the driver refuses is made anew.
+  fail("load", 209);
+  expect_mapped(run(*build(*g), tensor_of(x, {88})), x);
+  EXPECT_EQ(counts().compiled, compiled + 2);
+  ASSERT_TRUE(set_option("cache", "off", &error)) << error;
+  expect_mapped(run(*build(*g), tensor_of(x, {88})), x);
+  EXPECT_EQ(counts().compiled, compiled + 3);
+  std::filesystem::remove_all(folder);
 }
 
 TEST_F(CudaMachineTest, ErrorsOfTheDriverAreErrorsOfTheRun) {
