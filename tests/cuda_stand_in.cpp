@@ -131,6 +131,15 @@ int cuCtxGetDevice(int* device) {
   *device = as_context(current);
   return current ? 0 : kNoContext;
 }
+int cuCtxSynchronize() {
+  std::lock_guard lock(mutex);
+  ++counts.synchronized;
+  return current ? 0 : kNoContext;
+}
+int cuStreamIsCapturing(void*, int* status) {
+  *status = counts.capturing;
+  return 0;
+}
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   thread_local int now = 0;
   std::swap(now, *mode);

@@ -9,6 +9,8 @@ struct StandInCounts {
   unsigned last_blocks, last_threads;
   void* last_stream;
   char last_kernel[64];
+  int synchronized;
+  int capturing;  // 1: streams are captured
 };
 StandInCounts* stand_in_counts();
 // The next call of "compile", "load" or "launch" fails with this code.

@@ -28,6 +28,8 @@ struct Driver::Functions {
   int (*current)(Context*);
   int (*set_current)(Context);
   int (*context_device)(int* device);
+  int (*synchronize)();
+  int (*is_capturing)(void* stream, int* status);
   int (*capture_mode)(int* mode);
   int (*load)(Module*, const void* image);
   int (*unload)(Module);
@@ -82,6 +84,8 @@ std::string Driver::load_library(const std::string& path) {
   find(functions_->current, "cuCtxGetCurrent");
   find(functions_->set_current, "cuCtxSetCurrent");
   find(functions_->context_device, "cuCtxGetDevice");
+  find(functions_->synchronize, "cuCtxSynchronize");
+  find(functions_->is_capturing, "cuStreamIsCapturing");
   find(functions_->capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(functions_->load, "cuModuleLoadData");
   find(functions_->unload, "cuModuleUnload");
@@ -163,13 +167,13 @@ std::shared_ptr<const LoadedKernel> Driver::load(int device,
 }
 
 LoadedKernel::~LoadedKernel() {
-  if (!module_) return;
+  if (!module_ || is_captured_) return;
   // At the end of the process the driver may be gone already: it says so.
   const auto& functions = *driver_->functions_;
   Relaxed relaxed(functions.capture_mode);
   Context before = nullptr;
   if (functions.current(&before) != 0 || driver_->enter(device_) != 0) return;
-  functions.unload(module_);
+  if (functions.synchronize() == 0) functions.unload(module_);
   functions.set_current(before);
 }
 
@@ -180,6 +184,10 @@ std::string LoadedKernel::launch(unsigned blocks, unsigned threads,
     return functions.launch(function_, blocks, 1, 1, threads, 1, 1, 0, stream,
                             parameters, nullptr);
   };
+  int capturing = 0;
+  // (Of the default stream it cannot be said while another one is captured.)
+  if (functions.is_capturing(stream, &capturing) != 0 || capturing != 0)
+    is_captured_ = true;
   int code = put();
   // A thread that has not used CUDA yet, or another device
   // (CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE).

@@ -4,6 +4,7 @@
 // Contexts are the primary ones, which CUDA's runtime (and so torch) uses.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -13,7 +14,9 @@ namespace framejit::codegen {
 
 class Driver;
 
-// A function of a cubin, on one device. Unloads the module in the end.
+// A function of a cubin, on one device. Unloads the module in the end, when the
+// device has run what it was given; but not one that was put into somebody's
+// CUDA graph, which may run it at any time.
 class LoadedKernel {
  public:
   ~LoadedKernel();
@@ -33,6 +36,7 @@ class LoadedKernel {
 
   std::shared_ptr<const Driver> driver_;
   int device_;
+  mutable std::atomic<bool> is_captured_ = false;
   void *module_ = nullptr, *function_ = nullptr;
 };
 

@@ -266,12 +266,29 @@ TEST_F(CudaMachineTest, EqualTextsAreOneModuleAndGoWithTheirGraphs) {
   EXPECT_EQ(counts().loaded, loaded + 1);
   one.reset();
   EXPECT_EQ(counts().unloaded, unloaded);
+  const int synchronized = counts().synchronized;
   other.reset();
   EXPECT_EQ(counts().unloaded, unloaded + 1);
+  EXPECT_EQ(counts().synchronized, synchronized + 1);
+}
+
+TEST_F(CudaMachineTest, WhatIsInAGraphOfTheUsersStays) {
+  const std::vector<float> x = numbers(66);
+  auto g = map({66});
+  auto program = build(*g);
+  counts().capturing = 1;
+  run(*program, tensor_of(x, {66}));
+  counts().capturing = 0;
+  const int unloaded = counts().unloaded;
+  program.reset();
+  EXPECT_EQ(counts().unloaded, unloaded);
 }
 
 TEST_F(CudaMachineTest, CompiledKernelsAreKeptOnDisk) {
-  std::string folder = "/tmp/framejit-kept-XXXXXX", error;
+  std::string folder =
+      (std::filesystem::temp_directory_path() / "framejit-kept-XXXXXX")
+          .string();
+  std::string error;
   ASSERT_TRUE(mkdtemp(folder.data()));
   ASSERT_TRUE(set_option("cache", folder, &error)) << error;
   const std::vector<float> x = numbers(88);
