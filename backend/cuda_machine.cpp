@@ -1,5 +1,6 @@
 #include "backend/cuda_machine.h"
 
+#include <ATen/Context.h>
 #include <c10/core/Allocator.h>
 #include <c10/core/DeviceGuard.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
@@ -10,6 +11,7 @@
 #include <atomic>
 #include <map>
 #include <mutex>
+#include <system_error>
 #include <thread>
 #include <unordered_map>
 #include <utility>
@@ -31,6 +33,8 @@ namespace {
 using codegen::Kernel;
 using codegen::LoadedKernel;
 
+constexpr size_t kMostThreads = 16;  // that compile
+
 // What compiles and loads kernels for one device.
 class CudaDevice {
  public:
@@ -45,23 +49,23 @@ class CudaDevice {
   const codegen::Driver::Device& about() const { return about_; }
   int index() const { return index_; }
 
-  // Kernels with the same text are one, as long as somebody has it. Null:
-  // *error says why.
+  // Kernels with the same text are one, and stay: the device may be running one
+  // whose graph is gone, or somebody's CUDA graph have it, and to wait for the
+  // device would end the captures of others. Null: *error says why.
   std::shared_ptr<const LoadedKernel> load(const codegen::CudaKernel& text,
+                                           const std::string& folder,
                                            std::string* error) const {
     {
       std::lock_guard lock(mutex_);
       auto found = known_.find(text.source);
-      if (found != known_.end())
-        if (auto loaded = found->second.lock()) return loaded;
+      if (found != known_.end()) return found->second;
     }
     const std::string source = codegen::cuda_prelude() + ("\n" + text.source);
     const std::string key = "sm_" + std::to_string(about_.architecture) +
                             " NVRTC " + std::to_string(nvrtc_->major()) + "." +
                             std::to_string(nvrtc_->minor()) + " " +
                             codegen::Nvrtc::kOptions + "\n" + source;
-    const codegen::CubinCache disk(
-        codegen::CubinCache::folder_of(options().cache));
+    const codegen::CubinCache disk(folder);
     std::vector<char> image = disk.find(key);
     std::shared_ptr<const LoadedKernel> loaded;
     // (One that the driver refuses is made anew.)
@@ -77,10 +81,7 @@ class CudaDevice {
     if (!loaded) return nullptr;
     error->clear();
     std::lock_guard lock(mutex_);
-    std::erase_if(known_,
-                  [](const auto& entry) { return entry.second.expired(); });
-    known_[text.source] = loaded;
-    return loaded;
+    return known_.emplace(text.source, std::move(loaded)).first->second;
   }
 
  private:
@@ -89,7 +90,7 @@ class CudaDevice {
   codegen::Driver::Device about_;
   int index_;
   mutable std::mutex mutex_;
-  mutable std::unordered_map<std::string, std::weak_ptr<const LoadedKernel>>
+  mutable std::unordered_map<std::string, std::shared_ptr<const LoadedKernel>>
       known_;
 };
 
@@ -99,14 +100,16 @@ class CudaLoopKernel final : public LoopKernel {
                  codegen::TargetInfo target)
       : device_(std::move(device)),
         kernel_(std::move(kernel)),
-        target_(std::move(target)) {
-    text_ = print_for_cuda(kernel_, target_, true);
+        target_(std::move(target)),
+        folder_(codegen::CubinCache::folder_of(options().cache)),
+        is_deterministic_(at::globalContext().deterministicAlgorithms()) {
+    text_ = print(true, true);
     refused_ = text_.refused;
     if (!refused_.empty()) return;
     has_symbols_ = std::any_of(text_.parameters.begin(), text_.parameters.end(),
                                [](const Expr& e) { return !e.is_const(); });
     is_narrow_ = seems_narrow(kernel_, text_, target_.hints);
-    if (is_narrow_) text_ = print_for_cuda(kernel_, target_, false);
+    if (is_narrow_) text_ = print(false, true);
     width_ = text_.width;
     multiples_ = Amounts(text_.multiples.begin(), text_.multiples.end());
     alignments_ = text_.alignments;
@@ -114,10 +117,14 @@ class CudaLoopKernel final : public LoopKernel {
 
   // The variant that is probably needed. Once, before anybody runs it; on any
   // thread.
-  void compile() {
+  void compile() noexcept {
     if (!refused_.empty()) return;
-    std::string error;
-    if (!make(text_, !is_narrow_, true, &error)) refused_ = error;
+    try {
+      std::string error;
+      if (!make(text_, !is_narrow_, true, &error)) refused_ = error;
+    } catch (const std::exception& error) {
+      refused_ = error.what();
+    }
   }
   const std::string& refused() const { return refused_; }
 
@@ -129,8 +136,7 @@ class CudaLoopKernel final : public LoopKernel {
         variants_[wide][vectors].load(std::memory_order_acquire);
     if (!variant) {
       std::string error;
-      variant = make(print_for_cuda(kernel_, target_, wide, vectors), wide,
-                     vectors, &error);
+      variant = make(print(wide, vectors), wide, vectors, &error);
       TORCH_CHECK(variant, "framejit: ", error);
     }
     const int64_t points = product(variant->points, symbols);
@@ -164,6 +170,10 @@ class CudaLoopKernel final : public LoopKernel {
     int64_t most_blocks;
   };
 
+  codegen::CudaKernel print(bool wide, bool vectors) const {
+    return print_for_cuda(kernel_, target_, is_deterministic_, wide, vectors);
+  }
+
   bool takes_vectors(void* const* arguments, const int64_t* symbols) const {
     for (const Amount& each : multiples_)
       if (each.at(symbols) % width_ != 0) return false;
@@ -189,7 +199,7 @@ class CudaLoopKernel final : public LoopKernel {
     auto& place = variants_[wide][vectors];
     if (const Variant* made = place.load()) return made;
     auto variant = std::make_unique<Variant>();
-    variant->loaded = device_->load(text, error);
+    variant->loaded = device_->load(text, folder_, error);
     if (!variant->loaded) return nullptr;
     variant->parameters =
         Amounts(text.parameters.begin(), text.parameters.end());
@@ -209,6 +219,8 @@ class CudaLoopKernel final : public LoopKernel {
   std::shared_ptr<const CudaDevice> device_;
   Kernel kernel_;
   codegen::TargetInfo target_;
+  std::string folder_;        // of the cache on disk
+  bool is_deterministic_;     // a flag that captures are guarded by
   codegen::CudaKernel text_;  // of the variant that is probably needed
   bool has_symbols_ = false, is_narrow_ = false;
   // Where its elements are moved side by side.
@@ -259,10 +271,15 @@ class CudaMachine final : public LoopMachine {
         if (tells) note_progress(CompilePhase::kKernels, done, made.size());
       }
     };
-    const size_t most = std::max(1u, std::thread::hardware_concurrency());
+    const size_t most = std::clamp<size_t>(std::thread::hardware_concurrency(),
+                                           1, kMostThreads);
     std::vector<std::thread> others;
-    for (size_t i = 1; i < std::min(most, made.size()); ++i)
-      others.emplace_back(work, false);
+    try {
+      for (size_t i = 1; i < std::min(most, made.size()); ++i)
+        others.emplace_back(work, false);
+    } catch (const std::system_error&) {
+      // As many as there are.
+    }
     work(true);
     for (std::thread& other : others) other.join();
     std::vector<Compiled> out;
@@ -331,10 +348,13 @@ std::shared_ptr<const LoopMachine> cuda_machine(c10::Device device,
     lock.lock();
     if (!libraries) {
       libraries = new Libraries(now.drivers, paths);
+      // So does whoever hears of it.
+      lock.unlock();
       if (!libraries->reason.empty())
         log_event(Channel::k_fallbacks,
                   "graphs of CUDA tensors call ATen: " + libraries->reason,
                   Severity::kWarning);
+      lock.lock();
     }
   }
   auto found = known.find(index);

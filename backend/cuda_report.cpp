@@ -1,5 +1,7 @@
 #include "backend/cuda_report.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
 
 #include "backend/cuda_text.h"
@@ -41,9 +43,11 @@ void CudaReport::add(const LoweredGraph& graph, const codegen::LoopGraph& loops,
     codegen::Kernel kernel = schedule.kernels[step.kernel];
     report.name = names[i];
     kernel.name = report.entry = cuda_entry(names[i]);
-    codegen::CudaKernel text = print_for_cuda(kernel, target, true);
+    const bool deterministic = at::globalContext().deterministicAlgorithms();
+    codegen::CudaKernel text =
+        print_for_cuda(kernel, target, deterministic, true);
     if (text.refused.empty() && seems_narrow(kernel, text, hints))
-      text = print_for_cuda(kernel, target, false);
+      text = print_for_cuda(kernel, target, deterministic, false);
     report.refused = text.refused;
     if (text.refused.empty())
       report.source = codegen::cuda_prelude() + ("\n" + text.source);

@@ -1,7 +1,5 @@
 #include "backend/cuda_text.h"
 
-#include <ATen/Context.h>
-
 namespace framejit::backend {
 
 std::string cuda_entry(const std::string& name) {
@@ -16,11 +14,11 @@ std::string cuda_entry(const std::string& name) {
 
 codegen::CudaKernel print_for_cuda(const codegen::Kernel& kernel,
                                    const codegen::TargetInfo& target,
-                                   bool wide_indices, bool vectors) {
+                                   bool deterministic, bool wide_indices,
+                                   bool vectors) {
   codegen::CudaOptions options;
   options.team = codegen::cuda_team(kernel, target);
-  // (A flag that captures are guarded by.)
-  options.deterministic = at::globalContext().deterministicAlgorithms();
+  options.deterministic = deterministic;
   options.wide_indices = wide_indices;
   options.vectors = vectors;
   return codegen::print_cuda(kernel, options);

@@ -16,7 +16,8 @@ std::string cuda_entry(const std::string& name);
 // codegen::fits_32_bits() says so of the symbols, and are faster.
 codegen::CudaKernel print_for_cuda(const codegen::Kernel& kernel,
                                    const codegen::TargetInfo& target,
-                                   bool wide_indices, bool vectors = true);
+                                   bool deterministic, bool wide_indices,
+                                   bool vectors = true);
 // Whether they do for the symbols that were seen; text: with wide indices.
 bool seems_narrow(const codegen::Kernel& kernel,
                   const codegen::CudaKernel& text, std::vector<int64_t> hints);

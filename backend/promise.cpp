@@ -8,7 +8,7 @@ namespace framejit::backend {
 Promise::Promise(const graph::TensorMeta& meta)
     : made_(true),
       dtype_(meta.dtype),
-      device_(meta.device.type()),
+      device_(meta.device),
       is_conj_(meta.is_conj),
       is_neg_(meta.is_neg) {
   bool is_static = true;
@@ -57,7 +57,7 @@ Promise::Kept Promise::kept_by(const at::Tensor& result,
                                const int64_t* symbols) const {
   if (!made_) return Kept::kYes;
   if (!result.defined() || result.scalar_type() != dtype_ ||
-      result.layout() != c10::kStrided || result.device().type() != device_ ||
+      result.layout() != c10::kStrided || result.device() != device_ ||
       result.is_conj() != is_conj_ || result.is_neg() != is_neg_ ||
       result._is_zerotensor()) {
     return Kept::kNo;
@@ -88,7 +88,7 @@ std::string Promise::difference(const at::Tensor& result,
   } else if (result.layout() != c10::kStrided) {
     text << result.layout();
   } else {
-    if (result.device().type() != device_) text << result.device() << " ";
+    if (result.device() != device_) text << result.device() << " ";
     if (result._is_zerotensor()) text << "without memory ";
     add(result.scalar_type(), result.sizes(), result.strides(),
         result.is_conj(), result.is_neg());

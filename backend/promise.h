@@ -47,7 +47,7 @@ class Promise {
 
   bool made_ = false;
   c10::ScalarType dtype_ = c10::ScalarType::Undefined;
-  c10::DeviceType device_ = c10::DeviceType::CPU;
+  c10::Device device_ = c10::kCPU;
   bool is_conj_ = false, is_neg_ = false;
   std::vector<int64_t> sizes_, strides_;
   // Instead of those where a size or a stride is symbolic.

@@ -125,7 +125,10 @@ def nvrtc_paths() -> list[str]:
         for path in sorted(folder.glob("libnvrtc*.so*"))
         if "builtins" not in path.name and ".alt." not in path.name
     ]
-    return [*found, "libnvrtc.so.13", "libnvrtc.so.12"]
+    found += ["libnvrtc.so.13", "libnvrtc.so.12"]
+    # That of torch's CUDA first: the driver takes what it makes.
+    wanted = f".so.{(torch.version.cuda or '').split('.')[0]}"
+    return sorted(found, key=lambda path: not path.endswith(wanted))
 
 
 def _with_cubin(raw: dict[str, Any], architecture: int, has_nvrtc: bool) -> CudaKernel:

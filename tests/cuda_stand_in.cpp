@@ -131,15 +131,6 @@ int cuCtxGetDevice(int* device) {
   *device = as_context(current);
   return current ? 0 : kNoContext;
 }
-int cuCtxSynchronize() {
-  std::lock_guard lock(mutex);
-  ++counts.synchronized;
-  return current ? 0 : kNoContext;
-}
-int cuStreamIsCapturing(void*, int* status) {
-  *status = counts.capturing;
-  return 0;
-}
 int cuThreadExchangeStreamCaptureMode(int* mode) {
   thread_local int now = 0;
   std::swap(now, *mode);
@@ -155,13 +146,6 @@ int cuModuleLoadData(void** module, const void* image) {
   ++counts.loaded;
   *module = new Module{library, as_context(current)};
   return 0;
-}
-int cuModuleUnload(void* module) {
-  // (The library stays: a function of it may be in use.)
-  std::lock_guard lock(mutex);
-  ++counts.unloaded;
-  delete static_cast<Module*>(module);
-  return current ? 0 : kNoContext;
 }
 int cuModuleGetFunction(void** function, void* module, const char* name) {
   auto* of = static_cast<Module*>(module);

@@ -3,14 +3,12 @@
 
 extern "C" {
 struct StandInCounts {
-  int compiled, loaded, unloaded, launched;
+  int compiled, loaded, launched;
   int contexts;     // made current
   int last_device;  // of a launch
   unsigned last_blocks, last_threads;
   void* last_stream;
   char last_kernel[64];
-  int synchronized;
-  int capturing;  // 1: streams are captured
 };
 StandInCounts* stand_in_counts();
 // The next call of "compile", "load" or "launch" fails with this code.

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "backend/lowering/pointwise_math.h"
 #include "backend/lowering/rows.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/node_traits.h"
@@ -98,6 +99,7 @@ class Lowering {
 
   LoweredGraph run() {
     choose_device();
+    const DivisorChecks checks(out_.device.is_cpu());
     for (const auto& node : graph_.block().nodes) {
       add(*node);
       out_.node_of.resize(out_.loops.buffers.size(), node.get());

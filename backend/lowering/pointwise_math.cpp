@@ -35,8 +35,16 @@ Term add_product(Term a, Term factor, Term b, Term c) {
   return is_float(a) ? fma(factor * b, c, a) : a + factor * b * c;
 }
 
+namespace {
+thread_local bool checks_divisors = true;
+}
+
+DivisorChecks::DivisorChecks(bool wanted)
+    : before_(std::exchange(checks_divisors, wanted)) {}
+DivisorChecks::~DivisorChecks() { checks_divisors = before_; }
+
 Term nonzero(Term divisor) {
-  if (is_float(divisor)) return divisor;
+  if (is_float(divisor) || !checks_divisors) return divisor;
   const codegen::ScalarNode& node = divisor.body->node(divisor.id);
   if (node.op == ScalarOp::kConst) {
     require(node.payload != 0, "a division by zero");

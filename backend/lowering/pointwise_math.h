@@ -55,4 +55,17 @@ Term softplus_backward(Term gradient, Term a, Term beta, Term threshold);
 Term log_sigmoid_backward(Term gradient, Term a, Term buffer);
 Term logit_backward(Term gradient, Term a, Term eps);
 
+// While one lives, whether integer divisors that are 0 raise, as on a CPU. (On
+// other devices eager's quotient is any number.)
+class DivisorChecks {
+ public:
+  explicit DivisorChecks(bool wanted);
+  ~DivisorChecks();
+  DivisorChecks(const DivisorChecks&) = delete;
+  DivisorChecks& operator=(const DivisorChecks&) = delete;
+
+ private:
+  bool before_;
+};
+
 }  // namespace framejit::backend

@@ -28,11 +28,8 @@ struct Driver::Functions {
   int (*current)(Context*);
   int (*set_current)(Context);
   int (*context_device)(int* device);
-  int (*synchronize)();
-  int (*is_capturing)(void* stream, int* status);
   int (*capture_mode)(int* mode);
   int (*load)(Module*, const void* image);
-  int (*unload)(Module);
   int (*function)(Function*, Module, const char* name);
   int (*launch)(Function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
                 unsigned block_x, unsigned block_y, unsigned block_z,
@@ -84,11 +81,8 @@ std::string Driver::load_library(const std::string& path) {
   find(functions_->current, "cuCtxGetCurrent");
   find(functions_->set_current, "cuCtxSetCurrent");
   find(functions_->context_device, "cuCtxGetDevice");
-  find(functions_->synchronize, "cuCtxSynchronize");
-  find(functions_->is_capturing, "cuStreamIsCapturing");
   find(functions_->capture_mode, "cuThreadExchangeStreamCaptureMode");
   find(functions_->load, "cuModuleLoadData");
-  find(functions_->unload, "cuModuleUnload");
   find(functions_->function, "cuModuleGetFunction");
   find(functions_->launch, "cuLaunchKernel");
   if (!missing.empty()) return missing;
@@ -166,17 +160,6 @@ std::shared_ptr<const LoadedKernel> Driver::load(int device,
   return nullptr;
 }
 
-LoadedKernel::~LoadedKernel() {
-  if (!module_ || is_captured_) return;
-  // At the end of the process the driver may be gone already: it says so.
-  const auto& functions = *driver_->functions_;
-  Relaxed relaxed(functions.capture_mode);
-  Context before = nullptr;
-  if (functions.current(&before) != 0 || driver_->enter(device_) != 0) return;
-  if (functions.synchronize() == 0) functions.unload(module_);
-  functions.set_current(before);
-}
-
 std::string LoadedKernel::launch(unsigned blocks, unsigned threads,
                                  void* stream, void** parameters) const {
   const auto& functions = *driver_->functions_;
@@ -184,10 +167,6 @@ std::string LoadedKernel::launch(unsigned blocks, unsigned threads,
     return functions.launch(function_, blocks, 1, 1, threads, 1, 1, 0, stream,
                             parameters, nullptr);
   };
-  int capturing = 0;
-  // (Of the default stream it cannot be said while another one is captured.)
-  if (functions.is_capturing(stream, &capturing) != 0 || capturing != 0)
-    is_captured_ = true;
   int code = put();
   // A thread that has not used CUDA yet, or another device
   // (CUDA_ERROR_INVALID_CONTEXT, CUDA_ERROR_INVALID_HANDLE).

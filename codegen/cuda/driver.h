@@ -4,7 +4,6 @@
 // Contexts are the primary ones, which CUDA's runtime (and so torch) uses.
 #pragma once
 
-#include <atomic>
 #include <cstddef>
 #include <memory>
 #include <string>
@@ -14,12 +13,10 @@ namespace framejit::codegen {
 
 class Driver;
 
-// A function of a cubin, on one device. Unloads the module in the end, when the
-// device has run what it was given; but not one that was put into somebody's
-// CUDA graph, which may run it at any time.
+// A function of a cubin, on one device. The module is never unloaded: nobody
+// can say when the device, or a CUDA graph, has run it for the last time.
 class LoadedKernel {
  public:
-  ~LoadedKernel();
   LoadedKernel(const LoadedKernel&) = delete;
   LoadedKernel& operator=(const LoadedKernel&) = delete;
 
@@ -36,7 +33,6 @@ class LoadedKernel {
 
   std::shared_ptr<const Driver> driver_;
   int device_;
-  mutable std::atomic<bool> is_captured_ = false;
   void *module_ = nullptr, *function_ = nullptr;
 };
 

@@ -435,8 +435,13 @@ class Planner {
 
 bool is_sequential(const Stage& stage, const CudaOptions& options) {
   return options.deterministic &&
-         std::ranges::any_of(stage.stores, [](const Store& store) {
-           return store.combiner || !store.place.data.empty();
+         std::ranges::any_of(stage.stores, [&](const Store& store) {
+           const auto& strides = store.place.strides;
+           return store.combiner || !store.place.data.empty() ||
+                  std::any_of(strides.end() - static_cast<std::ptrdiff_t>(
+                                                  stage.loops.size()),
+                              strides.end(),
+                              [](const Expr& e) { return e.is_const(0); });
          });
 }
 

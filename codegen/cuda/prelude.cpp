@@ -125,6 +125,15 @@ static __device__ double scale_by_power(double a, double b) { return ldexp(a, (i
 template <class T, int kCount>
 struct alignas(sizeof(T) * kCount > 16 ? 16 : sizeof(T) * kCount) vec { T v[kCount]; };
 
+// The sum, in pairs: of equal numbers it is exact.
+template <int kCount> static __device__ float in_pairs(const float* x) {
+  float sums[kCount];
+  for (int i = 0; i < kCount; ++i) sums[i] = x[i];
+  for (int by = 1; by < kCount; by *= 2)
+    for (int i = 0; i + by < kCount; i += 2 * by) sums[i] = sums[i] + sums[i + by];
+  return sums[0];
+}
+
 // An element of memory put together with another.
 static __device__ float add_of(float a, float b) { return a + b; }
 static __device__ double add_of(double a, double b) { return a + b; }

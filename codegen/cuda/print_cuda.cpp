@@ -119,12 +119,19 @@ class Printer {
   void give_rows(const Stage& stage);
   void sync_before(const Stage& stage);
 
-  // Floats side by side are added up before they go to an accumulator of 64
-  // bits, whose additions are slow.
-  bool is_summed_first(const Stage& stage, const Reduction& reduction) const {
-    return plan_of(stage).width > 1 && !has_prefix(stage) &&
-           reduction.combiner == Combiner::kSum &&
-           stage.body.type(reduction.value) == DType::kF32;
+  // Floats side by side are added up, in pairs, before they go to an
+  // accumulator of 64 bits, whose additions are slow: what is added; nothing:
+  // it is not.
+  ScalarId summed_first(const Stage& stage, const Reduction& reduction) const {
+    if (plan_of(stage).width == 1 || has_prefix(stage) ||
+        reduction.combiner != Combiner::kSum)
+      return kNoScalar;
+    const ScalarNode& node = stage.body.node(reduction.value);
+    if (node.type == DType::kF32) return reduction.value;
+    const bool is_wider = node.type == DType::kF64 &&
+                          node.op == ScalarOp::kCast &&
+                          stage.body.type(node.in[0]) == DType::kF32;
+    return is_wider ? node.in[0] : kNoScalar;
   }
   bool is_alone(const Stage& stage) const {
     return is_sequential(stage, options_) && plan_.team > 1;
@@ -318,9 +325,8 @@ std::string Printer::shared_of(const std::string& fold) {
 void Printer::step(const Stage& stage, size_t number, const std::string& at) {
   const Reduction& reduction = stage.reductions[number];
   const std::string state = numbered("f", static_cast<int64_t>(number));
-  if (is_summed_first(stage, reduction)) {
-    const std::string sum = "t" + std::to_string(number);
-    line(sum + " = " + sum + " + " + body_of(stage).name(reduction.value) +
+  if (ScalarId part = summed_first(stage, reduction); part != kNoScalar) {
+    line("t" + std::to_string(number) + "[u] = " + body_of(stage).name(part) +
          ";");
     return;
   }
@@ -443,8 +449,8 @@ void Printer::points(const Stage& stage, const std::string& base,
   const std::string width = std::to_string(plan_of(stage).width);
   load_vectors(stage, base);
   for (size_t i = 0; i < stage.reductions.size(); ++i)
-    if (is_summed_first(stage, stage.reductions[i]))
-      line("float t" + std::to_string(i) + " = 0.0f;");
+    if (summed_first(stage, stage.reductions[i]) != kNoScalar)
+      line("float t" + std::to_string(i) + "[" + width + "];");
   line("#pragma unroll");
   open("for (int u = 0; u < " + width + "; ++u) {");
   line("const idx i" + base.substr(1) + " = " + base + " + u;");
@@ -452,8 +458,9 @@ void Printer::points(const Stage& stage, const std::string& base,
   close();
   for (size_t i = 0; i < stage.reductions.size(); ++i) {
     const std::string n = std::to_string(i);
-    if (is_summed_first(stage, stage.reductions[i]))
-      line("f" + n + " = step(f" + n + ", t" + n + ", (i64)" + at + ");");
+    if (summed_first(stage, stage.reductions[i]) != kNoScalar)
+      line("f" + n + " = step(f" + n + ", in_pairs<" + width + ">(t" + n +
+           "), (i64)" + at + ");");
   }
   store_vectors(stage, base, false);
 }

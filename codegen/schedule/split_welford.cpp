@@ -41,6 +41,8 @@ class Splitter {
     if (d.kind != DefinitionKind::kReduce || d.combiner != Combiner::kWelford ||
         has_check(d.body) ||
         d.body.type(d.value) != graph_.buffers[d.results[0]].type ||
+        (d.body.type(d.value) != DType::kF32 &&
+         d.body.type(d.value) != DType::kF64) ||
         elements(d) <= 0)
       return false;
     std::vector<char> is_inner(d.loops.size());
@@ -53,10 +55,14 @@ class Splitter {
   void split(const Definition& d) {
     const DType type = graph_.buffers[d.results[0]].type;
     const std::vector<Expr> outer(d.loops.begin(), d.loops.end() - d.reduced);
+    // In f64, so that the mean of equal numbers is that number, and of large
+    // ones no infinity.
     Definition sum = d;
     sum.combiner = Combiner::kSum;
+    sum.value = emit_simplified(sum.body, ScalarOp::kCast, DType::kF64,
+                                {d.value, -1, -1});
     Buffer buffer;
-    buffer.type = type;
+    buffer.type = DType::kF64;
     buffer.sizes = outer;
     buffer.strides = contiguous_strides(outer);
     sum.results = {graph_.add_buffer(std::move(buffer))};
@@ -64,12 +70,14 @@ class Splitter {
     Definition mean;
     mean.loops = outer;
     Body& body = mean.body;
-    ScalarId total = load(&mean, sum.results[0], type, outer.size());
+    ScalarId total = load(&mean, sum.results[0], DType::kF64, outer.size());
     ScalarId count =
-        emit_simplified(body, ScalarOp::kCast, type,
+        emit_simplified(body, ScalarOp::kCast, DType::kF64,
                         {body.integer(DType::kI64, elements(d)), -1, -1});
+    ScalarId quotient =
+        emit_simplified(body, ScalarOp::kDiv, DType::kF64, {total, count, -1});
     mean.value =
-        emit_simplified(body, ScalarOp::kDiv, type, {total, count, -1});
+        emit_simplified(body, ScalarOp::kCast, type, {quotient, -1, -1});
     mean.results = {d.results[0]};
 
     Definition squares = d;

@@ -4,6 +4,7 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <pybind11/pybind11.h>
 
 #include <algorithm>
@@ -238,6 +239,14 @@ class Operation {
       if (device.isDevice()) {
         device_ = device.toDevice();
         if (device_.is_cuda() && !device_.has_index()) {
+          // Which one it is changes with torch.cuda.set_device().
+          if (c10::impl::hasDeviceGuardImpl(c10::kCUDA) &&
+              c10::impl::getDeviceGuardImpl(c10::kCUDA)->deviceCount() > 1)
+            stop(&session_,
+                 {BreakReason::kUnknownOperation,
+                  facts_.name + " on \"cuda\" without a number, where there "
+                                "are several devices",
+                  {}});
           device_ = c10::Device(c10::kCUDA, 0);
         }
         device = c10::IValue(c10::Device(c10::kMeta));

@@ -35,8 +35,12 @@ class KeepGenerator {
     state_ = generator_.get_state();
   }
   ~KeepGenerator() {
-    std::lock_guard<std::mutex> lock(generator_.mutex());
-    generator_.set_state(state_);
+    try {
+      std::lock_guard<std::mutex> lock(generator_.mutex());
+      generator_.set_state(state_);
+    } catch (const std::exception&) {
+      // The device is lost, which the next call says.
+    }
   }
   KeepGenerator(const KeepGenerator&) = delete;
   KeepGenerator& operator=(const KeepGenerator&) = delete;

@@ -29,6 +29,11 @@ bool is_order_free(const Schedule& schedule) {
   for (const Kernel& kernel : schedule.kernels) {
     for (const Stage& stage : kernel.stages) {
       for (const Store& store : stage.stores) {
+        const auto& strides = store.place.strides;
+        const bool repeats = std::any_of(
+            strides.end() - static_cast<std::ptrdiff_t>(stage.loops.size()),
+            strides.end(), [](const Expr& e) { return e.is_const(0); });
+        if (!store.combiner && repeats) return false;
         if (!store.combiner && store.place.data.empty()) continue;
         const DType type = kernel.arguments[store.place.argument].type;
         const bool orders = store.combiner == Combiner::kMin ||

@@ -440,7 +440,34 @@ def test_threads(device: str) -> None:
     assert not failures, failures[0]
 
 
+@pytest.mark.parametrize("device", DEVICES)
+def test_the_variance_of_equal_numbers_is_zero(device: str) -> None:
+    def function(x: Tensor) -> Any:
+        return x.var(-1), x.mean(-1), F.layer_norm(x, x.shape[-1:])
+
+    compiled = framejit.compile(function)
+    for columns in (3, 12, 1000, 4096):
+        values = torch.tensor([0.1, 1 / 3, -7.7, 1e30, 1e-30, 16777217.0])
+        x = values[:, None].expand(6, columns).contiguous().to(device)
+        variance, mean, normal = compiled(x)
+        assert variance.eq(0).all() and normal.eq(0).all()
+        assert mean.equal(x[:, 0])
+
+
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
+
+
+@on_cuda
+def test_a_division_by_zero_is_no_assertion() -> None:
+    def function(s: Tensor, n: Tensor) -> Any:
+        quotients = (s // n, s % n, s.div(n, rounding_mode="trunc"), s.fmod(n))
+        return tuple(torch.where(n > 0, each, 0) for each in quotients)
+
+    compiled = framejit.compile(function)
+    s = torch.arange(40, device="cuda")
+    n = s % 4
+    assert_same(flat(compiled(s, n)), flat(function(s, n)))
+    torch.cuda.synchronize()
 
 
 @on_cuda
