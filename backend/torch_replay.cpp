@@ -6,8 +6,8 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/functions/accumulate_grad.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -95,14 +95,24 @@ class HoldNode final : public torch::autograd::FunctionPreHook {
   graph::NodePtr<AutogradNode> node_;
 };
 
-// A leaf whose gradient goes to a node of ours once it requires grad.
+// A leaf whose gradient goes to a node of ours while it requires grad.
 void become_leaf_of(const at::Tensor& tensor,
-                    graph::NodePtr<AutogradNode> node) {
+                    const graph::NodePtr<AutogradNode>& node) {
   node->add_input_metadata(tensor);
   torch::autograd::impl::set_grad_accumulator(
       tensor, graph::WeakNodePtr<AutogradNode>(node));
-  torch::autograd::impl::add_hook(tensor,
-                                  std::make_unique<HoldNode>(std::move(node)));
+  torch::autograd::impl::add_hook(tensor, std::make_unique<HoldNode>(node));
+}
+
+// Torch's own node of a leaf finds the hooks there.
+void take_hooks(const at::Tensor& tensor,
+                const graph::NodePtr<AutogradNode>& node) {
+  for (auto& hook : torch::autograd::impl::hooks(tensor)) {
+    if (!dynamic_cast<HoldNode*>(hook.get()))
+      node->add_tensor_pre_hook(std::move(hook));
+  }
+  torch::autograd::impl::clear_hooks(tensor);
+  torch::autograd::impl::add_hook(tensor, std::make_unique<HoldNode>(node));
 }
 
 [[noreturn]] void throw_python_error() {
@@ -140,6 +150,11 @@ bool can_lead_on(const Edge& replayed, const Edge& own) {
          replayed.function->num_outputs() > 0 &&
          !dynamic_cast<ReplayedInput*>(replayed.function.get()) &&
          replayed.function->post_hooks().empty();
+}
+
+// Null: it has a history.
+const torch::autograd::AccumulateGrad* leaf_of(const Edge& edge) {
+  return dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
 }
 
 }  // namespace
@@ -210,11 +225,28 @@ std::shared_ptr<const TorchReplay> TorchReplay::make(
           }};
 }
 
-std::vector<at::Tensor> TorchReplay::make_inputs(
-    const ReplayedCall& call) const {
+struct TorchReplay::Inputs {
+  std::vector<at::Tensor> tensors;
+  // Null: that one is no leaf.
+  std::vector<graph::NodePtr<AutogradNode>> leaves;
+
+  // Of a leaf that does not require grad by now, too: hooks see its gradient.
+  Edge place_of(size_t input) const {
+    if (leaves.at(input)) return {leaves[input], 0};
+    const at::Tensor& tensor = tensors.at(input);
+    return tensor.defined() && tensor.requires_grad()
+               ? torch::autograd::impl::gradient_edge(tensor)
+               : Edge();
+  }
+};
+
+TorchReplay::Inputs TorchReplay::make_inputs(const ReplayedCall& call) const {
   const Graph& source = *graph_->graph;
   const auto& written = graph_->mutated_inputs;
-  std::vector<at::Tensor> inputs(source.inputs.size());
+  Inputs made;
+  std::vector<at::Tensor>& inputs = made.tensors;
+  inputs.resize(source.inputs.size());
+  made.leaves.resize(inputs.size());
   uint64_t outputs_topological_nr = 0;
   for (const Edge& own : call.own_outputs) {
     if (own.is_valid())
@@ -238,21 +270,20 @@ std::vector<at::Tensor> TorchReplay::make_inputs(
     }
     auto node = graph::make_node<ReplayedInput>(edge_list{call.edges[i]},
                                                 outputs_topological_nr);
-    if (is_late_leaf(call, i))
-      become_leaf_of(input, std::move(node));
-    else
+    if (leaf_of(call.edges[i])) {
+      input.set_requires_grad(source.inputs[i]->meta.requires_grad);
+      become_leaf_of(input, node);
+      made.leaves[i] = std::move(node);
+    } else {
       torch::autograd::set_history(input, std::move(node));
+    }
   }
-  return inputs;
-}
-
-bool TorchReplay::is_late_leaf(const ReplayedCall& call, size_t input) const {
-  return call.edges[input].is_valid() &&
-         !graph_->graph->inputs[input]->meta.requires_grad;
+  return made;
 }
 
 std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
-                                  const std::vector<at::Tensor>& inputs) const {
+                                  const Inputs& made) const {
+  const std::vector<at::Tensor>& inputs = made.tensors;
   Executor* executor = executor_.get();
   TORCH_CHECK(executor, "framejit: a captured graph cannot be replayed");
   int num_objects = 0;
@@ -275,8 +306,12 @@ std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
   for (PyObject* output : outputs) results.push_back(Ref::steal(output));
   // What the operators saved is the tensor itself: to those that are
   // differentiated it is what it has become.
-  for (size_t i = 0; i < inputs.size(); ++i)
-    if (is_late_leaf(call, i)) inputs[i].set_requires_grad(true);
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!made.leaves[i]) continue;
+    take_hooks(inputs[i], made.leaves[i]);
+    inputs[i].set_requires_grad(
+        leaf_of(call.edges[i])->variable.requires_grad());
+  }
   return results;
 }
 
@@ -286,12 +321,13 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
                                          const std::vector<int>& wanted,
                                          edge_list* history) const {
   const bool create_graph = c10::GradMode::is_enabled();
-  variable_list roots, root_tangents, leaves;
+  edge_list roots, ends;
+  variable_list root_tangents;
   std::vector<std::pair<Edge, Edge>> places;
   {
     graph::HoldGil gil;
     ForwardState state(*this, call.random_states);
-    std::vector<at::Tensor> inputs = make_inputs(call);
+    const Inputs inputs = make_inputs(call);
     std::vector<Ref> results = run(call, inputs);
     for (size_t i = 0; i < outputs.size(); ++i) {
       PyObject* object = results.at(outputs[i]).get();
@@ -302,15 +338,16 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
       if (history) history->push_back(place);
       places.emplace_back(place, call.own_outputs.at(i));
       if (!output.requires_grad() || !tangents[i].defined()) continue;
-      roots.push_back(output);
+      roots.push_back(place);
       root_tangents.push_back(tangents[i]);
     }
-    for (int input : wanted) leaves.push_back(inputs.at(input));
+    for (int input : wanted) ends.push_back(inputs.place_of(input));
   }
-  if (roots.empty()) return variable_list(wanted.size());
-  variable_list gradients = torch::autograd::grad(
-      roots, leaves, root_tangents, /*retain_graph=*/create_graph, create_graph,
-      /*allow_unused=*/true);
+  if (roots.empty() || ends.empty()) return variable_list(wanted.size());
+  variable_list gradients =
+      torch::autograd::Engine::get_default_engine().execute(
+          roots, root_tangents, /*keep_graph=*/create_graph, create_graph,
+          /*accumulate_grad=*/false, ends);
   // Where the program's own functions take part, the outputs get the replay's
   // history instead.
   for (const auto& [place, own] : places) {
@@ -390,7 +427,7 @@ std::shared_ptr<const CutReplay> TorchReplay::cut(
   {
     graph::HoldGil gil;
     ForwardState state(*this, call.random_states);
-    std::vector<at::Tensor> inputs = make_inputs(call);
+    const Inputs inputs = make_inputs(call);
     std::vector<Ref> results = run(call, inputs);
     for (int output : outputs) {
       PyObject* object = results.at(output).get();
@@ -407,11 +444,8 @@ std::shared_ptr<const CutReplay> TorchReplay::cut(
           graph::make_node<CutNode>(made->outputs_.back(), made->closed_);
       made->cuts_.emplace_back(cut, cut->add_input_metadata(tensor));
     }
-    for (const at::Tensor& input : inputs) {
-      made->inputs_.push_back(input.defined() && input.requires_grad()
-                                  ? torch::autograd::impl::gradient_edge(input)
-                                  : torch::autograd::Edge());
-    }
+    for (size_t i = 0; i < inputs.tensors.size(); ++i)
+      made->inputs_.push_back(inputs.place_of(i));
   }
   cut_history(made->outputs_, made->cuts_);
   return made;

@@ -9,9 +9,10 @@
 //
 // Each input is an alias whose history is a node of ours that leads to the
 // input's own: gradients stop there first and go on to the input later, and no
-// hook of an input is called twice. Inputs the graph writes to are copies. One
-// that did not require grad when the call began and does now, made so by the
-// function or after it, is an alias that does when that is said again.
+// hook of an input is called twice. Inputs the graph writes to are copies. The
+// alias of a leaf is one, so that the program may change whether it requires
+// grad; when that is over, it does if the input itself does by now, whom the
+// function or its caller may have made a leaf since.
 //
 // The other end is treated likewise. Where an operator saved what it gave
 // (exp), a gradient that is to be differentiated itself depends on an output,
@@ -118,11 +119,9 @@ class TorchReplay {
  private:
   friend class ForwardState;
   explicit TorchReplay(std::shared_ptr<const graph::TorchGraph> graph);
-  std::vector<at::Tensor> make_inputs(const ReplayedCall& call) const;
-  // A leaf since the call began: operators before that have not seen one.
-  bool is_late_leaf(const ReplayedCall& call, size_t input) const;
-  std::vector<Ref> run(const ReplayedCall& call,
-                       const std::vector<at::Tensor>& inputs) const;
+  struct Inputs;
+  Inputs make_inputs(const ReplayedCall& call) const;
+  std::vector<Ref> run(const ReplayedCall& call, const Inputs& inputs) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   graph::AmbientState state_ = graph::AmbientState::now();

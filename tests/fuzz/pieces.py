@@ -680,6 +680,15 @@ if not %a%.requires_grad:
 LOG.append((%a%.requires_grad, %a%.is_leaf))
 -> b:M
 """,
+    """
+%a% = $M0$
+%x% = %a% * %a%
+if %a%.is_leaf and %a%.requires_grad:
+    %a%.requires_grad_(False)
+    %x% = %x% + %a% * 2
+    %a%.requires_grad_(True)
+-> x:M
+""",
 )
 
 CLASSES = (

@@ -481,6 +481,36 @@ def made_of_both(a, b):
     return g * a + b
 
 
+def off_and_on(a, b):
+    x = torch.tanh(a)
+    y = x * b + a.requires_grad_(False)
+    a.requires_grad_(True)
+    return y * a + b
+
+
+def off_and_on_by_attribute(a, b):
+    x = a.exp() * b
+    a.requires_grad = False
+    y = a * a
+    a.requires_grad = True
+    return x * y, x + a
+
+
+def off_by_another_name(a, b):
+    x = a * a * b
+    c = a.contiguous().requires_grad_(False)
+    y = c * b
+    c.requires_grad_(True)
+    return x + y, c.sin() * y
+
+
+def hooked_leaf(a, b):
+    x = a * b
+    a.requires_grad_(True)
+    a.register_hook(lambda g: g * 2)
+    return x + a * a * b
+
+
 def made_after(a, b):  # by the caller
     return (a * b).sin() * b
 
@@ -508,6 +538,10 @@ LEAVES = [
     several_outputs_behind,
     random_between,
     made_of_both,
+    off_and_on,
+    off_and_on_by_attribute,
+    off_by_another_name,
+    hooked_leaf,
     made_after,
     made_after_several,
     made_after_view,
@@ -581,6 +615,19 @@ def retained_on_the_way(result: Any, leaves: Any) -> Any:
     return [p.grad for p in parts if not p.is_leaf], [leaf.grad for leaf in leaves]
 
 
+def turned_off(result: Any, leaves: Any) -> Any:
+    leaves[0].requires_grad_(False)
+    total = total_of(result)
+    if isinstance(total, torch.Tensor):
+        total.backward(create_graph=True)
+    first = leaves[1].grad
+    if first is None or not first.requires_grad:
+        return first, leaves[0].grad
+    again = grads((first * first).sum(), leaves[1:], retain_graph=True)
+    leaves[0].requires_grad_(True)
+    return first, again, grads((first * first).sum(), leaves)
+
+
 def batched(result: Any, leaves: Any) -> Any:
     part = result[0] if isinstance(result, tuple) else result
     if not part.requires_grad:
@@ -599,21 +646,23 @@ WAYS = [
     of_some,
     accumulated,
     retained_on_the_way,
+    turned_off,
     batched,
 ]
 
 
-@pytest.mark.parametrize("with_history", [False, True], ids=["leaf", "computed"])
+@pytest.mark.parametrize("given", ["leaf", "computed", "leaves"])
 @pytest.mark.parametrize("way", WAYS, ids=lambda p: p.__name__)
 @pytest.mark.parametrize("program", LEAVES, ids=lambda p: p.__name__)
-def test_gradients_of_calls_that_run_again(program, way, with_history):
+def test_gradients_of_calls_that_run_again(program, way, given):
     def once(fn: Any) -> Any:
         torch.manual_seed(1)
         a = torch.randn(3, 3, dtype=torch.double)
+        a.requires_grad_(given == "leaves")
         leaf = torch.randn(3, 3, dtype=torch.double)
         makes_it = program is not both_made
         b = leaf.requires_grad_(makes_it)
-        b = b * 2 if with_history and makes_it else b
+        b = b * 2 if given == "computed" and makes_it else b
         result = fn(a, b)
         a.requires_grad_(True)
         try:
