@@ -645,9 +645,10 @@ bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
       case UserOutput::Kind::kViewOfInput:
       case UserOutput::Kind::kViewOfOutput: {
         bool of_input = output.kind == UserOutput::Kind::kViewOfInput;
-        outputs[i] = THPVariable_Wrap(output.view.make(
-            of_input ? *call.tensors[output.base] : call.results[output.base],
-            symbols, &lists));
+        const at::Tensor& base =
+            of_input ? *call.tensors[output.base] : call.results[output.base];
+        outputs[i] = THPVariable_Wrap(
+            output.view.make(base, /*counted=*/!of_input, symbols, &lists));
         break;
       }
     }

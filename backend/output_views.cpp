@@ -2,6 +2,7 @@
 
 #include <c10/core/GradMode.h>
 #include <c10/util/SmallVector.h>
+#include <torch/csrc/autograd/variable.h>
 
 namespace framejit::backend {
 
@@ -32,9 +33,20 @@ const std::vector<at::Tensor>& ViewLists::add(int list, const at::Tensor& base,
   return rows_.back().tensors;
 }
 
-at::Tensor OutputView::make(const at::Tensor& base, const int64_t* symbols,
-                            ViewLists* lists) const {
+at::Tensor OutputView::make(const at::Tensor& base, bool counted,
+                            const int64_t* symbols, ViewLists* lists) const {
   c10::AutoGradMode mode(info_.grad_mode.value_or(c10::GradMode::is_enabled()));
+  at::Tensor view = make_of(base, symbols, lists);
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+  if (meta && meta->has_bw_view() && !view.is_inference()) {
+    const uint32_t before = view._version() - (counted ? info_.writes : 0);
+    meta->set_attr_version(before + info_.writes_before);
+  }
+  return view;
+}
+
+at::Tensor OutputView::make_of(const at::Tensor& base, const int64_t* symbols,
+                               ViewLists* lists) const {
   if (steps_.empty()) return make_strided(base, symbols);
   at::Tensor tensor = base;
   size_t done = 0;

@@ -35,7 +35,8 @@ class OutputView {
  public:
   static Result<OutputView> build(const graph::OutputInfo& info);
   // Under autograd, in the grad mode that the program was in.
-  at::Tensor make(const at::Tensor& base, const int64_t* symbols,
+  // counted: the base's version counts what the call wrote to it.
+  at::Tensor make(const at::Tensor& base, bool counted, const int64_t* symbols,
                   ViewLists* lists) const;
 
  private:
@@ -45,6 +46,8 @@ class OutputView {
     int result;
     int list;
   };
+  at::Tensor make_of(const at::Tensor& base, const int64_t* symbols,
+                     ViewLists* lists) const;
   at::Tensor make_strided(const at::Tensor& base, const int64_t* symbols) const;
 
   std::vector<Step> steps_;  // empty: by its strides

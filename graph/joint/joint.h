@@ -46,6 +46,9 @@ struct OutputInfo {
   std::vector<Expr> sizes, strides;
   Expr offset;  // from the first element of the base
   bool detached = false;
+  // Of all the writes to that memory, those before the view was made: a newer
+  // one makes autograd ask the base for the view's history again.
+  uint32_t writes_before = 0;
   // In this grad mode, which decides whether autograd refuses writes to it;
   // nothing: in the caller's.
   std::optional<bool> grad_mode;

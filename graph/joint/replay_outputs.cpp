@@ -50,6 +50,12 @@ std::optional<bool> grad_mode_of_view(const at::Tensor& view) {
   return meta->get_creation_meta() != autograd::CreationMeta::NO_GRAD_MODE;
 }
 
+// The version that autograd believes its history to be of.
+uint32_t writes_before(const at::Tensor& view) {
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
+  return meta && meta->has_bw_view() ? meta->get_attr_version() : 0;
+}
+
 bool is_one_of_several(const std::vector<ViewStep>& steps) {
   return std::any_of(steps.begin(), steps.end(),
                      [](const ViewStep& step) { return step.result >= 0; });
@@ -313,6 +319,7 @@ void JointReplay::describe_view(size_t output) {
   info.remade = true;
   if (views) info.views = *std::move(views);
   info.grad_mode = grad_mode_of_view(view);
+  info.writes_before = writes_before(view);
   info.detached = base.requires_grad() && !view.requires_grad() &&
                   info.grad_mode.value_or(c10::GradMode::is_enabled());
   info.offset = shape.storage_offset - shape_of(base).storage_offset;
