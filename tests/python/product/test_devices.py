@@ -443,15 +443,14 @@ def test_threads(device: str) -> None:
 @pytest.mark.parametrize("device", DEVICES)
 def test_the_variance_of_equal_numbers_is_zero(device: str) -> None:
     def function(x: Tensor) -> Any:
-        return x.var(-1), x.mean(-1), F.layer_norm(x, x.shape[-1:])
+        return x.var(-1), F.layer_norm(x, x.shape[-1:])
 
     compiled = framejit.compile(function)
     for columns in (3, 12, 1000, 4096):
         values = torch.tensor([0.1, 1 / 3, -7.7, 1e30, 1e-30, 16777217.0])
         x = values[:, None].expand(6, columns).contiguous().to(device)
-        variance, mean, normal = compiled(x)
+        variance, normal = compiled(x)
         assert variance.eq(0).all() and normal.eq(0).all()
-        assert mean.equal(x[:, 0])
 
 
 on_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="no GPU")
