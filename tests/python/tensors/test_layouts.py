@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -392,3 +394,38 @@ def test_what_is_chosen_for_training() -> None:
 
     said = layouts_of(step, torch.randn(2, 3, 64, 64), grad=True)
     assert said.count("4 of 4 convolutions have channels last") >= 2
+
+
+STEPS = """
+import torch, framejit
+torch.manual_seed(0)
+torch.set_num_threads(2)
+class Block(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = torch.nn.Conv2d(3, 8, 3, padding=1)
+        self.second = torch.nn.Conv2d(8, 16, 3, stride=2, padding=1)
+        self.short = torch.nn.Conv2d(8, 16, 1, stride=2)
+    def forward(self, x):
+        x = self.first(x).relu()
+        return (self.second(x) + self.short(x)).relu()
+model = Block()
+compiled = framejit.compile(model)
+for turn in range(20):
+    for batch in (2, 3, 5):
+        x = torch.randn(batch, 3, 16, 16)
+        found = torch.autograd.grad(compiled(x).sum(), list(model.parameters()))
+        expected = torch.autograd.grad(model(x).sum(), list(model.parameters()))
+        for a, b in zip(found, expected):
+            torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+print("done")
+"""
+
+
+def test_a_convolution_in_steps_keeps_eagers_layout() -> None:
+    """oneDNN writes beyond the gradient of a 1x1 convolution's weight where images
+    have channels last, few channels, and there are two threads."""
+    ran = subprocess.run(
+        [sys.executable, "-c", STEPS], capture_output=True, text=True, timeout=300
+    )
+    assert ran.returncode == 0 and ran.stdout == "done\n", ran.stderr
