@@ -101,7 +101,8 @@ class CudaLoopKernel final : public LoopKernel {
       : device_(std::move(device)),
         kernel_(std::move(kernel)),
         target_(std::move(target)),
-        folder_(codegen::CubinCache::folder_of(options().cache)),
+        folder_(options().kernel_cache ? codegen::CubinCache::users_folder()
+                                       : ""),
         is_deterministic_(at::globalContext().deterministicAlgorithms()) {
     text_ = print(true, true);
     refused_ = text_.refused;

@@ -93,9 +93,7 @@ class File {
 
 }  // namespace
 
-std::string CubinCache::folder_of(const std::string& option) {
-  if (option == "off") return "";
-  if (!option.empty()) return option;
+std::string CubinCache::users_folder() {
   const char* cache = std::getenv("XDG_CACHE_HOME");
   if (cache && cache[0] == '/') return std::string(cache) + "/framejit";
   const char* home = std::getenv("HOME");

@@ -26,9 +26,9 @@ class CubinCache {
   std::vector<char> find(const std::string& key) const;
   void keep(const std::string& key, const std::vector<char>& image) const;
 
-  // What the option says: a folder, "off", or "", which is the user's own
-  // (XDG_CACHE_HOME, or ~/.cache; freedesktop.org's Base Directory).
-  static std::string folder_of(const std::string& option);
+  // The user's own: in XDG_CACHE_HOME, or ~/.cache (freedesktop.org's Base
+  // Directory Specification). "": there is none.
+  static std::string users_folder();
 
  private:
   void make_room(uint64_t bytes) const;

@@ -88,7 +88,7 @@ class CudaMachineTest : public ::testing::Test {
     libraries.nvrtc = [] { return std::vector<std::string>{FJ_CUDA_STAND_IN}; };
     set_cuda_libraries(std::move(libraries));
     std::string error;
-    ASSERT_TRUE(set_option("cache", "off", &error)) << error;
+    ASSERT_TRUE(set_option("kernel_cache", "0", &error)) << error;
     library_ = dlopen(FJ_CUDA_STAND_IN, RTLD_NOW | RTLD_LOCAL);
     ASSERT_TRUE(library_) << dlerror();
   }
@@ -277,7 +277,8 @@ TEST_F(CudaMachineTest, CompiledKernelsAreKeptOnDisk) {
           .string();
   std::string error;
   ASSERT_TRUE(mkdtemp(folder.data()));
-  ASSERT_TRUE(set_option("cache", folder, &error)) << error;
+  setenv("XDG_CACHE_HOME", folder.c_str(), 1);
+  ASSERT_TRUE(set_option("kernel_cache", "1", &error)) << error;
   // Devices share files, not modules.
   const std::vector<float> x = numbers(88);
   const int compiled = counts().compiled, loaded = counts().loaded;
@@ -295,10 +296,11 @@ TEST_F(CudaMachineTest, CompiledKernelsAreKeptOnDisk) {
   fail("load", 209);
   build(*third);
   EXPECT_EQ(counts().compiled, compiled + 3);
-  ASSERT_TRUE(set_option("cache", "off", &error)) << error;
+  ASSERT_TRUE(set_option("kernel_cache", "0", &error)) << error;
   build(*map({90}));
   build(*map({90}, 1));
   EXPECT_EQ(counts().compiled, compiled + 5);
+  unsetenv("XDG_CACHE_HOME");
   std::filesystem::remove_all(folder);
 }
 

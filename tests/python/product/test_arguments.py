@@ -110,6 +110,7 @@ def test_a_folder_that_goes_away_is_one_warning(tmp_path):
 GOOD = {
     "FRAMEJIT": "off",
     "FRAMEJIT_ISA": "ATen",
+    "FRAMEJIT_KERNEL_CACHE": "0",
     "FRAMEJIT_LOG": "graphs, kernels",
     "FRAMEJIT_RECOMPILE_LIMIT": "3",
     "FRAMEJIT_MAX_INSTRUCTIONS": "1000",
