@@ -1,9 +1,8 @@
 #include "codegen/cuda/driver.h"
 
-#include <dlfcn.h>
-
-#include <type_traits>
 #include <utility>
+
+#include "codegen/cuda/library.h"
 
 namespace framejit::codegen {
 
@@ -64,28 +63,20 @@ Driver::~Driver() {
 }
 
 std::string Driver::load_library(const std::string& path) {
-  library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library_) return dlerror();
-  std::string missing;
-  auto find = [&](auto& function, const char* name) {
-    void* found = dlsym(library_, name);
-    if (!found) missing = std::string(name) + " is not in " + path;
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-  };
-  find(functions_->init, "cuInit");
-  find(functions_->error_text, "cuGetErrorString");
-  find(functions_->device, "cuDeviceGet");
-  find(functions_->attribute, "cuDeviceGetAttribute");
-  find(functions_->retain, "cuDevicePrimaryCtxRetain");
-  find(functions_->current, "cuCtxGetCurrent");
-  find(functions_->set_current, "cuCtxSetCurrent");
-  find(functions_->context_device, "cuCtxGetDevice");
-  find(functions_->capture_mode, "cuThreadExchangeStreamCaptureMode");
-  find(functions_->load, "cuModuleLoadData");
-  find(functions_->function, "cuModuleGetFunction");
-  find(functions_->launch, "cuLaunchKernel");
-  if (!missing.empty()) return missing;
+  LibraryFunctions library(path, &library_);
+  library.find(functions_->init, "cuInit");
+  library.find(functions_->error_text, "cuGetErrorString");
+  library.find(functions_->device, "cuDeviceGet");
+  library.find(functions_->attribute, "cuDeviceGetAttribute");
+  library.find(functions_->retain, "cuDevicePrimaryCtxRetain");
+  library.find(functions_->current, "cuCtxGetCurrent");
+  library.find(functions_->set_current, "cuCtxSetCurrent");
+  library.find(functions_->context_device, "cuCtxGetDevice");
+  library.find(functions_->capture_mode, "cuThreadExchangeStreamCaptureMode");
+  library.find(functions_->load, "cuModuleLoadData");
+  library.find(functions_->function, "cuModuleGetFunction");
+  library.find(functions_->launch, "cuLaunchKernel");
+  if (!library.error().empty()) return library.error();
   const int code = functions_->init(0);
   return code == 0 ? "" : said("cuInit", code);
 }

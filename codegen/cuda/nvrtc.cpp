@@ -5,6 +5,8 @@
 #include <filesystem>
 #include <regex>
 
+#include "codegen/cuda/library.h"
+
 namespace framejit::codegen {
 
 namespace {
@@ -65,27 +67,19 @@ std::string Nvrtc::load(const std::string& path) {
         builtins_ = dlopen(file.path().c_str(), RTLD_NOW | RTLD_LOCAL);
     }
   }
-  library_ = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
-  if (!library_) return dlerror();
-  std::string missing;
-  auto find = [&](auto& function, const char* name) {
-    void* found = dlsym(library_, name);
-    if (!found) missing = std::string(name) + " is not in " + path;
-    function =
-        reinterpret_cast<std::remove_reference_t<decltype(function)>>(found);
-  };
-  find(functions_->error_text, "nvrtcGetErrorString");
-  find(functions_->version, "nvrtcVersion");
-  find(functions_->num_architectures, "nvrtcGetNumSupportedArchs");
-  find(functions_->architectures, "nvrtcGetSupportedArchs");
-  find(functions_->create, "nvrtcCreateProgram");
-  find(functions_->destroy, "nvrtcDestroyProgram");
-  find(functions_->compile, "nvrtcCompileProgram");
-  find(functions_->log_size, "nvrtcGetProgramLogSize");
-  find(functions_->log, "nvrtcGetProgramLog");
-  find(functions_->cubin_size, "nvrtcGetCUBINSize");
-  find(functions_->cubin, "nvrtcGetCUBIN");
-  if (!missing.empty()) return missing;
+  LibraryFunctions library(path, &library_);
+  library.find(functions_->error_text, "nvrtcGetErrorString");
+  library.find(functions_->version, "nvrtcVersion");
+  library.find(functions_->num_architectures, "nvrtcGetNumSupportedArchs");
+  library.find(functions_->architectures, "nvrtcGetSupportedArchs");
+  library.find(functions_->create, "nvrtcCreateProgram");
+  library.find(functions_->destroy, "nvrtcDestroyProgram");
+  library.find(functions_->compile, "nvrtcCompileProgram");
+  library.find(functions_->log_size, "nvrtcGetProgramLogSize");
+  library.find(functions_->log, "nvrtcGetProgramLog");
+  library.find(functions_->cubin_size, "nvrtcGetCUBINSize");
+  library.find(functions_->cubin, "nvrtcGetCUBIN");
+  if (!library.error().empty()) return library.error();
   int count = 0;
   if (functions_->version(&major_, &minor_) != 0 ||
       functions_->num_architectures(&count) != 0) {

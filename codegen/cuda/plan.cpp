@@ -102,6 +102,11 @@ class Planner {
            });
   }
 
+  // What is the same along a loop is little, and stays in a cache.
+  static bool is_large(const Place& place) {
+    return std::ranges::none_of(place.strides,
+                                [](const Expr& e) { return e.is_const(0); });
+  }
   bool lies_along(const Place& place, size_t loop) const {
     return loop < place.strides.size() && place.strides[loop].is_const(1);
   }
@@ -115,14 +120,11 @@ class Planner {
     if (plan_.loops.size() < 2 || kernel_.stages.size() != 1) return;
     const Stage& stage = kernel_.stages[0];
     if (is_sequential(stage, options_)) return;
-    // What is the same along a loop is little, and stays in a cache.
     std::vector<int64_t> bytes(plan_.loops.size());
     auto count = [&](const Place& place, int64_t weight) {
-      const bool is_large = std::ranges::none_of(
-          place.strides, [](const Expr& e) { return e.is_const(0); });
       for (size_t loop = 0; loop < plan_.loops.size(); ++loop)
         if (lies_along(place, loop))
-          bytes[loop] += weight * size_of(place) * (is_large ? 1000 : 1);
+          bytes[loop] += weight * size_of(place) * (is_large(place) ? 1000 : 1);
     };
     for (const Place& place : stage.loads) count(place, 2);
     for (const Store& store : stage.stores) count(store.place, 3);
@@ -132,10 +134,7 @@ class Planner {
     if (bytes[best] == 0) return;
     size_t second = plan_.loops.size();
     auto look = [&](const Place& place) {
-      if (std::ranges::any_of(place.strides,
-                              [](const Expr& e) { return e.is_const(0); }) ||
-          lies_along(place, best))
-        return;
+      if (!is_large(place) || lies_along(place, best)) return;
       for (size_t loop = 0; loop < plan_.loops.size(); ++loop) {
         if (loop == best || !lies_along(place, loop)) continue;
         if (second == plan_.loops.size() || bytes[loop] > bytes[second])
@@ -173,11 +172,8 @@ class Planner {
 
   // ---- points side by side
 
-  // The loop along which they lie, as places count loops.
   size_t fastest(const Stage& stage) const {
-    if (plan_.shape == CudaShape::kRows)
-      return kernel_.loops.size() + stage.loops.size() - 1;
-    return plan_.order.back();
+    return plan_.fastest(kernel_, stage);
   }
   const Expr& extent(const Stage& stage) const {
     return plan_.shape == CudaShape::kRows ? stage.loops.back()
@@ -255,9 +251,7 @@ class Planner {
     auto look = [&](const Stage& stage, const Place& place) {
       if (!could_be_wide(stage, place)) return;
       any = std::max(any, size_of(place));
-      const bool is_large = std::ranges::none_of(
-          place.strides, [](const Expr& e) { return e.is_const(0); });
-      if (is_large) largest = std::max(largest, size_of(place));
+      if (is_large(place)) largest = std::max(largest, size_of(place));
     };
     for (const Stage& stage : kernel_.stages) {
       if (!has_width(stage)) continue;

@@ -62,6 +62,13 @@ struct CudaPlan {
 
   // One stage, each point of which is a thread's.
   bool is_flat_stage = false;
+
+  // The loop along which points lie side by side, as places count loops.
+  size_t fastest(const Kernel& kernel, const Stage& stage) const {
+    return shape == CudaShape::kRows
+               ? kernel.loops.size() + stage.loops.size() - 1
+               : order.back();
+  }
 };
 
 // A stage whose points come one after the other.
