@@ -205,8 +205,8 @@ class Program::Builder {
         const auto& results = lowered->callees[i].node->outputs;
         const bool is_there =
             results.size() == 1 && results[0]->meta.device == lowered->device;
-        wanted.out_calls.push_back(
-            is_there ? program_.instructions_[i].out_call : nullptr);
+        wanted.out_calls.push_back(is_there ? program_.instructions_[i].out_call
+                                            : nullptr);
       }
       program_.loops_ = ScheduledLoops::make(
           *lowered, register_of, std::move(wanted), refused, &reason);
