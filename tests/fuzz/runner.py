@@ -634,27 +634,29 @@ def _differs_nudged(
 
 
 class _Exact(TorchDispatchMode):
-    """Operators that change nothing compute in float64."""
+    """Operators compute in float64 and round their result once."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         kwargs = kwargs or {}
-        result = func(*args, **kwargs)
         schema = func._schema
-        if (
-            schema.is_mutable
-            or any(returned.alias_info for returned in schema.returns)
-            or torch.Tag.nondeterministic_seeded in func.tags
-        ):
-            return result
+        is_view = not schema.is_mutable and any(r.alias_info for r in schema.returns)
+        if is_view or torch.Tag.nondeterministic_seeded in func.tags:
+            return func(*args, **kwargs)
 
         def wider(value: Any) -> Any:
-            floats = isinstance(value, torch.Tensor) and value.is_floating_point()
-            return value.double() if floats else value
+            if not isinstance(value, torch.Tensor):
+                return value
+            value = value.double() if value.is_floating_point() else value
+            return value.clone() if schema.is_mutable else value
 
+        exact: Any = ()
         with contextlib.suppress(Exception):
-            exact = func(*tree_map(wider, args), **tree_map(wider, kwargs))
+            wide = tree_map(wider, (args, kwargs))  # as they are before a write
+            exact = func(*wide[0], **wide[1])
+        result = func(*args, **kwargs)
+        with contextlib.suppress(Exception):
             for given, other in zip(tree_leaves(result), tree_leaves(exact)):
                 if isinstance(given, torch.Tensor) and given.shape == other.shape:
                     given.copy_(other)

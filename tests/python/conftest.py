@@ -37,6 +37,7 @@ def fresh():
     torch.manual_seed(0)
     yield
     framejit.reset()
+    assert gc.isenabled(), "the test leaves the collector off"
 
 
 @pytest.fixture

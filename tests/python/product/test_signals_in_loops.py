@@ -218,6 +218,7 @@ def test_garbage_is_collected() -> None:
             most = max(most, Cycle.alive)
         return most
 
+    assert gc.isenabled()
     threshold = gc.get_threshold()
     gc.set_threshold(50, 2, 2)
     try:
