@@ -98,7 +98,8 @@ class CaptureState {
   // when C implements it.
   Result<Ref> python_special(PyObject* object, const char* name);
 
-  // ---- containers and operators (containers.cpp, operators.cpp)
+  // ---- containers and operators (containers.cpp, operators.cpp,
+  // comparisons.cpp, formatting.cpp)
   Result<Ref> get_item(PyObject* object, PyObject* key);
   Status set_item(PyObject* object, PyObject* key, PyObject* value);
   Status del_item(PyObject* object, PyObject* key);

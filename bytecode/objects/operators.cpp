@@ -13,6 +13,7 @@
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/opaque_value.h"
+#include "bytecode/objects/operator_attempts.h"
 #include "bytecode/objects/overrides.h"
 #include "bytecode/objects/special_results.h"
 #include "bytecode/objects/strict_errors.h"
@@ -21,6 +22,33 @@
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
+
+bool is_number(PyObject* object) {
+  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
+         PyBool_Check(object) || PyComplex_CheckExact(object);
+}
+
+Result<Ref> attempt(CaptureState& state, PyObject* function, PyObject* a,
+                    PyObject* b) {
+  FJ_TRY(Ref result, state.caller.call(function, {a, b}));
+  if (result.get() == Py_NotImplemented) return Ref();
+  return result;
+}
+
+bool extends_builtin(CaptureState& state, PyObject* object) {
+  if (!is_heap_type(Py_TYPE(object)) || is_stand_in(state, object) ||
+      is_foreign(state, object))
+    return false;
+  PyObject* mro = Py_TYPE(object)->tp_mro;
+  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
+    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
+    if (is_heap_type(base) || base == &PyBaseObject_Type) continue;
+    if (base->tp_as_number || base->tp_as_sequence ||
+        base->tp_richcompare != PyBaseObject_Type.tp_richcompare)
+      return true;
+  }
+  return false;
+}
 
 namespace {
 
@@ -76,31 +104,6 @@ const BinaryRow kBinary[] = {
 #undef ROW
 constexpr int kAdd = 0, kMultiply = 5, kRemainder = 6, kOr = 7, kPower = 8;
 
-struct CompareRow {
-  const char* name;
-  const char* method;
-  const char* reflected;
-  const char* symbol;
-};
-// Indexed by Py_LT ... Py_GE.
-const CompareRow kCompare[] = {
-    {"lt", "__lt__", "__gt__", "<"},  {"le", "__le__", "__ge__", "<="},
-    {"eq", "__eq__", "__eq__", "=="}, {"ne", "__ne__", "__ne__", "!="},
-    {"gt", "__gt__", "__lt__", ">"},  {"ge", "__ge__", "__le__", ">="}};
-
-bool is_number(PyObject* object) {
-  return PyLong_CheckExact(object) || PyFloat_CheckExact(object) ||
-         PyBool_Check(object) || PyComplex_CheckExact(object);
-}
-
-// One attempt of a dunder: NotImplemented gives an empty Ref.
-Result<Ref> attempt(CaptureState& state, PyObject* function, PyObject* a,
-                    PyObject* b) {
-  FJ_TRY(Ref result, state.caller.call(function, {a, b}));
-  if (result.get() == Py_NotImplemented) return Ref();
-  return result;
-}
-
 Result<Ref> unsupported(CaptureState& state, const BinaryRow& row,
                         bool in_place, PyObject* a, PyObject* b) {
   Ref type_a = state.type_of(a), type_b = state.type_of(b);
@@ -150,23 +153,6 @@ bool takes_number(const BinaryRow& row, PyTypeObject* type, PyObject* b) {
   if (PyLong_Check(b)) return true;
   if (PyFloat_Check(b)) return !is_whole;
   return PyComplex_Check(b) && type == &PyComplex_Type;
-}
-
-// An object of a class that the program derived from a builtin one: what its
-// own methods decline, or do not define, the base's C code may answer.
-bool extends_builtin(CaptureState& state, PyObject* object) {
-  if (!is_heap_type(Py_TYPE(object)) || is_stand_in(state, object) ||
-      is_foreign(state, object))
-    return false;
-  PyObject* mro = Py_TYPE(object)->tp_mro;
-  for (Py_ssize_t i = 0; mro && i < PyTuple_GET_SIZE(mro); ++i) {
-    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    if (is_heap_type(base) || base == &PyBaseObject_Type) continue;
-    if (base->tp_as_number || base->tp_as_sequence ||
-        base->tp_richcompare != PyBaseObject_Type.tp_richcompare)
-      return true;
-  }
-  return false;
 }
 
 bool is_plain_sequence(PyObject* object) {
@@ -485,323 +471,6 @@ Result<Ref> CaptureState::unary(int op, PyObject* a) {
   PyObject* operands[] = {plain.get()};
   StrictErrors strict(operands);
   return strict.checked(*this, row.native(plain.get()));
-}
-
-namespace {
-
-Result<Ref> identity_answer(CaptureState& state, int op, PyObject* a,
-                            PyObject* b) {
-  FJ_TRY(bool same, state.is_same(a, b));
-  return Ref::borrow(same == (op == Py_EQ) ? Py_True : Py_False);
-}
-
-// object's own comparison: no look at the contents. A class with some methods
-// in Python has object's for the others.
-bool has_default_compare(PyObject* object, const char* method) {
-  richcmpfunc compare = Py_TYPE(object)->tp_richcompare;
-  if (!compare || compare == PyBaseObject_Type.tp_richcompare) return true;
-  PyObject* raw = raw_lookup(Py_TYPE(object), method);
-  return raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
-         PyDescr_TYPE(raw) == &PyBaseObject_Type;
-}
-
-Result<Ref> python_attempt(CaptureState& state, int op, PyObject* function,
-                           bool inverted, PyObject* a, PyObject* b) {
-  FJ_TRY(Ref result, attempt(state, function, a, b));
-  if (!result || !inverted) return result;
-  FJ_TRY(bool value, state.truth(result.get()));
-  return Ref::borrow(value ? Py_False : Py_True);
-}
-
-// The Python method for one side; `!=` falls back to an inverted `__eq__`.
-Result<std::pair<Ref, bool>> compare_special(CaptureState& state, int op,
-                                             PyObject* object,
-                                             const char* method) {
-  FJ_TRY(Ref found, state.python_special(object, method));
-  if (found || op != Py_NE) return std::make_pair(std::move(found), false);
-  PyObject* raw = raw_lookup(Py_TYPE(object), "__ne__");
-  bool inherits = raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
-                  PyDescr_TYPE(raw) == &PyBaseObject_Type;
-  if (!inherits) return std::make_pair(Ref(), false);
-  FJ_TRY(found, state.python_special(object, "__eq__"));
-  if (!found && !has_default_compare(object, "__eq__")) {
-    // `__ne__ = object.__ne__`: the inverse of an `__eq__` of C.
-    return state.make_break(BreakReason::kUnguardableInput,
-                            std::string("!= of ") + Py_TYPE(object)->tp_name);
-  }
-  return std::make_pair(std::move(found), true);
-}
-
-// CPython's do_richcompare with at least one Python method.
-Result<Ref> python_compare(CaptureState& state, int op, PyObject* a,
-                           PyObject* b, std::pair<Ref, bool> left,
-                           std::pair<Ref, bool> right) {
-  // A derived class goes first, with a method that it inherits as well.
-  const bool reflected_first =
-      Py_TYPE(a) != Py_TYPE(b) && PyType_IsSubtype(Py_TYPE(b), Py_TYPE(a));
-  for (int turn = 0; turn < 2; ++turn) {
-    const bool reflects = (turn == 1) != reflected_first;
-    PyObject* self = reflects ? b : a;
-    PyObject* other = reflects ? a : b;
-    const auto& method = reflects ? right : left;
-    const char* name = reflects ? kCompare[op].reflected : kCompare[op].method;
-    if (method.first) {
-      FJ_TRY(Ref result, python_attempt(state, op, method.first.get(),
-                                        method.second, self, other));
-      if (result) return result;
-    } else if (!has_default_compare(self, name) &&
-               (!is_builtin_constant(self) || extends_builtin(state, other))) {
-      return state.make_break(BreakReason::kUnguardableInput,
-                              std::string("comparison of ") +
-                                  Py_TYPE(self)->tp_name + " and " +
-                                  Py_TYPE(other)->tp_name);
-    }
-  }
-  if (op == Py_EQ || op == Py_NE) return identity_answer(state, op, a, b);
-  PyErr_Format(PyExc_TypeError,
-               "'%s' not supported between instances of '%.100s' and "
-               "'%.100s'",
-               kCompare[op].symbol, Py_TYPE(a)->tp_name, Py_TYPE(b)->tp_name);
-  return Result<Ref>::raised();
-}
-
-// Lists and tuples whose elements are not all constants: element by element,
-// as list_richcompare does.
-Result<Ref> compare_sequences(CaptureState& state, int op, PyObject* a,
-                              PyObject* b) {
-  FJ_TRY(std::vector<Ref> left, own_elements(state, a));
-  FJ_TRY(std::vector<Ref> right, own_elements(state, b));
-  bool equality = op == Py_EQ || op == Py_NE;
-  if (equality && left.size() != right.size()) {
-    return Ref::borrow(op == Py_NE ? Py_True : Py_False);
-  }
-  const ComparedSequence walk_a(state, a), walk_b(state, b);
-  size_t common = std::min(left.size(), right.size());
-  for (size_t i = 0; i < common; ++i) {
-    FJ_TRY(bool same, is_same_or_equal(state, left[i].get(), right[i].get()));
-    FJ_CHECK_OK(walk_a.check());
-    FJ_CHECK_OK(walk_b.check());
-    if (same) continue;
-    if (equality) return Ref::borrow(op == Py_NE ? Py_True : Py_False);
-    return state.compare(op, left[i].get(), right[i].get());
-  }
-  Py_ssize_t size_a = left.size(), size_b = right.size();
-  bool answer = false;
-  switch (op) {
-    case Py_LT:
-      answer = size_a < size_b;
-      break;
-    case Py_LE:
-      answer = size_a <= size_b;
-      break;
-    case Py_EQ:
-      answer = size_a == size_b;
-      break;
-    case Py_NE:
-      answer = size_a != size_b;
-      break;
-    case Py_GT:
-      answer = size_a > size_b;
-      break;
-    case Py_GE:
-      answer = size_a >= size_b;
-      break;
-  }
-  return Ref::borrow(answer ? Py_True : Py_False);
-}
-
-// Whatever they hold: CPython compares them with their own kind alone.
-bool equals_no_number(PyObject* object) {
-  PyTypeObject* type = Py_TYPE(object);
-  for (PyTypeObject* known :
-       {&PyUnicode_Type, &PyBytes_Type, &PyTuple_Type, &PyList_Type,
-        &PyDict_Type, &PySet_Type, &PyFrozenSet_Type, &PySlice_Type,
-        &PyRange_Type}) {
-    if (type == known) return true;
-  }
-  return has_default_compare(object, "__eq__");
-}
-
-}  // namespace
-
-Result<Ref> CaptureState::compare(int op, PyObject* a, PyObject* b) {
-  FJ_CHECK_OK(room_for(*this, "objects"));
-  if (is_builtin_constant(a) && is_builtin_constant(b)) {
-    if (PyTuple_CheckExact(a) || PyFrozenSet_CheckExact(a)) {
-      for (PyObject* object : {a, b}) pin_unequal_to_itself(*this, object);
-    }
-    return from_api(PyObject_RichCompare(a, b, op));
-  }
-  if (is_opaque(a) || is_opaque(b)) {
-    return after_native(PyObject_RichCompare(a, b, op));
-  }
-  FJ_TRY(auto left, compare_special(*this, op, a, kCompare[op].method));
-  FJ_TRY(auto right, compare_special(*this, op, b, kCompare[op].reflected));
-  bool foreign = is_foreign(*this, a) || is_foreign(*this, b);
-  if (foreign && !left.first && !right.first) {
-    bool tensor = is_stand_in(*this, a) || is_stand_in(*this, b);
-    auto is_real = [&](PyObject* object) {
-      return is_symbolic(*this, object) ||
-             (is_number(object) && !PyComplex_CheckExact(object));
-    };
-    bool numbers = is_real(a) && is_real(b);
-    if (tensor || numbers) {
-      PyObject* function = library_object("operator", kCompare[op].name);
-      return operate(*this, function, {a, b});
-    }
-    // Enum members, NumPy's scalars, decimals may be equal to a number.
-    if ((op == Py_EQ || op == Py_NE) &&
-        (equals_no_number(a) || equals_no_number(b))) {
-      return Ref::borrow(op == Py_NE ? Py_True : Py_False);
-    }
-    FJ_TRY(Ref plain_a, is_symbolic(*this, a) ? tracer.concretise(a)
-                                              : Result<Ref>(Ref::borrow(a)));
-    FJ_TRY(Ref plain_b, is_symbolic(*this, b) ? tracer.concretise(b)
-                                              : Result<Ref>(Ref::borrow(b)));
-    return compare(op, plain_a.get(), plain_b.get());
-  }
-  if (left.first || right.first) {
-    return python_compare(*this, op, a, b, std::move(left), std::move(right));
-  }
-  bool default_a = has_default_compare(a, kCompare[op].method);
-  bool default_b = has_default_compare(b, kCompare[op].reflected);
-  if (default_a && default_b) {
-    if (op == Py_EQ || op == Py_NE) return identity_answer(*this, op, a, b);
-    return from_api(PyObject_RichCompare(a, b, op));  // TypeError
-  }
-  if ((op == Py_EQ || op == Py_NE) && unshadow(a) == unshadow(b) && default_a) {
-    return Ref::borrow(op == Py_EQ ? Py_True : Py_False);
-  }
-  bool lists = PyList_Check(a) && PyList_Check(b);
-  bool tuples = PyTuple_Check(a) && PyTuple_Check(b);
-  if (lists || tuples) return compare_sequences(*this, op, a, b);
-  // A default-compared object against a C type: the C side looks at the type.
-  auto visible = [&](PyObject* object, bool by_default) -> Result<Ref> {
-    if (by_default) return Ref::borrow(object);
-    return prepare(*this, object, Reads::kCompares);
-  };
-  FJ_TRY(Ref plain_a, visible(a, default_a));
-  FJ_TRY(Ref plain_b, visible(b, default_b));
-  return after_native(PyObject_RichCompare(plain_a.get(), plain_b.get(), op));
-}
-
-// ---- formatting
-
-Status guard_class_text(CaptureState& state, PyObject* object) {
-  if (PyType_Check(object) &&
-      is_heap_type(reinterpret_cast<PyTypeObject*>(object))) {
-    for (const char* shown : {"__module__", "__qualname__"}) {
-      FJ_CHECK_OK(state.get_attr(object, interned(shown)));
-    }
-  }
-  return ok_status();
-}
-
-namespace {
-
-Result<Ref> text_of(CaptureState& state, PyObject* value, bool repr) {
-  if (PyUnicode_CheckExact(value) && !repr) return Ref::borrow(value);
-  if (is_stand_in(state, value)) {
-    return state.make_break(BreakReason::kDataDependentValue,
-                            "formats a tensor");
-  }
-  if (!repr) {
-    FJ_TRY(Ref to_str, state.python_special(value, "__str__"));
-    if (to_str)
-      return call_special(state, SpecialResult::kStr, to_str.get(), value);
-  }
-  PyObject* raw = raw_lookup(Py_TYPE(value), "__str__");
-  bool str_is_repr = repr || (raw && Py_IS_TYPE(raw, &PyWrapperDescr_Type) &&
-                              PyDescr_TYPE(raw) == &PyBaseObject_Type);
-  if (str_is_repr) {
-    FJ_TRY(Ref to_repr, state.python_special(value, "__repr__"));
-    if (to_repr)
-      return call_special(state, SpecialResult::kRepr, to_repr.get(), value);
-  }
-  if (PyExceptionInstance_Check(value) && state.is_input(value)) {
-    // What the root class shows is its arguments.
-    auto* root = reinterpret_cast<PyTypeObject*>(PyExc_BaseException);
-    PyTypeObject* type = Py_TYPE(value);
-    if ((repr ? type->tp_repr == root->tp_repr
-              : type->tp_str == root->tp_str)) {
-      FJ_TRY(Ref args, state.get_attr(value, interned("args")));
-      if (is_builtin_constant(args.get())) {
-        return state.after_native(repr ? PyObject_Repr(value)
-                                       : PyObject_Str(value));
-      }
-    }
-  }
-  if (PyExceptionInstance_Check(value) && !state.is_input(value)) {
-    // str(e) looks at e.args.
-    PyObject* args = reinterpret_cast<PyBaseExceptionObject*>(value)->args;
-    FJ_TRY(Ref plain, prepare(state, args, Reads::kDeep));
-    if (plain.get() != args)
-      return unguardable(state, value, "the text of what is computed");
-    return state.after_native(repr ? PyObject_Repr(value)
-                                   : PyObject_Str(value));
-  }
-  if (PyFunction_Check(value) || PyMethod_Check(value) ||
-      PyCFunction_Check(value)) {
-    return state.make_break(BreakReason::kUnguardableInput,
-                            "repr shows an address");
-  }
-  if (PyType_Check(value)) {
-    FJ_CHECK_OK(guard_class_text(state, value));
-    return state.after_native(repr ? PyObject_Repr(value)
-                                   : PyObject_Str(value));
-  }
-  FJ_TRY(Ref plain, prepare(state, value, Reads::kFormats));
-  return state.after_native(repr ? PyObject_Repr(plain.get())
-                                 : PyObject_Str(plain.get()));
-}
-
-// Is format(object, "") its str()? Not where C code has a form of its own
-// (decimal.Decimal).
-bool formats_by_text(PyTypeObject* type) {
-  PyObject* raw = raw_lookup(type, "__format__");
-  if (!raw || !Py_IS_TYPE(raw, &PyMethodDescr_Type)) return false;
-  PyTypeObject* owner = PyDescr_TYPE(raw);
-  return owner == &PyBaseObject_Type || owner == &PyLong_Type ||
-         owner == &PyFloat_Type || owner == &PyComplex_Type ||
-         owner == &PyUnicode_Type;
-}
-
-}  // namespace
-
-Result<Ref> CaptureState::format_value(PyObject* value, int conversion,
-                                       PyObject* spec) {
-  Ref subject = Ref::borrow(value);
-  if (is_symbolic(*this, value)) {
-    FJ_TRY(subject, tracer.concretise(value));
-  }
-  if (conversion == 1 || conversion == 2 || conversion == 3) {
-    FJ_TRY(subject, text_of(*this, subject.get(), conversion != 1));
-    if (conversion == 3 && !PyUnicode_IS_ASCII(subject.get())) {
-      // As PyObject_ASCII() does with the repr: its backslashes stay single.
-      FJ_TRY(Ref bytes, from_api(PyUnicode_AsEncodedString(
-                            subject.get(), "ascii", "backslashreplace")));
-      FJ_TRY(subject, from_api(PyUnicode_DecodeASCII(
-                          PyBytes_AS_STRING(bytes.get()),
-                          PyBytes_GET_SIZE(bytes.get()), nullptr)));
-    }
-  }
-  bool empty_spec =
-      !spec || (PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) == 0);
-  if (PyUnicode_CheckExact(subject.get()) && empty_spec) return subject;
-  Ref no_spec = Ref::steal(PyUnicode_FromString(""));
-  PyObject* text = spec ? spec : no_spec.get();
-  FJ_TRY(Ref special, python_special(subject.get(), "__format__"));
-  if (special) {
-    FJ_TRY(Ref made, caller.call(special.get(), {subject.get(), text}));
-    return checked_special(*this, SpecialResult::kFormat, std::move(made));
-  }
-  if (empty_spec && !is_builtin_constant(subject.get())) {
-    FJ_TRY(Ref own_text, python_special(subject.get(), "__str__"));
-    if (!own_text || formats_by_text(Py_TYPE(subject.get())))
-      return text_of(*this, subject.get(), false);
-  }
-  FJ_TRY(Ref plain, prepare(*this, subject.get(), Reads::kFormats));
-  return after_native(PyObject_Format(plain.get(), text));
 }
 
 }  // namespace framejit::bytecode

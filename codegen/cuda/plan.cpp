@@ -12,7 +12,6 @@ namespace framejit::codegen {
 
 namespace {
 
-constexpr int kWarp = 32;
 constexpr int kMostShared = 32 << 10;  // bytes that are sure to be there
 constexpr int kMostBytes = 16;         // that one instruction moves
 constexpr int kMostWidth = 8;          // points side by side

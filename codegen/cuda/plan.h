@@ -26,6 +26,8 @@
 
 namespace framejit::codegen {
 
+constexpr int kWarp = 32;  // threads that run together
+
 enum class CudaShape : uint8_t { kFlat, kTiles, kRows, kColumns };
 
 // Of a load or a store.

@@ -2,13 +2,14 @@
 // and indices.
 #include <algorithm>
 
+#include "codegen/cuda/plan.h"
 #include "codegen/cuda/print_cuda.h"
 
 namespace framejit::codegen {
 
 namespace {
 
-constexpr int kBlock = 256, kWarp = 32;
+constexpr int kBlock = 256;
 // Of a multiprocessor, that are enough.
 constexpr int kThreads = 1024;
 
