@@ -315,6 +315,14 @@ bool set_code_extra(PyObject* code, Py_ssize_t index, void* extra) {
 #endif
 }
 
+PyThreadState* thread_or_null() {
+#if FJ_PYTHON_313
+  return PyThreadState_GetUnchecked();
+#else
+  return _PyThreadState_UncheckedGet();
+#endif
+}
+
 #if FJ_FUNCTION_WATCHERS
 uint32_t take_code_version(PyObject* code) {
   return std::exchange(reinterpret_cast<PyCodeObject*>(code)->co_version, 0);
@@ -337,7 +345,7 @@ void renew_function_version(PyObject* function) {
 void forget_code_versions(PyObject* code) {
 #if FJ_PYTHON_313
   // Codes die late in interpreter shutdown, too.
-  PyThreadState* thread = PyThreadState_GetUnchecked();
+  PyThreadState* thread = thread_or_null();
   if (!thread) return;
   for (auto& item : thread->interp->func_state.func_version_cache) {
     if (item.code == code) item = {};

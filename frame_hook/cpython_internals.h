@@ -137,6 +137,9 @@ inline bool is_generator_like(const PyCodeObject* code) {
           (CO_GENERATOR | CO_COROUTINE | CO_ASYNC_GENERATOR)) != 0;
 }
 
+// Null outside of Python, and late in its shutdown.
+PyThreadState* thread_or_null();
+
 // ---- function watchers (CPython 3.12 and newer)
 #if PY_VERSION_HEX >= 0x030C0000
 #define FJ_FUNCTION_WATCHERS 1

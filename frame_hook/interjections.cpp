@@ -148,12 +148,11 @@ void set_program_state(const ProgramStateHooks& hooks) {
 
 AsProgram::AsProgram(Interjections* compilation) : compilation_(compilation) {
   if (program_state.enter) state_ = program_state.enter();
-  if (compilation_->collector_was_on_) PyGC_Enable();
+  compilation_->collector_.give_back();
 }
 
 AsProgram::~AsProgram() {
-  // The program may have switched it off, or on.
-  compilation_->collector_was_on_ = PyGC_Disable() != 0;
+  compilation_->collector_.take();
   if (program_state.leave) program_state.leave(state_);
 }
 
@@ -172,8 +171,7 @@ PyObject* run_handler(PyObject* self, PyObject* args, PyObject* kwargs) {
   return Py_NewRef(Py_None);
 }
 
-Interjections::Interjections()
-    : outer_(current), collector_was_on_(PyGC_Disable() != 0) {
+Interjections::Interjections() : outer_(current) {
   current = this;
   if (!internals::can_handle_signals()) return;
   began_in_ = PyEval_GetFrame();
@@ -231,7 +229,7 @@ Interjections::End Interjections::end() {
     ErrorGuard keep;
     unwatch_handlers();
     current = outer_;
-    if (collector_was_on_) PyGC_Enable();
+    collector_.give_back();
   }
   if (!exception_) return End::kQuiet;
   PyErr_Clear();

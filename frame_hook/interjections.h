@@ -31,6 +31,7 @@
 
 #include <vector>
 
+#include "frame_hook/collector.h"
 #include "frame_hook/py_ref.h"
 
 namespace framejit {
@@ -81,7 +82,7 @@ class Interjections {
   PyFrameObject* began_in_ = nullptr;  // borrowed: it outlives the scope
   Ref exception_;
   Ref traceback_;
-  bool collector_was_on_;
+  CollectorOff collector_;
   bool ended_ = false;
   friend bool interrupted();
 };

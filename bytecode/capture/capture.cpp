@@ -14,24 +14,13 @@
 #include "bytecode/objects/write_log.h"
 #include "bytecode/residual/left_loops.h"
 #include "bytecode/residual/residual.h"
+#include "frame_hook/collector.h"
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/frame_eval.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 namespace {
-
-// Collections run finalizers and change what weak references see.
-class CollectorOff {
- public:
-  CollectorOff() : was_enabled_(PyGC_Disable() != 0) {}
-  ~CollectorOff() {
-    if (was_enabled_) PyGC_Enable();
-  }
-
- private:
-  bool was_enabled_;
-};
 
 // begin() ... finish() or abandon(), whatever happens between.
 class TracerScope {

@@ -3,6 +3,7 @@
 #include <sstream>
 
 #include "bytecode/code/decoder.h"
+#include "frame_hook/collector.h"
 #include "frame_hook/interjections.h"
 #include "framejit/csrc/reports.h"
 #include "guards/set/evaluate.h"
@@ -178,7 +179,7 @@ std::string guard_tree(const GuardSet& guards, PyObject* code) {
 
 Miss describe_miss(const JitEntry& entry, const CompileRequest& request) {
   Miss miss;
-  CollectorPause pause;  // what the guards name stays alive
+  CollectorOff off;  // what the guards name stays alive
   const GuardSet& guards = entry.guards();
   size_t failed = entry.failed_fact;
   miss.reason = explain_failure(guards, failed, request.args, request.function,

@@ -8,6 +8,7 @@
 #include "bytecode/objects/dim_marks.h"
 #include "bytecode/residual/residual.h"
 #include "frame_hook/code_cache.h"
+#include "frame_hook/collector.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
@@ -401,7 +402,7 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
   std::shared_ptr<FunctionMemory> memory = function_memory(request.cache);
   ShapeHistory& history = memory->sizes;
   {
-    CollectorPause pause;  // what the guards name stays alive
+    CollectorOff off;  // what the guards name stays alive
     for (const auto& entry : request.cache->entries()) {
       history.note_miss(static_cast<JitEntry*>(entry.get())->guards(),
                         request.args, request.function, request.code);

@@ -5,6 +5,7 @@
 
 #include "bytecode/code/assembler.h"
 #include "frame_hook/code_cache.h"
+#include "frame_hook/collector.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/options.h"
@@ -377,7 +378,7 @@ Ref entry_figures(PyObject* code, const JitEntry& entry) {
 
 Ref all_entries() {
   std::vector<CacheRow> rows = cache_rows();
-  CollectorPause pause;
+  CollectorOff off;
   for (CacheRow& row : rows) std::erase_if(row.entries, is_dead);
   std::erase_if(rows, [](const CacheRow& row) { return row.entries.empty(); });
   return list_of(rows, [](const CacheRow& row) {
@@ -412,7 +413,7 @@ Ref entries_of(PyObject* code, const void* options) {
   if (!cache) return Ref::steal(PyList_New(0));
   // Copied: making Python objects may run code that changes the cache.
   std::vector<std::shared_ptr<CacheEntry>> entries = cache->entries();
-  CollectorPause pause;  // what the guards name stays alive
+  CollectorOff off;  // what the guards name stays alive
   std::erase_if(entries, is_dead);
   return list_of(entries, [&](const std::shared_ptr<CacheEntry>& entry) {
     return entry_object(code, static_cast<const JitEntry&>(*entry));

@@ -4,6 +4,7 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <c10/core/InferenceMode.h>
 #include <c10/core/StorageImpl.h>
+#include <pthread.h>
 
 #include <atomic>
 
@@ -15,6 +16,7 @@ namespace framejit::graph {
 namespace {
 
 std::atomic<TraceSession*> active_session{nullptr};
+thread_local bool session_is_here = false;
 std::atomic<uint64_t> next_session_id{1};
 
 std::vector<c10::SymInt> to_sym_ints(const std::vector<Expr>& exprs) {
@@ -244,14 +246,22 @@ std::optional<Break> TraceSession::take_break() {
 
 TracingScope::TracingScope(TraceSession& session, bool functionalize)
     : saved_(c10::impl::tls_local_dispatch_key_set()) {
+  // The child of a fork() has none of the other threads.
+  static const int registered = pthread_atfork(nullptr, nullptr, [] {
+    if (!session_is_here) active_session = nullptr;
+  });
+  (void)registered;
   TraceSession* none = nullptr;
   active_ = active_session.compare_exchange_strong(none, &session);
-  if (active_) set_included(functionalize);
+  if (!active_) return;
+  session_is_here = true;
+  set_included(functionalize);
 }
 
 TracingScope::~TracingScope() {
   if (!active_) return;
   c10::impl::_force_tls_local_dispatch_key_set(saved_);
+  session_is_here = false;
   active_session.store(nullptr, std::memory_order_release);
 }
 

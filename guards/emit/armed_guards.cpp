@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "frame_hook/collector.h"
 #include "frame_hook/event_log.h"
 #include "frame_hook/options.h"
 #include "frame_hook/perf_map.h"
@@ -76,7 +77,7 @@ bool ArmedGuards::match_slow(PyObject* const* args, PyObject* function,
                              size_t* failed) {
   if (failed) *failed = kNoGuard;
   if (weak_ && weak_->dead()) return false;
-  CollectorPause pause;
+  CollectorOff off;
   bool matches = false;
   try {
     matches = evaluate(*guards_, args, function, objects, symbols, failed);

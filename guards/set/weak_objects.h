@@ -51,19 +51,4 @@ class WeakObjects {
   std::vector<Ref> wrappers_;  // while they are given up
 };
 
-// No garbage collection for a scope: nothing else can let a guarded object die
-// while guards are looked at, and no finalizer runs in the middle of it.
-class CollectorPause {
- public:
-  CollectorPause() : was_enabled_(PyGC_Disable() != 0) {}
-  ~CollectorPause() {
-    if (was_enabled_) PyGC_Enable();
-  }
-  CollectorPause(const CollectorPause&) = delete;
-  CollectorPause& operator=(const CollectorPause&) = delete;
-
- private:
-  bool was_enabled_;
-};
-
 }  // namespace framejit

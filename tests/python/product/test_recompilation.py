@@ -391,6 +391,62 @@ def test_a_fork_calls_and_compiles():
     assert compiled(x.double()).tolist() == [3, 3, 3]
 
 
+def child_compiles(compiled, x):
+    """In a child of fork(): it compiles, and the collector is as the parent has it."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            before = compiles()
+            ok = gc.isenabled() and compiled(x).tolist() == [3, 3, 3]
+            ok = ok and compiles() == before + 1
+            code = 0 if ok else 2
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_while_another_thread_compiles():
+    begun, forked = threading.Event(), threading.Event()
+
+    def backend(gm, inputs):
+        begun.set()
+        forked.wait(60)
+        return gm.forward
+
+    x = torch.ones(3)
+    slow = framejit.compile(lambda x: x + 1, backend=backend)
+    thread = threading.Thread(target=slow, args=(x,))
+    thread.start()
+    assert begun.wait(60)
+    try:
+        assert child_compiles(framejit.compile(lambda x: x * 2 + 1), x)
+    finally:
+        forked.set()
+        thread.join()
+    assert gc.isenabled()
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_fork_while_another_thread_captures():
+    """Wherever in its capture it is; how often it is met is a matter of luck."""
+    lines = [f"    x = x.sin() + x.cos() * {i}" for i in range(1500)]
+    names = {}
+    exec("\n".join(["def f(x):", *lines, "    return x"]), names)
+    x = torch.ones(3)
+    thread = threading.Thread(target=framejit.compile(names["f"]), args=(x,))
+    thread.start()
+    answers = []
+    while thread.is_alive():
+        answers.append(child_compiles(framejit.compile(lambda x: x * 2 + 1), x))
+    thread.join()
+    assert answers and all(answers)
+    assert gc.isenabled()
+
+
 # ---- objects that die
 
 
