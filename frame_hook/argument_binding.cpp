@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/interjections.h"
 
 namespace framejit {
 
@@ -49,7 +50,7 @@ bool BoundArguments::bind(PyFunctionObject* function, PyObject* const* args,
   if (has_varargs) {
     PyObject* rest = PyTuple_New(nargs - given);
     if (!rest) {
-      PyErr_Clear();
+      drop_error();
       return false;
     }
     for (size_t i = given; i < nargs; ++i) {
@@ -62,7 +63,7 @@ bool BoundArguments::bind(PyFunctionObject* function, PyObject* const* args,
   if (has_varkw) {
     extra = slots_[named + has_varargs] = PyDict_New();
     if (!extra) {
-      PyErr_Clear();
+      drop_error();
       return false;
     }
   }
@@ -85,7 +86,7 @@ bool BoundArguments::bind_keywords(PyCodeObject* code, PyObject* const* values,
     } else if (!extra || PyDict_Contains(extra, name) != 0) {
       return false;
     } else if (PyDict_SetItem(extra, name, values[i]) < 0) {
-      PyErr_Clear();
+      drop_error();
       return false;
     }
   }
@@ -114,7 +115,7 @@ bool BoundArguments::fill_defaults(PyFunctionObject* function, size_t given) {
     PyObject* value = PyDict_GetItemWithError(
         keyword_defaults, PyTuple_GET_ITEM(code->co_localsplusnames, i));
     if (!value) {
-      PyErr_Clear();
+      drop_error();
       return false;
     }
     Py_INCREF(value);

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/program_code.h"
 #include "frame_hook/python_text.h"
@@ -104,7 +105,7 @@ bool is_method_of_class(PyObject* value, PyObject* original, PyObject* name) {
   PyObject** dict = _PyObject_GetDictPtr(original);
   if (!dict || !*dict) return true;
   bool own = PyDict_GetItemWithError(*dict, name) != nullptr;
-  PyErr_Clear();
+  drop_error();
   return !own;
 }
 
@@ -166,7 +167,7 @@ bool is_of_program(PyObject* function, PyObject* original, PyObject* name) {
   PyObject* calls = _PyType_Lookup(type, call);
   Ref module = Ref::steal(
       PyObject_GetAttrString(reinterpret_cast<PyObject*>(type), "__module__"));
-  if (!module) PyErr_Clear();
+  if (!module) drop_error();
   if (!calls || !PyFunction_Check(calls)) return false;
   auto home = [](PyObject* of) {
     return package_of(reinterpret_cast<PyFunctionObject*>(of)->func_module);
@@ -190,7 +191,7 @@ void note_asked(PyObject* self, PyObject* original, PyObject* function,
   long count = known ? PyLong_AsLong(known) + 1 : 1;
   Ref number = Ref::steal(PyLong_FromLong(count));
   if (asked && number) PyDict_SetItem(asked, name, number.get());
-  PyErr_Clear();
+  drop_error();
   if (count != kOften) return;
   std::string method = text_of(name);
   log_notice(Notice::kNeverCalled, PyFunction_GET_CODE(call->function),

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "frame_hook/collector.h"
+#include "frame_hook/interjections.h"
 #include "guards/set/evaluate.h"
 #include "guards/set/object_layout.h"
 #include "guards/set/storage_memory.h"
@@ -15,14 +17,14 @@ namespace {
 template <class F>
 auto guarded(F&& body) noexcept -> decltype(body()) {
   decltype(body()) result{};
-  CollectorPause pause;
+  CollectorOff off;
   try {
     result = body();
   } catch (...) {
     result = {};
   }
   if (PyErr_Occurred()) {
-    PyErr_Clear();
+    drop_error();
     result = {};
   }
   return result;

@@ -3,6 +3,8 @@
 
 #include <cstring>
 
+#include "frame_hook/collector.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "guards/set/iterators.h"
 #include "guards/set/let_go.h"
@@ -22,7 +24,7 @@ bool parts_equal(PyObject* a, PyObject* b) {  // slice and range
     Ref x = Ref::steal(PyObject_GetAttrString(a, name));
     Ref y = Ref::steal(PyObject_GetAttrString(b, name));
     if (!x || !y) {
-      PyErr_Clear();
+      drop_error();
       return false;
     }
     if (!constant_equal(x.get(), y.get())) return false;
@@ -35,7 +37,7 @@ bool elements_are(PyObject* set, PyObject* expected) {
   if (PySet_GET_SIZE(set) != PyTuple_GET_SIZE(expected)) return false;
   Ref elements = Ref::steal(PySequence_Tuple(set));
   if (!elements) {
-    PyErr_Clear();
+    drop_error();
     return false;
   }
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(expected); ++i) {
@@ -75,7 +77,7 @@ bool keys_are(PyObject* dict, PyObject* expected) {
           Ref::steal(Py_TYPE(iterator.get())->tp_iternext(iterator.get()));
       same = key && equal(key.get(), PyTuple_GET_ITEM(expected, i));
     }
-    PyErr_Clear();
+    drop_error();
     return same;
   }
   Py_ssize_t position = 0;
@@ -148,7 +150,7 @@ bool constant_equal(PyObject* a, PyObject* b) {
   if (PyLong_CheckExact(a) || PyUnicode_CheckExact(a) ||
       PyBytes_CheckExact(a)) {
     int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (equal < 0) PyErr_Clear();
+    if (equal < 0) drop_error();
     return equal == 1;
   }
   if (PyComplex_CheckExact(a)) {
@@ -177,7 +179,7 @@ bool constant_equal(PyObject* a, PyObject* b) {
       return same_bits(PyFloat_AS_DOUBLE(a), PyFloat_AS_DOUBLE(b));
     }
     int equal = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (equal < 0) PyErr_Clear();
+    if (equal < 0) drop_error();
     return equal == 1;
   }
   return false;
@@ -191,7 +193,7 @@ Ref mro_addresses(PyTypeObject* type) {
     if (!address) result.reset();
     if (address) PyTuple_SET_ITEM(result.get(), i, address);
   }
-  if (!result) PyErr_Clear();
+  if (!result) drop_error();
   return result;
 }
 
@@ -222,7 +224,7 @@ PyObject* abc_registry() {
                         Py_TPFLAGS_DEFAULT | Py_TPFLAGS_IMMUTABLETYPE, slots};
     Ref type = Ref::steal(PyType_FromSpec(&spec));
     PyObject* object = type ? PyObject_CallNoArgs(type.get()) : nullptr;
-    PyErr_Clear();
+    drop_error();
     return object;
   });
   return registry;
@@ -239,7 +241,7 @@ Py_ssize_t container_length(PyObject* object) {
   PyTypeObject* deque = kDeque.get();
   if (deque && PyObject_TypeCheck(object, deque)) {
     Py_ssize_t length = deque->tp_as_sequence->sq_length(object);
-    if (length < 0) PyErr_Clear();
+    if (length < 0) drop_error();
     return length;
   }
   return -1;
@@ -504,7 +506,7 @@ bool evaluate_sharing(const GuardSet& set, PyObject* const* args,
 bool evaluate(const GuardSet& set, PyObject* const* args, PyObject* function,
               PyObject** objects, int64_t* symbols, size_t* failed) {
   ErrorGuard keep_error;
-  CollectorPause pause;
+  CollectorOff off;
   if (!evaluate_sharing(set, args, function, objects, symbols, failed))
     return false;
   const std::vector<Guard>& guards = set.guards();

@@ -1,4 +1,5 @@
 // Guards and their failures as text.
+#include "frame_hook/interjections.h"
 #include "guards/set/evaluate.h"
 #include "guards/set/iterators.h"
 #include "guards/set/object_layout.h"
@@ -166,7 +167,7 @@ std::string dict_keys_text(PyObject* dict) {
   if (PyAnySet_Check(dict)) {
     Ref items = Ref::steal(PySequence_Tuple(dict));
     if (items) return object_text(items.get());
-    PyErr_Clear();
+    drop_error();
   }
   if (!PyDict_Check(dict)) return object_text(dict);
   std::string text = "(";

@@ -2,6 +2,8 @@
 
 #include <unordered_set>
 
+#include "frame_hook/interjections.h"
+
 namespace framejit {
 namespace {
 
@@ -17,7 +19,7 @@ bool same_object(PyObject* a, PyObject* b) {
 size_t object_hash(PyObject* object) {
   if (object && PyUnicode_CheckExact(object)) {
     Py_hash_t hash = PyObject_Hash(object);
-    if (hash == -1) PyErr_Clear();
+    if (hash == -1) drop_error();
     return static_cast<size_t>(hash);
   }
   return reinterpret_cast<uintptr_t>(object);

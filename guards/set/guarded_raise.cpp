@@ -2,11 +2,13 @@
 
 #include <vector>
 
+#include "frame_hook/collector.h"
+
 namespace framejit {
 
 bool GuardedRaise::covers(PyObject* const* args, PyObject* function) {
   if (weak_.dead()) return false;
-  CollectorPause pause;
+  CollectorOff off;
   ErrorGuard keep;
   std::vector<PyObject*> objects(guards_->gathered().size() + 1);
   std::vector<int64_t> symbols(guards_->symbols().size() + 1);

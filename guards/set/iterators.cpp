@@ -2,6 +2,8 @@
 
 #include <cstring>
 
+#include "frame_hook/interjections.h"
+
 namespace framejit {
 namespace {
 
@@ -59,7 +61,7 @@ PyTypeObject* tuple_iterator_type() {
   static PyTypeObject* type = made_once([] {
     Ref empty = Ref::steal(PyTuple_New(0));
     Ref iterator = empty ? Ref::steal(PyObject_GetIter(empty.get())) : nullptr;
-    if (!iterator) PyErr_Clear();
+    if (!iterator) drop_error();
     return iterator ? Py_TYPE(iterator.get()) : nullptr;
   });
   return type;

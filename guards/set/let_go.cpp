@@ -2,6 +2,7 @@
 
 #include <structmember.h>
 
+#include "frame_hook/interjections.h"
 #include "guards/set/guard_set.h"
 #include "guards/set/object_layout.h"
 
@@ -90,7 +91,7 @@ PyObject* item_of(PyObject* object, PyObject* key) {
   if (!PyList_Check(object) || !PyLong_Check(key)) return nullptr;
   Py_ssize_t index = PyLong_AsSsize_t(key);
   if (index == -1 && PyErr_Occurred()) {
-    PyErr_Clear();
+    drop_error();
     return nullptr;
   }
   if (index < 0) index += PyList_GET_SIZE(object);

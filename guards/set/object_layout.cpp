@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 
 namespace framejit {
@@ -82,13 +83,13 @@ int safe_equal(PyObject* a, PyObject* b) {
       (b_tuple || has_native_compare(b))) {
     if (a_tuple || b_tuple) return 0;
     int result = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (result < 0) PyErr_Clear();
+    if (result < 0) drop_error();
     return result;
   }
   if (Py_TYPE(a) == Py_TYPE(b) && is_foreign_constant(a) &&
       is_foreign_constant(b)) {
     int result = PyObject_RichCompareBool(a, b, Py_EQ);
-    if (result < 0) PyErr_Clear();
+    if (result < 0) drop_error();
     return result;
   }
   return -1;
@@ -127,7 +128,7 @@ Lookup dict_find(PyObject* dict, PyObject* key, PyObject** value,
     *value = PyDict_GetItemWithError(dict, key);
     if (*value) return Lookup::kFound;
     if (!PyErr_Occurred()) return Lookup::kAbsent;
-    PyErr_Clear();
+    drop_error();
     return Lookup::kUnknown;
   }
   for (Py_ssize_t i = 0; i < keys->num_entries; ++i) {

@@ -47,7 +47,7 @@ std::string member_name(PyObject* object) {
   Ref key = Ref::steal(PyUnicode_InternFromString("_name_"));
   Ref name =
       Ref::steal(key ? PyObject_GenericGetAttr(object, key.get()) : nullptr);
-  if (!name) PyErr_Clear();
+  if (!name) drop_error();
   return name && PyUnicode_CheckExact(name.get()) ? string_text(name.get())
                                                   : "";
 }
@@ -85,7 +85,7 @@ std::string object_text(PyObject* object) {
         string_text(reinterpret_cast<PyFunctionObject*>(object)->func_qualname);
   } else if (PyModule_Check(object)) {
     const char* name = PyModule_GetName(object);
-    PyErr_Clear();
+    drop_error();
     text = std::string("module ") + (name ? name : "?");
   } else if (std::string name = member_name(object); !name.empty()) {
     text = type_name(Py_TYPE(object)) + "." + name;

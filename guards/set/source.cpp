@@ -5,6 +5,7 @@
 #include <bit>
 
 #include "frame_hook/cpython_internals.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
 #include "guards/set/iterators.h"
 #include "guards/set/number_expr.h"
@@ -25,7 +26,7 @@ size_t key_hash(PyObject* key) {
   if (!key) return 0;
   if (PyUnicode_CheckExact(key) || PyLong_CheckExact(key)) {
     Py_hash_t hash = PyObject_Hash(key);
-    if (hash == -1) PyErr_Clear();
+    if (hash == -1) drop_error();
     return static_cast<size_t>(hash);
   }
   return reinterpret_cast<uintptr_t>(key) >> 4;
@@ -42,7 +43,7 @@ Ref read_member(PyTypeObject* type, const char* name, PyObject* object) {
     value = Ref::steal(Py_TYPE(member)->tp_descr_get(
         member, object, reinterpret_cast<PyObject*>(Py_TYPE(object))));
   }
-  if (!value) PyErr_Clear();
+  if (!value) drop_error();
   return value;
 }
 
@@ -138,7 +139,7 @@ Ref instance_dict(const Source*, PyObject* base) {
   if (storage.dict) return Ref::borrow(storage.dict);
   if (Py_TYPE(base)->tp_dictoffset == 0) return nullptr;
   Ref dict = Ref::steal(PyObject_GenericGetDict(base, nullptr));
-  if (!dict) PyErr_Clear();
+  if (!dict) drop_error();
   return dict;
 }
 
@@ -192,7 +193,7 @@ Ref dict_key_at(const Source* source, PyObject* dict) {
       key = Ref::steal(Py_TYPE(iterator.get())->tp_iternext(iterator.get()));
       if (!key) break;
     }
-    PyErr_Clear();
+    drop_error();
     return key;
   }
   Py_ssize_t position = 0;
@@ -219,7 +220,7 @@ Ref deque_item(const Source* source, PyObject* base) {
   PyTypeObject* type = kDeque.get();
   if (!type || index < 0 || !PyObject_TypeCheck(base, type)) return nullptr;
   Ref value = Ref::steal(type->tp_as_sequence->sq_item(base, index));
-  if (!value) PyErr_Clear();
+  if (!value) drop_error();
   return value;
 }
 
@@ -271,7 +272,7 @@ Ref c_attribute(const Source* source, PyObject* object) {
       Py_TYPE(descriptor)
           ->tp_descr_get(descriptor, object,
                          reinterpret_cast<PyObject*>(Py_TYPE(object))));
-  if (!value) PyErr_Clear();
+  if (!value) drop_error();
   return value;
 }
 
@@ -279,14 +280,14 @@ Ref tensor_gradient(const Source*, PyObject* base) {
   const TensorLayout* layout = tensor_layout();
   if (!layout || !layout->gradient || !layout->is_tensor(base)) return nullptr;
   Ref value = Ref::steal(layout->gradient(base));
-  if (!value) PyErr_Clear();
+  if (!value) drop_error();
   return value;
 }
 
 Ref context_value(const Source*, PyObject* base) {
   PyObject* value = nullptr;
   if (!PyContextVar_CheckExact(base)) return nullptr;
-  if (PyContextVar_Get(base, nullptr, &value) < 0) PyErr_Clear();
+  if (PyContextVar_Get(base, nullptr, &value) < 0) drop_error();
   return value ? Ref::steal(value) : Ref::borrow(no_context_value());
 }
 

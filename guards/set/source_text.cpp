@@ -5,6 +5,7 @@
 
 #include "frame_hook/argument_binding.h"
 #include "frame_hook/follower.h"
+#include "frame_hook/interjections.h"
 #include "frame_hook/line_table.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/program_code.h"
@@ -39,7 +40,7 @@ std::string slot_name(PyObject* code, int64_t index) {
       std::string name = string_text(PyTuple_GET_ITEM(names.get(), index));
       return name.starts_with(kHeldPrefix) ? held_text(code, name) : name;
     }
-    PyErr_Clear();
+    drop_error();
   }
   return "arg" + std::to_string(index);
 }
@@ -76,7 +77,7 @@ std::string free_name(PyObject* code, int64_t index) {
         Ref::steal(PyCode_GetFreevars(reinterpret_cast<PyCodeObject*>(code)));
     if (names && index >= 0 && index < PyTuple_GET_SIZE(names.get()))
       return string_text(PyTuple_GET_ITEM(names.get(), index));
-    PyErr_Clear();
+    drop_error();
   }
   return "cell" + std::to_string(index);
 }

@@ -1,5 +1,6 @@
 #include "guards/set/weak_objects.h"
 
+#include "frame_hook/interjections.h"
 #include "guards/set/evaluate.h"
 #include "guards/set/object_layout.h"
 #include "guards/set/wrapped_functions.h"
@@ -52,7 +53,7 @@ WeakObjects::WeakObjects(GuardSet& set, std::function<void()> on_death)
   callback_ =
       Ref::steal(capsule ? PyCFunction_New(&method, capsule.get()) : nullptr);
   if (!callback_) {
-    PyErr_Clear();
+    drop_error();
     return;  // everything stays strong
   }
   std::vector<Ref> alive;  // until all references are given up
@@ -116,7 +117,7 @@ bool WeakObjects::watch(PyObject* object) {
   if (references_.count(object)) return true;
   Ref reference = Ref::steal(PyWeakref_NewRef(object, callback_.get()));
   if (!reference) {
-    PyErr_Clear();
+    drop_error();
     return false;
   }
   references_.emplace(object, std::move(reference));

@@ -1,5 +1,7 @@
 #include "guards/set/wrapped_functions.h"
 
+#include "frame_hook/interjections.h"
+
 namespace framejit {
 
 WrappedFunctions::WrappedFunctions(PyObject* object) : type_(Py_TYPE(object)) {
@@ -16,7 +18,7 @@ WrappedFunctions::WrappedFunctions(PyObject* object) : type_(Py_TYPE(object)) {
 bool WrappedFunctions::read(PyObject* object, const char* name) {
   Ref value = Ref::steal(PyObject_GetAttrString(object, name));
   if (!value) {
-    PyErr_Clear();
+    drop_error();
     return false;
   }
   if (value.get() != Py_None && !PyFunction_Check(value.get())) return false;

@@ -1,7 +1,11 @@
 // Re-arming: fast forms fail, facts hold; predicates neither pile up nor
 // thrash, nothing leaks, and no dead object is touched.
+#include <signal.h>
+
 #include <chrono>
 
+#include "frame_hook/interjections.h"
+#include "guards/emit/emit_helpers.h"
 #include "tests/guards/guard_harness.h"
 
 namespace framejit {
@@ -138,6 +142,46 @@ TEST_F(ArmedGuardsTest, NamesOfBuiltinFunctions) {
     EXPECT_TRUE(check(armed, std::string("args = [builtins.") + name + "]"));
     EXPECT_EQ(armed.num_rearmed(), 0u);
   }
+}
+
+// Reading an attribute of C code may look for signals.
+TEST_F(ArmedGuardsTest, WhatASignalHandlerRaisesIsHandedOn) {
+  python.run(
+      "import signal\n"
+      "class Late(Exception): pass\n"
+      "def handle(*_): raise Late\n"
+      "old = signal.signal(signal.SIGUSR1, handle)\n"
+      "args = [[].append]");
+  Ref late = python.value("Late");
+  auto set = std::make_unique<GuardSet>();
+  SourceArena& sources = set->sources();
+  Ref key = Ref::steal(PyUnicode_InternFromString("__qualname__"));
+  Ref expected = Ref::steal(PyUnicode_FromString("list.append"));
+  set->add(GuardKind::kEquals,
+           sources.make(SourceKind::kGetSet, sources.arg(0), key.get()),
+           expected.get());
+  const GuardSet& guards = *set;
+  ArmedGuards armed(std::move(set));
+  Call call(python);
+  ASSERT_TRUE(armed.arm(call.args.data(), call.function.get()));
+  EXPECT_TRUE(check(armed, "pass"));
+  auto comes = [&](auto&& asked) {
+    raise(SIGUSR1);
+    EXPECT_FALSE(asked());
+    EXPECT_FALSE(PyErr_Occurred());
+    EXPECT_TRUE(interruption_waits());
+    // The code that runs next, at its first instruction.
+    Ref result = Ref::steal(
+        PyRun_String("0", Py_eval_input, python.dict(), python.dict()));
+    EXPECT_FALSE(result);
+    EXPECT_TRUE(PyErr_ExceptionMatches(late.get()));
+    PyErr_Clear();
+    EXPECT_FALSE(interruption_waits());
+  };
+  comes([&] { return predicate_guard(&guards, 0, call.args.data(), nullptr); });
+  comes([&] { return reference_outcome(guards, call).holds; });
+  EXPECT_TRUE(check(armed, "pass"));
+  python.run("signal.signal(signal.SIGUSR1, old)");
 }
 
 TEST_F(ArmedGuardsTest, ManyLayoutsEndInLookups) {
