@@ -248,6 +248,22 @@ PyObject* reduce(PyObject* object, PyObject*) {
   return get_own_or_function(object, const_cast<char*>("__qualname__"));
 }
 
+// type.__new__ makes class methods of these two where they are functions.
+PyObject* set_name(PyObject* object, PyObject* const* args, Py_ssize_t count) {
+  if (count != 2 || !PyUnicode_Check(args[1])) {
+    PyErr_SetString(PyExc_TypeError, "__set_name__() takes a class and a name");
+    return nullptr;
+  }
+  if (PyType_Check(args[0]) &&
+      (PyUnicode_CompareWithASCIIString(args[1], "__init_subclass__") == 0 ||
+       PyUnicode_CompareWithASCIIString(args[1], "__class_getitem__") == 0)) {
+    Ref method = Ref::steal(PyClassMethod_New(object));
+    if (!method || PyObject_SetAttr(args[0], args[1], method.get()) < 0)
+      return nullptr;
+  }
+  return Py_NewRef(Py_None);
+}
+
 #define FJ_NAMED(name)                          \
   {name, get_own_or_function, set_own, nullptr, \
    const_cast<void*>(static_cast<const void*>(name))}
@@ -276,6 +292,9 @@ PyMemberDef members[] = {
 
 PyMethodDef methods[] = {
     {"__reduce__", reduce, METH_NOARGS, nullptr},
+    {"__set_name__",
+     reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(set_name)),
+     METH_FASTCALL, nullptr},
     {nullptr, nullptr, 0, nullptr},
 };
 

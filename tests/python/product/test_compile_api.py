@@ -88,6 +88,46 @@ def test_method_static_and_class_method():
     assert torch.equal(framejit.compile(scale.method)(x), x * 2)
 
 
+@pytest.mark.parametrize("metaclass", [type, type("Meta", (type,), {})])
+def test_methods_that_making_the_class_treats_specially(metaclass):
+    def answers(wrap):
+        seen = []
+
+        class Base(metaclass=metaclass):
+            @wrap
+            def __new__(cls, x):
+                seen.append(cls.__name__)
+                return object.__new__(cls)
+
+            @wrap
+            def __init_subclass__(cls, **words):
+                seen.append((cls.__name__, words))
+
+            @wrap
+            def __class_getitem__(cls, key):
+                return cls.__name__, key
+
+        class Derived(Base, word=1):
+            @wrap
+            def __class_getitem__(cls, key):
+                return super().__class_getitem__(key), "derived"
+
+        x, methods = torch.ones(2), ["__init_subclass__", "__class_getitem__"]
+        kinds = [type(vars(Base)[name]) is classmethod for name in methods]
+        made = type(Derived(x)).__name__
+        return seen, Base[1], Derived[2], Base(x).__class_getitem__(3), kinds, made
+
+    assert answers(framejit.compile) == answers(lambda f: f)
+
+
+def test_a_method_that_is_set_later_is_as_it_is():
+    class Base:
+        pass
+
+    Base.__class_getitem__ = framejit.compile(lambda *args: len(args))
+    assert Base[1] == 1
+
+
 def test_arguments_are_checked():
     with pytest.raises(ValueError, match="unknown backend 'nonsense'"):
         framejit.compile(add, backend="nonsense")
