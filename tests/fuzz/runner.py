@@ -221,7 +221,7 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
         (t, t._version, t.detach().clone()) for t in inputs if not t.is_inference()
     ]
     grad = torch.is_grad_enabled()
-    threshold = gc.get_threshold()
+    enabled, threshold = gc.isenabled(), gc.get_threshold()
     if "gc" in settings:
         gc.freeze()  # what is torch's need not be looked through each time
         gc.set_threshold(settings["gc"])
@@ -229,8 +229,8 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     try:
         result, error = _call(names, fn, call, args)
     finally:
-        gc.disable()
         gc.set_threshold(*threshold)
+        (gc.enable if enabled else gc.disable)()
         gc.unfreeze()
     rng = torch.get_rng_state()
     if torch.is_grad_enabled() != grad:
