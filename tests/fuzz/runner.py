@@ -223,7 +223,6 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     grad = torch.is_grad_enabled()
     enabled, threshold = gc.isenabled(), gc.get_threshold()
     if "gc" in settings:
-        gc.freeze()  # what is torch's need not be looked through each time
         gc.set_threshold(settings["gc"])
         gc.enable()
     try:
@@ -231,7 +230,6 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     finally:
         gc.set_threshold(*threshold)
         (gc.enable if enabled else gc.disable)()
-        gc.unfreeze()
     rng = torch.get_rng_state()
     if torch.is_grad_enabled() != grad:
         torch.set_grad_enabled(grad)
@@ -486,6 +484,12 @@ def _meanwhile(
                 call()
 
     return body
+
+
+def settle() -> None:
+    """Once a process: collections need not look through what is torch's."""
+    gc.collect()
+    gc.freeze()
 
 
 @contextlib.contextmanager

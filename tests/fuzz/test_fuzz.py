@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import re
 import subprocess
@@ -20,6 +21,13 @@ from fuzz.generate import generate
 PROGRAMS = 2000
 CHUNK = 100
 FIRST, MORE = 20_000, 200
+
+
+@pytest.fixture(scope="module", autouse=True)
+def settled():
+    runner.settle()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(autouse=True)
