@@ -41,8 +41,10 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   FJ_CHECK_OK(check_outputs(forward, aliases, graphs));
   FJ_CHECK_OK(check_mutations(forward, graphs.backward != nullptr));
   for (size_t i = 0; i < num_user_outputs_; ++i) {
-    FJ_TRY(UserOutput output, user_output(forward.outputs[i], graphs, i));
-    user_outputs_.push_back(output);
+    FJ_TRY(UserOutput output,
+           UserOutput::build(forward.outputs[i], graphs.outputs[i],
+                             input_objects_));
+    user_outputs_.push_back(std::move(output));
   }
   for (const auto& mutation : forward.mutations) {
     InputWrite write{mutation.input, mutation.writes};
@@ -97,40 +99,6 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
   report->add(backward_->complete()->program->report());
   report->reason_of_calls = backward_->reason_of_calls();
   return ok_status();
-}
-
-Result<AotExecutor::UserOutput> AotExecutor::user_output(
-    const Arg& arg, const AotGraphs& graphs, size_t index) const {
-  UserOutput output;
-  if (is_input(graphs, index)) {
-    output.kind = UserOutput::Kind::kInputObject;
-    output.object = input_objects_.at(graphs.outputs[index].base);
-    FJ_CHECK(output.object >= 0);
-    return output;
-  }
-  const OutputInfo& info = graphs.outputs[index];
-  if (info.remade) {
-    output.kind = info.alias == OutputInfo::Alias::kOutput
-                      ? UserOutput::Kind::kViewOfOutput
-                      : UserOutput::Kind::kViewOfInput;
-    output.base = info.base;
-    FJ_TRY(output.view, OutputView::build(info));
-    return output;
-  }
-  output.idle_strides = info.idle_strides;
-  output.is_view_without_grad = info.is_view_without_grad;
-  if (tensor_of(arg)) return output;
-  output.kind = UserOutput::Kind::kInt;
-  if (arg.is<Expr>()) {
-    output.expr = arg.get<Expr>();
-  } else if (arg.is<int64_t>()) {
-    output.expr = arg.get<int64_t>();
-  } else if (arg.is<Value*>()) {
-    output.expr = arg.get<Value*>()->expr;
-  } else {
-    return fall_back("constant graph output");
-  }
-  return output;
 }
 
 // Aliasing between outputs and anything else is the torch level's business,

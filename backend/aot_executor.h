@@ -13,9 +13,9 @@
 
 #include "backend/aot_node.h"
 #include "backend/commit.h"
-#include "backend/output_views.h"
 #include "backend/program.h"
 #include "backend/torch_executor.h"
+#include "backend/user_outputs.h"
 #include "graph/ir/torch_graph.h"
 #include "graph/joint/joint.h"
 #include "graph/ops/alias_analysis.h"
@@ -31,24 +31,6 @@ class AotExecutor final : public Executor {
                 PyObject** outputs) override;
 
  private:
-  // What the caller gets.
-  struct UserOutput {
-    enum class Kind : uint8_t {
-      kTensor,
-      kInt,
-      kInputObject,
-      kViewOfInput,
-      kViewOfOutput
-    };
-    Kind kind = Kind::kTensor;
-    Expr expr;                          // kInt
-    int object = 0;                     // kInputObject: gathered object
-    int base = 0;                       // views: graph input or user output
-    OutputView view;                    // views: how
-    std::vector<Expr> idle_strides;     // kTensor
-    bool is_view_without_grad = false;  // kTensor: OutputInfo's
-  };
-
   // One value the forward keeps for the backward.
   struct SavedSlot {
     enum class Kind : uint8_t { kInput, kUserOutput, kIntermediate };
@@ -71,9 +53,6 @@ class AotExecutor final : public Executor {
   using Tensors = c10::SmallVector<at::Tensor, 8>;
   using Inputs = c10::SmallVector<const at::Tensor*, 16>;
 
-  Result<UserOutput> user_output(const graph::Arg& arg,
-                                 const graph::AotGraphs& graphs,
-                                 size_t index) const;
   Status check_outputs(const graph::Graph& forward,
                        const graph::AliasAnalysis& aliases,
                        const graph::AotGraphs& graphs) const;
@@ -101,8 +80,6 @@ class AotExecutor final : public Executor {
   void unmake_leaves(const Call& call) const;
   RunStatus run_at_torch_level(PyObject* const* inputs, const int64_t* symbols,
                                PyObject** outputs);
-  bool wrap_outputs(const Call& call, PyObject* const* inputs,
-                    const int64_t* symbols, PyObject** outputs) const;
 
   std::shared_ptr<const Program> program_;
   std::shared_ptr<BackwardCode> backward_;  // null: no gradient

@@ -15,7 +15,6 @@
 #include "backend/warnings.h"
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
-#include "guards/set/number_expr.h"
 
 namespace framejit::backend {
 
@@ -171,53 +170,6 @@ void AotExecutor::attach_spent(Call& call) const {
     torch::autograd::set_history(call.results[output], node);
 }
 
-namespace {
-
-at::Tensor view_without_grad(const at::Tensor& base) {
-  if (base.is_inference()) return base;
-  c10::AutoGradMode off(false);
-  return base.alias();
-}
-
-}  // namespace
-
-bool AotExecutor::wrap_outputs(const Call& call, PyObject* const* inputs,
-                               const int64_t* symbols,
-                               PyObject** outputs) const {
-  ViewLists lists;
-  for (size_t i = 0; i < num_user_outputs_; ++i) {
-    const UserOutput& output = user_outputs_[i];
-    switch (output.kind) {
-      case UserOutput::Kind::kTensor:
-        if (!output.idle_strides.empty())
-          set_idle_strides(call.results[i], output.idle_strides, symbols);
-        outputs[i] = THPVariable_Wrap(output.is_view_without_grad
-                                          ? view_without_grad(call.results[i])
-                                          : call.results[i]);
-        break;
-      case UserOutput::Kind::kInt:
-        outputs[i] = number_object(output.expr, symbols);
-        break;
-      case UserOutput::Kind::kInputObject:
-        outputs[i] = Py_NewRef(inputs[output.object]);
-        break;
-      case UserOutput::Kind::kViewOfInput:
-      case UserOutput::Kind::kViewOfOutput: {
-        bool of_input = output.kind == UserOutput::Kind::kViewOfInput;
-        const at::Tensor& base =
-            of_input ? *call.tensors[output.base] : call.results[output.base];
-        outputs[i] = THPVariable_Wrap(
-            output.view.make(base, /*counted=*/!of_input, symbols, &lists));
-        break;
-      }
-    }
-    if (outputs[i]) continue;
-    while (i > 0) Py_CLEAR(outputs[--i]);
-    return false;
-  }
-  return true;
-}
-
 void AotExecutor::commit(Call& call, bool* committing) const {
   c10::AutoGradMode no_grad(false);
   for (size_t i = 0; i < writes_.size(); ++i) {
@@ -338,7 +290,8 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
       count_writes(call.results[output], writes);
     if (backward_) attach_node(call);
     if (!spent_outputs_.empty()) attach_spent(call);
-    if (wrap_outputs(call, inputs, symbols, outputs)) {
+    if (wrap_outputs(user_outputs_, {call.tensors, call.results, inputs},
+                     symbols, outputs)) {
       wrapped = num_user_outputs_;
       commit(call, &committing);
       return RunStatus::kOk;

@@ -4,6 +4,8 @@
 #include <c10/util/SmallVector.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 namespace framejit::backend {
 
 using graph::OutputInfo;
@@ -16,6 +18,19 @@ Result<OutputView> OutputView::build(const OutputInfo& info) {
            make_aten_args(step.op.schema(), step.args, {}));
     view.steps_.push_back({step.op, std::move(args), step.result, step.list});
   }
+  view.detaches_ =
+      info.detached &&
+      std::none_of(info.views.begin(), info.views.end(),
+                   [](const graph::ViewStep& step) {
+                     return step.op.schema().name() == "aten::detach";
+                   });
+  return view;
+}
+
+OutputView OutputView::of_all(const OutputInfo& info) {
+  OutputView view;
+  view.info_ = info;
+  view.of_all_ = true;
   return view;
 }
 
@@ -47,8 +62,9 @@ at::Tensor OutputView::make(const at::Tensor& base, bool counted,
 
 at::Tensor OutputView::make_of(const at::Tensor& base, const int64_t* symbols,
                                ViewLists* lists) const {
+  if (of_all_) return base.alias();
   if (steps_.empty()) return make_strided(base, symbols);
-  at::Tensor tensor = base;
+  at::Tensor tensor = detaches_ ? base.detach() : base;
   size_t done = 0;
   for (size_t i = steps_.size(); i > 0 && done == 0; --i) {
     const Step& step = steps_[i - 1];
@@ -79,7 +95,7 @@ at::Tensor OutputView::make_strided(const at::Tensor& base,
   for (const Expr& size : info_.sizes) sizes.push_back(size.evaluate(symbols));
   for (const Expr& stride : info_.strides)
     strides.push_back(stride.evaluate(symbols));
-  at::Tensor source = info_.detached ? base.detach() : base;
+  at::Tensor source = detaches_ ? base.detach() : base;
   return source.as_strided(
       sizes, strides, base.storage_offset() + info_.offset.evaluate(symbols));
 }

@@ -34,6 +34,8 @@ class ViewLists {
 class OutputView {
  public:
   static Result<OutputView> build(const graph::OutputInfo& info);
+  // Nothing but a view of the whole base.
+  static OutputView of_all(const graph::OutputInfo& info);
   // Under autograd, in the grad mode that the program was in.
   // counted: the base's version counts what the call wrote to it.
   at::Tensor make(const at::Tensor& base, bool counted, const int64_t* symbols,
@@ -51,6 +53,8 @@ class OutputView {
   at::Tensor make_strided(const at::Tensor& base, const int64_t* symbols) const;
 
   std::vector<Step> steps_;  // empty: by its strides
+  bool of_all_ = false;
+  bool detaches_ = false;  // no step does
   graph::OutputInfo info_;
 };
 

@@ -53,9 +53,14 @@ struct OutputInfo {
   // nothing: in the caller's.
   std::optional<bool> grad_mode;
 
-  // kNone: eager's is a view, made without grad mode, of what nobody else has:
-  // autograd refuses to write something with a history to it.
-  bool is_view_without_grad = false;
+  // kNone: eager's is a view of what the caller does not get. So is what the
+  // caller gets of what the graph computes, where that can be told: it was made
+  // without grad mode, and autograd refuses to write something with a history
+  // to it, or other outputs are views of the same.
+  bool is_view = false;
+  // kOutput: its gradient passes through output `base`. Where that one is a
+  // view, others are made of what the graph computes.
+  bool passes_base = false;
 
   // kNone: the strides eager gives it, where those of dimensions with one
   // element or none may be others in the graph.

@@ -57,6 +57,9 @@ class JointReplay {
   std::optional<std::vector<ViewStep>> view_chain(const at::Tensor& base,
                                                   const at::Tensor& view);
   bool is_remade(const at::Tensor& base, const at::Tensor& view);
+  bool has_relatives(size_t output, const at::Tensor& base,
+                     const std::optional<std::vector<ViewStep>>& views);
+  void describe_hidden_base(size_t output);
   bool is_mutated(int input) const;
 
   // ---- what autograd does

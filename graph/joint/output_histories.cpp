@@ -38,6 +38,31 @@ std::vector<int> first_met(const AutogradNode* start,
   return met;
 }
 
+// Does the caller make what eager's history of each says?
+bool are_made_alike(std::vector<OutputInfo>* infos,
+                    const std::vector<std::vector<int>>& behind) {
+  using Alias = OutputInfo::Alias;
+  for (size_t i = 0; i < infos->size(); ++i) {
+    OutputInfo& info = infos->at(i);
+    for (int output : behind[i]) {
+      const OutputInfo& passed = infos->at(output);
+      const bool is_base = info.alias == Alias::kOutput && info.base == output;
+      if (passed.alias != Alias::kNone || (passed.is_view && !is_base))
+        return false;
+    }
+    if (!info.remade || !info.requires_grad) continue;
+    if (info.alias == Alias::kViewOfInput) {
+      if (!behind[i].empty()) return false;
+      continue;
+    }
+    info.passes_base = behind[i] == std::vector<int>{info.base};
+    if (info.passes_base) continue;
+    if (!infos->at(info.base).is_view || behind[i] != behind[info.base])
+      return false;
+  }
+  return true;
+}
+
 }  // namespace
 
 bool find_histories(const std::vector<at::Tensor>& outputs,
@@ -55,18 +80,16 @@ bool find_histories(const std::vector<at::Tensor>& outputs,
   if (places.size() < 2 &&
       (places.empty() || places.begin()->second.size() < 2))
     return true;
+  std::vector<std::vector<int>> behind(outputs.size());
   for (const auto& [place, members] : places) {
-    const std::vector<int> behind = first_met(place.first, places);
-    for (int output : behind) {
-      if (infos->at(output).alias != OutputInfo::Alias::kNone) return false;
-    }
+    const std::vector<int> met = first_met(place.first, places);
     for (int output : members) {
       infos->at(output).made_at =
           static_cast<int64_t>(place.first->sequence_nr());
-      infos->at(output).behind = behind;
+      infos->at(output).behind = behind[output] = met;
     }
   }
-  return true;
+  return are_made_alike(infos, behind);
 }
 
 }  // namespace framejit::graph

@@ -50,6 +50,28 @@ std::optional<bool> grad_mode_of_view(const at::Tensor& view) {
   return meta->get_creation_meta() != autograd::CreationMeta::NO_GRAD_MODE;
 }
 
+// What the tensor is a view of to autograd: itself, if it is none or was
+// detached.
+at::Tensor viewed_by(const at::Tensor& tensor) {
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(tensor);
+  return meta && meta->has_bw_view() ? meta->get_backward_view().base_ : tensor;
+}
+
+bool are_views_of_one(const at::Tensor& a, const at::Tensor& b) {
+  return viewed_by(a).is_same(viewed_by(b));
+}
+
+// Taken from one list of tensors, which is made once.
+bool are_parts_of_one(const std::vector<ViewStep>& a,
+                      const std::vector<ViewStep>& b) {
+  return std::any_of(a.begin(), a.end(), [&](const ViewStep& step) {
+    return step.list >= 0 &&
+           std::any_of(b.begin(), b.end(), [&](const ViewStep& other) {
+             return other.list == step.list && other.result != step.result;
+           });
+  });
+}
+
 // The version that autograd believes its history to be of.
 uint32_t writes_before(const at::Tensor& view) {
   auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
@@ -163,8 +185,7 @@ Status JointReplay::find_outputs() {
     if (!computed || !tensors_[i].defined()) continue;
     if (refuses_writes(tensors_[i]))
       return torch_level_only("an output is a view that refuses writes");
-    joint_.outputs[i].is_view_without_grad =
-        grad_mode_of_view(tensors_[i]) == false && !tensors_[i].requires_grad();
+    describe_hidden_base(i);
     const TraceTensorImpl* inner = as_trace(tensors_[i]);
     if (inner->is_neg() != tensors_[i].is_neg() ||
         inner->is_conj() != tensors_[i].is_conj())
@@ -314,18 +335,46 @@ void JointReplay::describe_view(size_t output) {
   const at::Tensor& view = tensors_[output];
   if (!is_remade(base, view)) return;
   auto views = view_chain(base, view);
+  const bool detached = !are_views_of_one(base, view);
+  if (detached && has_relatives(output, base, views)) return;
   if (of_input && is_mutated(info.base) && !views) return;
   SymbolicShape shape = shape_of(view);
   info.remade = true;
   if (views) info.views = *std::move(views);
   info.grad_mode = grad_mode_of_view(view);
   info.writes_before = writes_before(view);
-  info.detached = base.requires_grad() && !view.requires_grad() &&
-                  info.grad_mode.value_or(c10::GradMode::is_enabled());
+  info.detached = detached;
   info.offset = shape.storage_offset - shape_of(base).storage_offset;
   info.sizes = std::move(shape.sizes);
   info.strides = std::move(shape.strides);
   output_args_[output] = Arg(int64_t{0});
+}
+
+// Is another output a view of what this one is a view of, or that itself? But
+// for those that are made of the base together.
+bool JointReplay::has_relatives(
+    size_t output, const at::Tensor& base,
+    const std::optional<std::vector<ViewStep>>& views) {
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (i == output || !tensors_[i].defined() ||
+        !are_views_of_one(tensors_[i], tensors_[output]))
+      continue;
+    auto others = view_chain(base, tensors_[i]);
+    if (!views || !others || !are_parts_of_one(*views, *others)) return true;
+  }
+  return false;
+}
+
+void JointReplay::describe_hidden_base(size_t output) {
+  OutputInfo& info = joint_.outputs[output];
+  const at::Tensor& tensor = tensors_[output];
+  info.grad_mode = grad_mode_of_view(tensor);
+  info.writes_before = writes_before(tensor);
+  const bool refuses_history =
+      info.grad_mode == false && !tensor.requires_grad();
+  info.is_view =
+      info.grad_mode.has_value() &&
+      (refuses_history || has_relatives(output, tensor, std::nullopt));
 }
 
 std::optional<std::vector<ViewStep>> JointReplay::view_chain(
@@ -337,10 +386,14 @@ std::optional<std::vector<ViewStep>> JointReplay::view_chain(
 
 // The base becomes the view by known operations, or every element of the view
 // is one of the base's; and what autograd knows of the view is that it is one
-// (or that it is detached).
+// of the base, or of what the base is a view of (or that it is detached).
 bool JointReplay::is_remade(const at::Tensor& base, const at::Tensor& view) {
   if (base.is_same(view) || reads_data_) return false;
   if (view.requires_grad() && !base.requires_grad()) return false;
+  if (viewed_by(base).is_same(view)) return false;  // the other way round
+  // A view of a leaf made of the base's data: detach().requires_grad_().
+  if (!are_views_of_one(base, view) && viewed_by(view).requires_grad())
+    return false;
   // unbind() and the like: autograd refuses to write to one of several views.
   namespace autograd = torch::autograd;
   auto* meta = autograd::impl::get_view_autograd_meta(view);

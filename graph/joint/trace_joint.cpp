@@ -279,7 +279,7 @@ Result<JointGraph> JointReplay::run() {
   FJ_CHECK_OK(check_late_reads());
   if (!pattern_ && !find_histories(tensors_, &joint_.outputs))
     return torch_level_only(
-        "the gradient of an output passes through one that is a view");
+        "the history of an output is not that of a view made outside");
   FJ_CHECK_OK(differentiate());
   finish();
   return std::move(joint_);
