@@ -123,15 +123,17 @@ variable_list AotNode::apply(variable_list&& grads) {
   code_->count(cut            ? BackwardCode::Use::kWatched
                : create_graph ? BackwardCode::Use::kDifferentiated
                               : BackwardCode::Use::kPlain);
-  auto program = cut ? nullptr
-                 : task.complete
+  auto program = task.complete
                      ? code_->complete()
                      : code_->find(task.defined, task.wanted, symbols_.data());
   begin(program, /*runs=*/true);
-  if (cut) return finish_cut(task, *cut);
   // Also for a replay: what eager has saved may not have been written to.
   std::vector<at::Tensor> values;
-  if (program && program->program) values = unpack(*program);
+  if (!program)
+    check_unknown();
+  else if (program->program)
+    values = unpack(*program);
+  if (cut) return finish_cut(task, *cut);
   if (!program || create_graph || !are_plain(grads)) return replay(task);
   if (!program->program) return variable_list(num_outputs());
   EvaluationMemo memo(symbols_.data());
@@ -234,7 +236,8 @@ bool AotNode::is_passage_watched() const {
 }
 
 variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
-                                   const std::vector<int>& behind) {
+                                   const std::vector<int>& behind,
+                                   const std::vector<bool>& wanted) {
   constexpr size_t kMaxPassing = 8;
   const int task = torch::autograd::get_current_graph_task_id();
   auto is_this = [&](const auto& row) { return row.first == task; };
@@ -248,13 +251,17 @@ variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
   }
   if (!known) {
     // Asked once: all gates and the node must do the same.
-    if (is_passage_watched())
+    if (is_passage_watched()) {
+      check_passage(from, wanted);
       cut = code_->replay().cut(inputs_to_replay(), code_->tangent_of());
+    }
     std::lock_guard<std::mutex> lock(mutex_);
     if (passing_.size() >= kMaxPassing) passing_.erase(passing_.begin());
     passing_.emplace_back(task, cut);
   }
-  return cut ? cut->to_outputs(from, gradient, behind) : variable_list();
+  if (!cut) return {};
+  if (known) check_passage(from, wanted);
+  return cut->to_outputs(from, gradient, behind);
 }
 
 std::shared_ptr<const CutReplay> AotNode::take_cut() {
@@ -349,25 +356,53 @@ void AotNode::check_memory(const IsRead& is_read) const {
   }
 }
 
-bool AotNode::is_read(const Watched& watched,
-                      const BackwardProgram& program) const {
-  if (watched.saved >= 0) return program.reads(watched.saved);
-  return watched.is_output ? program.looks_at_output.at(watched.index)
-                           : program.looks_at_input.at(watched.index);
+// Raises where a node of eager's had saved something that was written to since.
+// Under mutex_.
+void AotNode::check_versions(const LooksAt& looks_at) {
+  for (const Watched& watched : watched_)
+    if (watched.saved < 0 &&
+        (watched.is_output ? looks_at.outputs : looks_at.inputs)
+            .at(watched.index))
+      watched.variable.unpack(getptr());
+  for (int saved : looks_at.saved) saved_.at(saved).unpack(getptr());
+}
+
+// The nodes that eager's engine runs before it comes to an output behind this
+// one.
+void AotNode::check_passage(size_t from, const std::vector<bool>& wanted) {
+  const Passage& passage = code_->passages().at(from);
+  const auto* asked = torch::autograd::get_current_graph_task_exec_info();
+  std::lock_guard<std::mutex> lock(mutex_);
+  TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
+  for (size_t i = 0; i < passage.ways.size(); ++i)
+    if (wanted.at(i)) check_versions(passage.ways[i]);
+  if (!asked || asked->empty()) check_versions(passage.beside);
+}
+
+// Which of eager's nodes run is not known.
+void AotNode::check_unknown() {
+  try {
+    std::lock_guard<std::mutex> lock(mutex_);
+    check_versions(code_->complete()->looks_at);
+  } catch (const c10::Error&) {
+    code_->give_up("a tensor was written to before a backward");
+    throw;
+  }
 }
 
 std::vector<at::Tensor> AotNode::unpack(const BackwardProgram& program) {
   std::vector<at::Tensor> values(program.program->num_inputs());
   std::lock_guard<std::mutex> lock(mutex_);
+  check_versions(program.looks_at);
   for (const Watched& watched : watched_)
-    if (is_read(watched, program)) watched.variable.unpack(getptr());
-  for (int saved : program.looks_at_saved) saved_.at(saved).unpack(getptr());
+    if (watched.saved >= 0 && program.reads(watched.saved))
+      watched.variable.unpack(getptr());
   for (const auto& [position, saved] : program.saved)
     values[position] = saved_.at(saved).unpack(getptr());
   check_memory([&](const OfCall& of) {
     return (of.saved >= 0 && program.reads(of.saved)) ||
-           (of.is_output ? program.looks_at_output.at(of.index)
-                         : program.looks_at_input.at(of.index));
+           (of.is_output ? program.looks_at.outputs : program.looks_at.inputs)
+               .at(of.index);
   });
   return values;
 }

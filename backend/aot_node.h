@@ -93,9 +93,11 @@ class AotNode final : public torch::autograd::Node {
   }
   // In a backward: what comes of an output's gradient to the outputs next
   // behind it (by tangent). Nothing where nobody looks at what passes there.
+  // wanted: those that the engine goes on to.
   torch::autograd::variable_list pass_behind(size_t from,
                                              const at::Tensor& gradient,
-                                             const std::vector<int>& behind);
+                                             const std::vector<int>& behind,
+                                             const std::vector<bool>& wanted);
   void keep_random_states(RngState::States states) {
     random_states_ = std::move(states);
   }
@@ -152,7 +154,9 @@ class AotNode final : public torch::autograd::Node {
   at::Tensor held(int input, const at::Tensor& tensor) const;
   template <class IsRead>
   void check_memory(const IsRead& is_read) const;
-  bool is_read(const Watched& watched, const BackwardProgram& program) const;
+  void check_versions(const LooksAt& looks_at);
+  void check_passage(size_t from, const std::vector<bool>& wanted);
+  void check_unknown();
   std::vector<at::Tensor> unpack(const BackwardProgram& program);
   ReplayedCall unpack_inputs();
   void find_late_leaves(ReplayedCall* call) const;

@@ -116,6 +116,21 @@ bool shares_memory(const Graph& backward, size_t output, size_t num_saved,
   return false;
 }
 
+// For each user output the saved value that it is, or -1.
+std::vector<int> outputs_saved_as(const AotGraphs& graphs) {
+  const std::vector<Arg>& outputs = graphs.forward->outputs;
+  std::vector<int> found(graphs.num_user_outputs, -1);
+  int saved = 0;
+  for (size_t i = graphs.num_user_outputs; i < outputs.size(); ++i) {
+    const Value* value = tensor_of(outputs[i]);
+    if (!value) continue;  // a symbol
+    for (size_t j = 0; j < graphs.num_user_outputs; ++j)
+      if (tensor_of(outputs[j]) == value) found[j] = saved;
+    ++saved;
+  }
+  return found;
+}
+
 }  // namespace
 
 bool BackwardProgram::holds(const int64_t* symbols) const {
@@ -165,6 +180,9 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
     std::sort(readers.begin(), readers.end());
     readers.erase(std::unique(readers.begin(), readers.end()), readers.end());
   }
+  code->output_saved_as_ = outputs_saved_as(graphs);
+  for (int output : graphs.tangent_of)
+    code->passages_.push_back(code->passage_of(graphs, output));
   code->num_inputs_ = graphs.forward->inputs.size();
   code->num_saved_ = graphs.num_saved_tensors;
   code->num_symbols_ =
@@ -200,6 +218,17 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   return code;
 }
 
+Passage BackwardCode::passage_of(const AotGraphs& graphs, int output) const {
+  const graph::OutputInfo& info = graphs.outputs[output];
+  Passage passage;
+  for (size_t i = 0; i < info.behind.size(); ++i)
+    if (std::count(graphs.tangent_of.begin(), graphs.tangent_of.end(),
+                   info.behind[i]))  // not spent
+      passage.ways.push_back(looks_of(info.ways[i]));
+  passage.beside = looks_of(info.beside_ways);
+  return passage;
+}
+
 // tangents: the outputs of the node whose tangents the graph gets.
 Result<std::shared_ptr<BackwardProgram>> BackwardCode::make_program(
     const Graph& backward, const std::vector<int>& tangents) const {
@@ -232,21 +261,27 @@ Result<std::shared_ptr<BackwardProgram>> BackwardCode::make_program(
   return made;
 }
 
+LooksAt BackwardCode::looks_of(const std::vector<int64_t>& readers) const {
+  const std::unordered_set<int64_t> known(readers.begin(), readers.end());
+  LooksAt found;
+  auto look = [&](const std::vector<graph::HeldTensor>& held,
+                  const std::vector<int>& saved_as, std::vector<bool>* looks) {
+    for (size_t i = 0; i < held.size(); ++i) {
+      looks->push_back(
+          std::any_of(held[i].readers.begin(), held[i].readers.end(),
+                      [&](int64_t reader) { return known.contains(reader); }));
+      if (looks->back() && saved_as.at(i) >= 0)
+        found.saved.push_back(saved_as[i]);
+    }
+  };
+  look(held_inputs_, saved_as_, &found.inputs);
+  look(held_outputs_, output_saved_as_, &found.outputs);
+  return found;
+}
+
 void BackwardCode::note_readers(std::vector<int64_t> readers,
                                 BackwardProgram* program) const {
-  const std::unordered_set<int64_t> known(readers.begin(), readers.end());
-  auto looks = [&](const graph::HeldTensor& held) {
-    return std::any_of(held.readers.begin(), held.readers.end(),
-                       [&](int64_t reader) { return known.contains(reader); });
-  };
-  for (const graph::HeldTensor& output : held_outputs_)
-    program->looks_at_output.push_back(looks(output));
-  for (size_t i = 0; i < held_inputs_.size(); ++i) {
-    program->looks_at_input.push_back(looks(held_inputs_[i]));
-    const int saved = saved_as_.at(i);
-    if (program->looks_at_input.back() && saved >= 0 && !program->reads(saved))
-      program->looks_at_saved.push_back(saved);
-  }
+  program->looks_at = looks_of(readers);
   program->readers = std::move(readers);
 }
 

@@ -21,6 +21,18 @@
 
 namespace framejit::backend {
 
+// What some autograd nodes saved in eager, and look at when they run.
+struct LooksAt {
+  std::vector<bool> inputs, outputs;  // by graph input, user output
+  std::vector<int> saved;             // saved values that are one of those
+};
+
+// What lies between an output and those next behind it.
+struct Passage {
+  std::vector<LooksAt> ways;  // on the way to each of them
+  LooksAt beside;  // in the rest of its history, and before one of them
+};
+
 // One pattern's program and how a node feeds it.
 struct BackwardProgram {
   std::shared_ptr<const Program> program;  // null: there are no gradients
@@ -39,11 +51,7 @@ struct BackwardProgram {
   // The autograd nodes that read something of the forward: what eager frees
   // when the backward is over, and cannot run again.
   std::vector<int64_t> readers;
-  // Graph inputs and user outputs that one of them saved in eager, and looks at
-  // when it runs.
-  std::vector<bool> looks_at_input, looks_at_output;
-  // Saved values that it does not read, but that one of them looks at.
-  std::vector<int> looks_at_saved;
+  LooksAt looks_at;
   bool uses_random = false;
 
   bool holds(const int64_t* symbols) const;
@@ -99,6 +107,8 @@ class BackwardCode {
   }
   // Graph inputs that a replay needs the content of.
   const std::vector<bool>& read_inputs() const { return read_inputs_; }
+  // By tangent.
+  const std::vector<Passage>& passages() const { return passages_; }
   bool uses_random() const { return uses_random_; }
   const TorchReplay& replay() const { return *replay_; }
 
@@ -126,6 +136,8 @@ class BackwardCode {
   std::string line(const std::string& text) const;
   Result<std::shared_ptr<BackwardProgram>> make_program(
       const graph::Graph& backward, const std::vector<int>& tangents) const;
+  Passage passage_of(const graph::AotGraphs& graphs, int output) const;
+  LooksAt looks_of(const std::vector<int64_t>& readers) const;
   void note_readers(std::vector<int64_t> readers,
                     BackwardProgram* program) const;
   Result<std::shared_ptr<const BackwardProgram>> trace(
@@ -143,7 +155,9 @@ class BackwardCode {
   graph::ForwardCut cut_;
   std::vector<std::vector<int64_t>> saved_readers_;
   std::vector<bool> saved_last_;
-  std::vector<int> saved_as_;
+  // By graph input and by user output: the saved value that it is, or -1.
+  std::vector<int> saved_as_, output_saved_as_;
+  std::vector<Passage> passages_;
   size_t num_inputs_ = 0, num_saved_ = 0, num_symbols_ = 0;
   bool uses_random_ = false;
   // What the guards of the entry say of the sizes.

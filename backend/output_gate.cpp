@@ -23,7 +23,10 @@ variable_list OutputGate::apply(variable_list&& grads) {
   results[0] = grads.at(0);
   if (behind_.empty() || !grads[0].defined()) return results;
   auto& node = static_cast<AotNode&>(*next_edge(0).function);
-  variable_list passed = node.pass_behind(tangent_, grads[0], behind_);
+  std::vector<bool> wanted;
+  for (size_t i = 0; i < behind_.size(); ++i)
+    wanted.push_back(task_should_compute_output(i + 1));
+  variable_list passed = node.pass_behind(tangent_, grads[0], behind_, wanted);
   for (size_t i = 0; i < passed.size(); ++i)
     results[i + 1] = std::move(passed[i]);
   return results;

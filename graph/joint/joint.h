@@ -70,6 +70,10 @@ struct OutputInfo {
   // gradients pass through them (output_histories.h).
   int64_t made_at = 0;
   std::vector<int> behind;
+  // The nodes on the way to each of those, and the others of its history that
+  // run before one of those does. By order of creation.
+  std::vector<std::vector<int64_t>> ways;
+  std::vector<int64_t> beside_ways;
 };
 
 // Which part of the backward is wanted.

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <map>
+#include <set>
 #include <unordered_set>
 
 namespace framejit::graph {
@@ -14,28 +15,77 @@ using AutogradNode = torch::autograd::Node;
 
 using Place = std::pair<const AutogradNode*, uint32_t>;
 
-// The outputs met first on all ways from `start`, in order.
-std::vector<int> first_met(const AutogradNode* start,
-                           const std::map<Place, std::vector<int>>& outputs) {
-  std::vector<int> met;
+using Outputs = std::map<Place, std::vector<int>>;
+
+// What lies between a place and the outputs met first on all ways from it.
+struct Passage {
+  // The nodes, each behind those that it leads to.
+  std::vector<const AutogradNode*> nodes;
+  std::vector<int> behind;  // sorted
+};
+
+Passage find_passage(const AutogradNode* start, const Outputs& outputs) {
+  Passage passage;
+  std::set<int> behind;
   std::unordered_set<const AutogradNode*> seen{start};
-  std::vector<const AutogradNode*> open{start};
+  std::vector<std::pair<const AutogradNode*, size_t>> open{{start, 0}};
   while (!open.empty()) {
-    const AutogradNode* node = open.back();
-    open.pop_back();
-    for (const auto& edge : node->next_edges()) {
-      if (!edge.function) continue;
-      auto found = outputs.find({edge.function.get(), edge.input_nr});
-      if (found != outputs.end()) {
-        met.insert(met.end(), found->second.begin(), found->second.end());
-      } else if (seen.insert(edge.function.get()).second) {
-        open.push_back(edge.function.get());
-      }
+    auto& [node, next] = open.back();
+    if (next == node->next_edges().size()) {
+      passage.nodes.push_back(node);
+      open.pop_back();
+      continue;
+    }
+    const auto& edge = node->next_edges()[next++];
+    if (!edge.function) continue;
+    auto found = outputs.find({edge.function.get(), edge.input_nr});
+    if (found != outputs.end())
+      behind.insert(found->second.begin(), found->second.end());
+    else if (seen.insert(edge.function.get()).second)
+      open.emplace_back(edge.function.get(), 0);
+  }
+  passage.behind.assign(behind.begin(), behind.end());
+  return passage;
+}
+
+// Of the nodes of a passage, those that lead to this output.
+std::unordered_set<const AutogradNode*> way_to(int output,
+                                               const Passage& passage,
+                                               const Outputs& outputs) {
+  std::unordered_set<const AutogradNode*> way;
+  for (const AutogradNode* node : passage.nodes) {
+    const auto& edges = node->next_edges();
+    if (std::any_of(edges.begin(), edges.end(), [&](const auto& edge) {
+          auto found = outputs.find({edge.function.get(), edge.input_nr});
+          if (found == outputs.end()) return way.contains(edge.function.get());
+          return std::count(found->second.begin(), found->second.end(),
+                            output) > 0;
+        }))
+      way.insert(node);
+  }
+  return way;
+}
+
+void note_ways(const Passage& passage, const Outputs& outputs,
+               const JointTracer& tracer, OutputInfo* info) {
+  if (passage.behind.empty()) return;
+  std::unordered_set<const AutogradNode*> on_a_way;
+  for (int output : passage.behind) {
+    std::vector<int64_t>& way = info->ways.emplace_back();
+    for (const AutogradNode* node : way_to(output, passage, outputs)) {
+      on_a_way.insert(node);
+      way.push_back(tracer.number_of(*node));
     }
   }
-  std::sort(met.begin(), met.end());
-  met.erase(std::unique(met.begin(), met.end()), met.end());
-  return met;
+  // The engine takes the youngest of the nodes that are ready.
+  uint64_t youngest = 0;
+  for (const auto& [place, members] : outputs)
+    for (int output : passage.behind)
+      if (std::count(members.begin(), members.end(), output))
+        youngest = std::max(youngest, place.first->sequence_nr());
+  for (const AutogradNode* node : passage.nodes)
+    if (!on_a_way.contains(node) && node->sequence_nr() > youngest)
+      info->beside_ways.push_back(tracer.number_of(*node));
 }
 
 // Does the caller make what eager's history of each says?
@@ -66,8 +116,8 @@ bool are_made_alike(std::vector<OutputInfo>* infos,
 }  // namespace
 
 bool find_histories(const std::vector<at::Tensor>& outputs,
-                    std::vector<OutputInfo>* infos) {
-  std::map<Place, std::vector<int>> places;
+                    const JointTracer& tracer, std::vector<OutputInfo>* infos) {
+  Outputs places;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const OutputInfo& info = infos->at(i);
     // An input has its own history, outside of the graph.
@@ -82,11 +132,14 @@ bool find_histories(const std::vector<at::Tensor>& outputs,
     return true;
   std::vector<std::vector<int>> behind(outputs.size());
   for (const auto& [place, members] : places) {
-    const std::vector<int> met = first_met(place.first, places);
+    const Passage passage = find_passage(place.first, places);
     for (int output : members) {
-      infos->at(output).made_at =
-          static_cast<int64_t>(place.first->sequence_nr());
-      infos->at(output).behind = behind[output] = met;
+      OutputInfo& info = infos->at(output);
+      behind[output] = passage.behind;
+      info.made_at = static_cast<int64_t>(place.first->sequence_nr());
+      info.behind = passage.behind;
+      if (info.alias == OutputInfo::Alias::kNone)
+        note_ways(passage, places, tracer, &info);
     }
   }
   return are_made_alike(infos, behind);

@@ -12,14 +12,15 @@
 #include <vector>
 
 #include "graph/joint/joint.h"
+#include "graph/joint/joint_tracer.h"
 
 namespace framejit::graph {
 
-// outputs: undefined for what is no tensor. Fills in made_at and behind of
-// those that have a node of their own, and passes_base of views. False: a view
-// that the caller makes outside of the graph lies in the history of another
-// output, or would have another one than in eager.
+// outputs: undefined for what is no tensor. Fills in made_at, behind, ways and
+// beside_ways of those that have a node of their own, and passes_base of
+// views. False: a view that the caller makes outside of the graph lies in the
+// history of another output, or would have another one than in eager.
 bool find_histories(const std::vector<at::Tensor>& outputs,
-                    std::vector<OutputInfo>* infos);
+                    const JointTracer& tracer, std::vector<OutputInfo>* infos);
 
 }  // namespace framejit::graph
