@@ -99,14 +99,29 @@ uint32_t version_of(const at::Tensor& tensor) {
 
 AotNode::Task AotNode::task_of(const variable_list& grads) const {
   Task task{grads, {}, {}};
+  task.casts = graph::AmbientState::casts_any_now();
   for (const at::Tensor& grad : grads) task.complete &= grad.defined();
   for (size_t i = 0; i < num_outputs(); ++i)
     task.complete &= task_should_compute_output(i);
-  if (task.complete) return task;
+  if (task.complete && !task.casts) return task;
   for (const at::Tensor& grad : grads) task.defined.push_back(grad.defined());
   for (size_t i = 0; i < num_outputs(); ++i)
     task.wanted.push_back(task_should_compute_output(i));
   return task;
+}
+
+// Null: replay.
+std::shared_ptr<const BackwardProgram> AotNode::program_for(
+    const Task& task) const {
+  if (!code_->replay().has_default_dtype()) return nullptr;
+  if (task.complete && !task.casts) return code_->complete();
+  graph::BackwardPattern pattern{task.defined, task.wanted, {}};
+  if (task.casts) {
+    const auto casts = graph::AmbientState::casts_now();
+    if (!casts) return nullptr;
+    pattern.casts = *casts;
+  }
+  return code_->find(std::move(pattern), symbols_.data());
 }
 
 variable_list AotNode::apply(variable_list&& grads) {
@@ -123,9 +138,7 @@ variable_list AotNode::apply(variable_list&& grads) {
   code_->count(cut            ? BackwardCode::Use::kWatched
                : create_graph ? BackwardCode::Use::kDifferentiated
                               : BackwardCode::Use::kPlain);
-  auto program = task.complete
-                     ? code_->complete()
-                     : code_->find(task.defined, task.wanted, symbols_.data());
+  auto program = program_for(task);
   begin(program, /*runs=*/true);
   // Also for a replay: what eager has saved may not have been written to.
   std::vector<at::Tensor> values;

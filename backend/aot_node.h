@@ -134,9 +134,11 @@ class AotNode final : public torch::autograd::Node {
     const variable_list& grads;
     std::vector<bool> defined, wanted;  // tangents, edges
     bool complete = true;
+    bool casts = false;  // in an autocast region
     bool wants(size_t edge) const { return complete || wanted[edge]; }
   };
   Task task_of(const variable_list& grads) const;
+  std::shared_ptr<const BackwardProgram> program_for(const Task& task) const;
   variable_list run(const Task& task, const BackwardProgram& program,
                     std::vector<at::Tensor> values) const;
   std::vector<int> wanted_inputs(const Task& task) const;

@@ -287,7 +287,8 @@ void BackwardCode::note_readers(std::vector<int64_t> readers,
 
 Result<std::shared_ptr<const BackwardProgram>> BackwardCode::trace(
     const BackwardPattern& pattern) const {
-  BackwardPattern of_graph{pattern.tangents, std::vector<bool>(num_inputs_)};
+  BackwardPattern of_graph{pattern.tangents, std::vector<bool>(num_inputs_),
+                           pattern.casts};
   for (size_t i = 0; i < edge_inputs_.size(); ++i)
     of_graph.inputs[edge_inputs_[i]] = pattern.inputs[i];
   std::vector<int> tangents;
@@ -322,13 +323,7 @@ Result<std::shared_ptr<const BackwardProgram>> BackwardCode::trace(
 }
 
 std::shared_ptr<const BackwardProgram> BackwardCode::find(
-    const std::vector<bool>& tangents, const std::vector<bool>& edges,
-    const int64_t* symbols) {
-  auto all = [](const std::vector<bool>& bits) {
-    return std::find(bits.begin(), bits.end(), false) == bits.end();
-  };
-  if (all(tangents) && all(edges)) return complete_;
-  BackwardPattern pattern{tangents, edges};
+    BackwardPattern pattern, const int64_t* symbols) {
   auto usable = [&](const std::shared_ptr<const BackwardProgram>& program) {
     return program && program->holds(symbols) ? program : nullptr;
   };
@@ -359,14 +354,12 @@ std::shared_ptr<const BackwardProgram> BackwardCode::find(
       else if (interrupted())
         return nullptr;
       else
-        log("no backward for some of the outputs or inputs: " +
+        log("no backward for this use of it: " +
             (traced.broke() ? format_break(traced.brk()) : take_error_text()));
     } catch (const InternalError& failure) {
-      log("no backward for some of the outputs or inputs: " +
-          failure.message());
+      log("no backward for this use of it: " + failure.message());
     } catch (const std::exception& failure) {
-      log(std::string("no backward for some of the outputs or inputs: ") +
-          failure.what());
+      log(std::string("no backward for this use of it: ") + failure.what());
     }
   }
   std::vector<Made> dropped;  // dies behind the lock

@@ -1,7 +1,8 @@
 // BackwardCode: what all calls of one compiled graph share of its backward.
 //
-// There is one backward program for each pattern of tangents that are defined
-// and gradients that are asked for: the one for all is made with the forward,
+// There is one backward program for each pattern of tangents that are defined,
+// gradients that are asked for and casts that an autocast region around the
+// backward makes: the one for all, without casts, is made with the forward,
 // another when it is first met, by a trace of that pattern (joint.h). The
 // forward saves the same for all of them. At most kMaxPrograms are kept.
 //
@@ -80,10 +81,8 @@ class BackwardCode {
   const std::shared_ptr<const BackwardProgram>& complete() const {
     return complete_;
   }
-  // tangents: which outputs of the node; edges: which gradients. Null: replay.
-  // Without the GIL, or with it.
-  std::shared_ptr<const BackwardProgram> find(const std::vector<bool>& tangents,
-                                              const std::vector<bool>& edges,
+  // pattern.inputs: by edge. Null: replay. Without the GIL, or with it.
+  std::shared_ptr<const BackwardProgram> find(graph::BackwardPattern pattern,
                                               const int64_t* symbols);
 
   const std::vector<Tangent>& tangents() const { return tangents_; }

@@ -113,6 +113,11 @@ class TorchReplay {
   // The program's own functions and hooks take part in the backward: what they
   // make of two gradients need not be what they make of the sum.
   bool may_be_nonlinear() const { return may_be_nonlinear_; }
+  // Some formulas make tensors of the default dtype: is it the one that the
+  // graph was captured with?
+  bool has_default_dtype() const {
+    return c10::get_default_dtype_as_scalartype() == default_dtype_;
+  }
 
   const graph::TorchGraph& graph() const { return *graph_; }
 

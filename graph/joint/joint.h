@@ -19,6 +19,7 @@
 #include "graph/ir/torch_graph.h"
 #include "graph/joint/value_numbers.h"
 #include "graph/joint/view_chain.h"
+#include "graph/tracing/ambient_state.h"
 
 namespace framejit::graph {
 
@@ -76,10 +77,12 @@ struct OutputInfo {
   std::vector<int64_t> beside_ways;
 };
 
-// Which part of the backward is wanted.
+// Which part of the backward is wanted, and how its operators cast.
 struct BackwardPattern {
   std::vector<bool> tangents;  // per output that has one, in order: is defined
   std::vector<bool> inputs;    // per graph input: the gradient is asked for
+  // A backward that is met in an autocast region casts as the region says.
+  AmbientState::Autocast casts;
   bool operator==(const BackwardPattern&) const = default;
 };
 

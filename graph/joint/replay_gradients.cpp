@@ -1,6 +1,5 @@
 // The gradients of a replayed graph: the backward that the engine dispatches
 // for symbolic tangents, and what the graph's own use of autograd leaves of it.
-#include <ATen/autocast_mode.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -204,9 +203,10 @@ Status JointReplay::differentiate() {
   tracer_.set_span({});
   std::vector<at::Tensor> gradients;
   {
-    // A backward runs outside of autocast, as torch's manual asks for.
-    c10::impl::ExcludeDispatchKeyGuard no_autocast(
-        c10::autocast_dispatch_keyset);
+    // Outside of autocast, as torch's manual asks for, unless it is known to be
+    // otherwise.
+    const CastScope casts(pattern_ ? pattern_->casts
+                                   : AmbientState::Autocast());
     // The engine takes the GIL itself where it needs it.
     ReleaseGil released;
     gradients = torch::autograd::grad(outputs, primals, tangents,

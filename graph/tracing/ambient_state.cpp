@@ -155,6 +155,45 @@ AmbientState AmbientState::now() {
   return state;
 }
 
+bool AmbientState::casts_any_now() {
+  return !c10::impl::tls_local_dispatch_key_set().excluded_.has_all(
+      c10::autocast_dispatch_keyset);
+}
+
+std::optional<AmbientState::Autocast> AmbientState::casts_now() {
+  Autocast casts;
+  c10::DispatchKeySet known;
+  for (size_t i = 0; i < kDevices; ++i) {
+    c10::DeviceType type = graph::kDevices[i].type;
+    known =
+        known.add(autocast::get_autocast_dispatch_key_from_device_type(type));
+    casts.enabled[i] = autocast::is_autocast_enabled(type);
+    if (casts.enabled[i]) casts.dtype[i] = autocast::get_autocast_dtype(type);
+  }
+  const c10::DispatchKeySet others = c10::autocast_dispatch_keyset - known;
+  if (!c10::impl::tls_local_dispatch_key_set().excluded_.has_all(others))
+    return std::nullopt;
+  return casts;
+}
+
+CastScope::CastScope(const AmbientState::Autocast& casts)
+    : no_casts_(c10::autocast_dispatch_keyset) {
+  for (size_t i = 0; i < AmbientState::kDevices; ++i) {
+    if (!casts.enabled[i]) continue;
+    autocast::set_autocast_enabled(kDevices[i].type, true);
+    autocast::set_autocast_dtype(kDevices[i].type, casts.dtype[i]);
+  }
+  autocast::set_autocast_cache_enabled(false);
+}
+
+CastScope::~CastScope() {
+  for (size_t i = 0; i < AmbientState::kDevices; ++i) {
+    autocast::set_autocast_enabled(kDevices[i].type, false);
+    autocast::set_autocast_dtype(kDevices[i].type, before_.autocast.dtype[i]);
+  }
+  autocast::set_autocast_cache_enabled(before_.autocast.cache);
+}
+
 void AmbientState::restore(bool keep_casts) const {
   set_autograd_state(grad_mode, forward_grad_mode, inference_mode);
   for (size_t i = 0; i < kAttention.size(); ++i) {

@@ -11,6 +11,7 @@
 
 #include <c10/core/AutogradState.h>
 #include <c10/core/ScalarType.h>
+#include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <array>
 #include <optional>
@@ -45,6 +46,11 @@ struct AmbientState {
   bool operator==(const AmbientState&) const = default;
 
   static AmbientState now();
+  // All of it that operators look at: the dtypes of the devices it is on for.
+  // Nothing: it is on for a device that is none of these.
+  static std::optional<Autocast> casts_now();
+  // Is autocast on for any device? Some nanoseconds.
+  static bool casts_any_now();
   bool any_autocast() const {
     for (bool on : autocast.enabled)
       if (on) return true;
@@ -57,6 +63,19 @@ struct AmbientState {
   // Python calls that bring `before` to this state; throws py errors.
   std::vector<std::pair<Ref, std::vector<Ref>>> calls_from(
       const AmbientState& before) const;
+};
+
+// Operators cast by these rules alone, for a scope, and keep no casts.
+class CastScope {
+ public:
+  explicit CastScope(const AmbientState::Autocast& casts);
+  ~CastScope();
+  CastScope(const CastScope&) = delete;
+  CastScope& operator=(const CastScope&) = delete;
+
+ private:
+  AmbientState before_ = AmbientState::now();
+  c10::impl::ExcludeDispatchKeyGuard no_casts_;
 };
 
 // The thread state that a graph may write is put back behind it: grad mode and
