@@ -452,12 +452,23 @@ Result<Ref> Recorder::record_call(PyObject* callable,
     return Break{BreakReason::kTensorInternals,
                  "a gradient function reads how a gradient lies in memory",
                  span_};
-  if (nothing && !always_) return result;
+  LateState* late = late_state();
+  if (nothing && !always_) {
+    if (late) FJ_CHECK_OK(allow_late(late->check_idle_call(*node)));
+    return result;
+  }
   node->must_keep = writes_ || always_;
   node->operators = operators_;
   Node* placed = result_->graph->append(std::move(node));
   FJ_CHECK_OK(add_outputs(placed, result.get()));
+  if (late) FJ_CHECK_OK(allow_late(late->note_call(*placed)));
   return result;
+}
+
+Status Recorder::allow_late(const std::string& problem) const {
+  if (problem.empty()) return ok_status();
+  return Break{BreakReason::kThreadState,
+               "a gradient function calls " + problem, span_};
 }
 
 bool Recorder::has_new_tensor(PyObject* result) {

@@ -18,6 +18,7 @@
 #include "graph/ir/torch_graph.h"
 #include "graph/tensors/trace_tensor.h"
 #include "graph/tracing/ambient_state.h"
+#include "graph/tracing/late_state.h"
 #include "graph/tracing/storage_map.h"
 #include "graph/tracing/write_rules.h"
 
@@ -113,6 +114,12 @@ class Recorder final : public TraceSession {
                                        BlockKind kind = BlockKind::kBackward);
   Result<Block> end_block(const std::vector<PyObject*>& outputs);
   bool in_block() const { return !blocks_.empty(); }
+  // Within a gradient function? What it depends on of the thread's state.
+  LateState* late_state();
+  // Of a tensor. Of what a gradient function made, and of its gradient, some
+  // depend on how the backward runs.
+  Status check_late_attribute(const Entry& entry,
+                              const std::string& name) const;
   // Within a torch.func transform?
   bool in_transform() const;
   // What tensor.requires_grad is within one: tensors that were made there know
@@ -151,6 +158,8 @@ class Recorder final : public TraceSession {
   Result<Value*> value_at(PyObject* tensor, const Entry& entry, size_t level);
   int block_id(size_t level) const;
   TorchGraph& graph_at(size_t level);
+  // problem: of a call in a gradient function; "" for none.
+  Status allow_late(const std::string& problem) const;
   // Whether the result holds a stand-in not seen before.
   bool has_new_tensor(PyObject* result);
   Result<std::unique_ptr<Node>> make_node(PyObject* callable,
@@ -181,6 +190,7 @@ class Recorder final : public TraceSession {
     std::vector<PyObject*> captured;
     // What operations of the block made: the only memory it may write to.
     StorageMap<bool> own;
+    std::optional<LateState> late;  // kBackward
   };
 
   std::unique_ptr<TorchGraph> result_;  // of the innermost block

@@ -71,6 +71,7 @@ Result<std::vector<Ref>> Recorder::begin_block(
   block.kind = kind;
   block.ambient = AmbientState::now();
   block.inside = inside;
+  if (kind == BlockKind::kBackward) block.late.emplace(inside.autocast.nesting);
   block.outer = std::move(result_);
   result_ = std::make_unique<TorchGraph>();
   blocks_.push_back(std::move(block));
@@ -99,6 +100,32 @@ Result<std::vector<Ref>> Recorder::begin_block(
     stand_ins.push_back(std::move(stand_in));
   }
   return stand_ins;
+}
+
+LateState* Recorder::late_state() {
+  for (OpenBlock& block : blocks_)
+    if (block.late) return &*block.late;
+  return nullptr;
+}
+
+Status Recorder::check_late_attribute(const Entry& entry,
+                                      const std::string& name) const {
+  auto made_it = [&](const OpenBlock& block) {
+    return block.late && block.id <= entry.block;
+  };
+  auto block = std::find_if(blocks_.begin(), blocks_.end(), made_it);
+  if (block == blocks_.end()) return ok_status();
+  const bool is_history =
+      name == "requires_grad" || name == "is_leaf" || name == "grad_fn";
+  const bool is_dtype =
+      name == "dtype" || name == "itemsize" || name == "nbytes";
+  if (!is_history && !(is_dtype && block->late->may_be_cast(entry.value)))
+    return ok_status();
+  return Break{BreakReason::kThreadState,
+               "a gradient function reads " + name +
+                   " of a tensor, which depends on how the backward runs: in " +
+                   (is_history ? "grad mode" : "an autocast region"),
+               span_};
 }
 
 bool Recorder::in_transform() const {

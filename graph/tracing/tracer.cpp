@@ -119,6 +119,7 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> grad_of(PyObject* stand_in);
   Result<Ref> class_attribute(PyObject* stand_in, PyObject* name,
                               PyObject* found);
+  Status check_late_read(PyObject* callable) const;
   Status guard_special_method(PyObject* stand_in, const std::string& name);
   Status guard_operator(PyObject* function,
                         const std::vector<PyObject*>& operands);
@@ -214,6 +215,18 @@ std::vector<std::pair<Ref, std::vector<Ref>>> LibTorchTracer::state_now() {
   return now.calls_from(ambient_);
 }
 
+// In the backward the state may be another.
+Status LibTorchTracer::check_late_read(PyObject* callable) const {
+  if (!recorder_->late_state()) return ok_status();
+  const std::vector<Span> stack = stack_ ? stack_() : std::vector<Span>();
+  if (!reads_late_state(find_callee(callable),
+                        stack.empty() ? nullptr : stack.back().code.get()))
+    return ok_status();
+  return make_break(BreakReason::kThreadState,
+                    "a gradient function reads " + canonical_name(callable) +
+                        ", which may have changed when the backward runs");
+}
+
 // A write is run natively and recorded; a read is guarded.
 Result<Ref> LibTorchTracer::access_state(PyObject* callable,
                                          const std::vector<PyObject*>& args,
@@ -227,6 +240,9 @@ Result<Ref> LibTorchTracer::access_state(PyObject* callable,
     return make_break(BreakReason::kThreadState,
                       canonical_name(callable) + ": " + unsupported);
   if (access.is_autocast()) state_->watch_autocast(ambient_.autocast.nesting);
+  if (access.is_read()) FJ_CHECK_OK(check_late_read(callable));
+  if (access.kind == Kind::kAutocastEnabled && recorder_->late_state())
+    recorder_->late_state()->set_casts(c10::Device(text_of(args[0])).type());
   switch (access.kind) {
     case Kind::kReadAutocastCache:
       return Ref::borrow(autocast_cache_ ? Py_True : Py_False);
@@ -363,6 +379,7 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
       case CalleeClass::kPure:
         return recorder_->run_unrecorded(callable, args, kwnames);
       case CalleeClass::kStateRead: {
+        FJ_CHECK_OK(check_late_read(callable));
         PauseHook pause;
         if (canonical_name(callable) == "torch._C.get_num_threads")
           state_->num_threads = at::get_num_threads();
@@ -554,6 +571,7 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
     PauseHook pause;
     PyObject* found = _PyType_Lookup(Py_TYPE(stand_in), name);
     if (!found) return instance_attribute(stand_in, name);
+    FJ_CHECK_OK(recorder_->check_late_attribute(*entry, text_of(name)));
     if (is_autograd_attribute(name)) {
       FJ_TRY(std::optional<bool> answer,
              recorder_->requires_grad_in_transform(stand_in));
