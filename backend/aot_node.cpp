@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backend/idle_leaves.h"
 #include "backend/tensor_places.h"
 #include "frame_hook/options.h"
 #include "guards/result.h"
@@ -125,6 +126,13 @@ std::shared_ptr<const BackwardProgram> AotNode::program_for(
 }
 
 variable_list AotNode::apply(variable_list&& grads) {
+  variable_list results = gradients_of(grads);
+  for (size_t i = 0; i < results.size(); ++i)
+    if (!results[i].defined()) leave_idle(next_edge(i));
+  return results;
+}
+
+variable_list AotNode::gradients_of(const variable_list& grads) {
   auto any = [](const std::vector<bool>& bits) {
     return std::find(bits.begin(), bits.end(), true) != bits.end();
   };

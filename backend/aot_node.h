@@ -137,6 +137,7 @@ class AotNode final : public torch::autograd::Node {
     bool casts = false;  // in an autocast region
     bool wants(size_t edge) const { return complete || wanted[edge]; }
   };
+  variable_list gradients_of(const variable_list& grads);
   Task task_of(const variable_list& grads) const;
   std::shared_ptr<const BackwardProgram> program_for(const Task& task) const;
   variable_list run(const Task& task, const BackwardProgram& program,
