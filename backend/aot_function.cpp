@@ -1,5 +1,6 @@
 #include "backend/aot_function.h"
 
+#include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
@@ -196,22 +197,33 @@ void AotExecutor::commit(Call& call, bool* committing) const {
     call.node->note_memory(of, *call.tensors[of.index]);
 }
 
+// Is its .grad nothing that another gradient can be added to in place?
+bool refuses_gradients(const at::Tensor& leaf) {
+  const at::Tensor& grad = leaf.grad();
+  if (!grad.defined() || grad.layout() != at::kStrided) return false;
+  return grad.is_inference() ||
+         (!grad.is_non_overlapping_and_dense() &&
+          at::has_internal_overlap(grad) != at::MemOverlap::No);
+}
+
 // What is behind the inputs sees what the one node of the call does otherwise
 // than eager's many. The gradients of all leaves are ready at once, so hooks of
 // two of them run in another order, and one that raises or looks at another
 // leaf finds other gradients accumulated. And it leads to all inputs, whichever
 // output was used: a hook would be called without a gradient, and so would the
 // nodes that an input came from, which may have been freed, or be the program's
-// own functions, which get zeros then.
+// own functions, which get zeros then. A leaf that refuses its gradient raises,
+// too.
 bool AotExecutor::is_node_seen(PyObject* const* inputs) {
   namespace impl = torch::autograd::impl;
-  bool hooked = false, hooked_leaf = false;
+  bool hooked = false, hooked_leaf = false, refusing_leaf = false;
   int leaves = 0;
   for (int input : backward_->edge_inputs()) {
     const at::Tensor& tensor =
         graph::unpack_tensor(inputs[input_objects_[input]]);
     if (tensor.is_leaf()) ++leaves;
     if (!tensor.unsafeGetTensorImpl()->autograd_meta()) continue;  // no past
+    refusing_leaf |= tensor.is_leaf() && refuses_gradients(tensor);
     if (impl::hooks(tensor).empty() && !impl::post_acc_grad_hooks(tensor))
       continue;
     hooked = true;
@@ -221,6 +233,10 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
   if ((hooked_leaf && leaves > 1) ||
       (hooked && backward_->tangent_of().size() > 1)) {
     why = "inputs have hooks; such calls run at torch level";
+  } else if (refusing_leaf && leaves > 1) {
+    why =
+        "an input has a .grad that cannot be added to in place; such calls run "
+        "at torch level";
   } else {
     for (int input : backward_->partial_inputs()) {
       if (graph::unpack_tensor(inputs[input_objects_[input]]).is_leaf())
