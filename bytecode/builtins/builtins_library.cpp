@@ -9,6 +9,7 @@
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/fact_object.h"
+#include "bytecode/objects/late_reads.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/opaque_value.h"
@@ -71,8 +72,10 @@ class InterpreterFact final : public Fact {
   }
 };
 
-Result<Ref> interpreter_number(BuiltinCall& call, FactName name) {
+Result<Ref> interpreter_number(BuiltinCall& call, FactName name,
+                               const char* what) {
   if (!call.plain(0, 0)) return call.native(Reads::kNothing);
+  if (reads_late(call.state)) note_late_number(call.state, what);
   FJ_TRY(Ref object, make_fact(std::make_unique<InterpreterFact>()));
   Ref value = read_fact(object.get(), name);
   if (!value) return Result<Ref>::raised();
@@ -84,11 +87,12 @@ Result<Ref> interpreter_number(BuiltinCall& call, FactName name) {
 }  // namespace
 
 Result<Ref> model_recursion_limit(BuiltinCall& call) {
-  return interpreter_number(call, FactName::recursion_limit);
+  return interpreter_number(call, FactName::recursion_limit,
+                            "the recursion limit");
 }
 
 Result<Ref> model_thread_ident(BuiltinCall& call) {
-  return interpreter_number(call, FactName::thread_ident);
+  return interpreter_number(call, FactName::thread_ident, "the running thread");
 }
 
 // ---- id(): equal for one object, unequal for two; not a number (opaque)

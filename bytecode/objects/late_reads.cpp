@@ -205,6 +205,10 @@ void note_late_tensor_attribute(const CaptureState& state, PyObject* name) {
   note(state, "the attribute " + name_text(name) + " of a tensor");
 }
 
+void note_late_number(const CaptureState& state, const char* what) {
+  note(state, what);
+}
+
 bool is_settled(const CaptureState& state, PyObject* object, int depth) {
   if (is_builtin_constant(object) || PyCapsule_CheckExact(object)) return true;
   if (state.tracer.classify(object) != ObjectClass::kPlain) return true;

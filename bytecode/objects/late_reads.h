@@ -11,8 +11,11 @@
 //                  what it made itself, names of libraries, and a cell that
 //                  only one instruction can ever write to
 //   is noted       any other use of an object that came from outside (an
-//                  instance, a container, a cell), and data in the namespace of
-//                  a module or class of the program
+//                  instance, a container, a cell), data in the namespace of
+//                  a module or class of the program, numbers of the interpreter
+//
+// The state of the library's own is asked of the tracer, which refuses it
+// itself (graph/tracing/late_state.h).
 //
 // CaptureState's reads ask here: source_of() for objects, dict_get() for
 // namespaces, type_lookup() for classes and cell_get() for cells.
@@ -67,6 +70,8 @@ void note_late_attribute(const CaptureState& state, PyTypeObject* type,
 void note_late_cell(const CaptureState& state, PyObject* cell, PyObject* value);
 // An attribute that lies on the tensor, not on its class.
 void note_late_tensor_attribute(const CaptureState& state, PyObject* name);
+// A number of the interpreter, in the user's words.
+void note_late_number(const CaptureState& state, const char* what);
 
 // Can nobody but `holder` reach what is in it? Of what the program hangs on the
 // context of a gradient function.

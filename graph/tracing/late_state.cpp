@@ -10,6 +10,8 @@
 
 #include "frame_hook/python_text.h"
 #include "graph/tensors/thread_state.h"
+#include "graph/tracing/ambient_state.h"
+#include "graph/tracing/callees.h"
 
 namespace framejit::graph {
 
@@ -86,8 +88,8 @@ bool has_default_dtype(const Node& node) {
 
 }  // namespace
 
-bool reads_late_state(const CalleeRow& row, PyObject* code) {
-  if (row.reason != BreakReason::kThreadState) return false;
+bool reads_late_state(PyObject* callable, PyObject* code) {
+  if (find_callee(callable).reason != BreakReason::kThreadState) return false;
   if (!code || !PyCode_Check(code)) return true;
   auto* function = reinterpret_cast<PyCodeObject*>(code);
   const std::string file = text_of(function->co_filename);
@@ -98,7 +100,10 @@ bool reads_late_state(const CalleeRow& row, PyObject* code) {
   if (file.ends_with("/torch/autograd/grad_mode.py"))
     return !(enters || name == "__init__");
   if (file.ends_with("/torch/autograd/function.py")) return name != "wrapper";
-  return !(enters && file.ends_with("/torch/amp/autocast_mode.py"));
+  if (!file.ends_with("/torch/amp/autocast_mode.py")) return true;
+  // Whether casts are kept changes none.
+  return !enters &&
+         state_access(callable).kind != StateAccess::Kind::kReadAutocastCache;
 }
 
 bool LateState::is_cast(const Node& node, bool* behind_region) const {
@@ -155,6 +160,8 @@ std::string LateState::check_idle_call(const Node& node) const {
       "is_contiguous", "stride",    "is_tensor",    "get_device",
       "cpu",           "cuda",      "detach",       "is_conj",
       "is_neg",        "expand",    "is_same_size"};
+  if (base_name(node) == "is_inference")
+    return node.target_name() + ", which depends on how the backward runs";
   if (is_one_of(base_name(node), kShapes) ||
       !any_value(node, [&](const Value& value) { return may_be_cast(&value); }))
     return "";

@@ -20,14 +20,12 @@
 #include <unordered_set>
 
 #include "graph/ir/ir.h"
-#include "graph/tracing/callees.h"
 
 namespace framejit::graph {
 
-// Does a row of class StateRead say what may differ in a backward? Not where
-// one of torch's context managers reads what it puts back (or what no operator
-// sees): `code` is the function that asks.
-bool reads_late_state(const CalleeRow& row, PyObject* code);
+// Does it say what may differ in a backward? Not where one of torch's context
+// managers reads what it puts back: `code` is the function that asks.
+bool reads_late_state(PyObject* callable, PyObject* code);
 
 // Of one gradient function.
 class LateState {

@@ -219,7 +219,7 @@ std::vector<std::pair<Ref, std::vector<Ref>>> LibTorchTracer::state_now() {
 Status LibTorchTracer::check_late_read(PyObject* callable) const {
   if (!recorder_->late_state()) return ok_status();
   const std::vector<Span> stack = stack_ ? stack_() : std::vector<Span>();
-  if (!reads_late_state(find_callee(callable),
+  if (!reads_late_state(callable,
                         stack.empty() ? nullptr : stack.back().code.get()))
     return ok_status();
   return make_break(BreakReason::kThreadState,

@@ -6,6 +6,7 @@ backward runs in another state than the forward.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import Any
@@ -45,6 +46,18 @@ def deterministic(g: Any) -> Any:
 
 def inference(g: Any) -> Any:
     return g * (3.0 if torch.is_inference_mode_enabled() else 5.0)
+
+
+def autocast_cache(g: Any) -> Any:
+    return g * (3.0 if torch.is_autocast_cache_enabled() else 5.0)
+
+
+def made_in_inference(g: Any) -> Any:
+    return g * (3.0 if (g * 2).is_inference() else 5.0)
+
+
+def recursion_limit(g: Any) -> Any:
+    return g * (sys.getrecursionlimit() / 1000)
 
 
 def factory(g: Any) -> Any:
@@ -130,6 +143,9 @@ WAYS = (
     default_dtype,
     deterministic,
     inference,
+    autocast_cache,
+    made_in_inference,
+    recursion_limit,
     factory,
     factory_with_dtype,
     of_integers,
@@ -222,12 +238,26 @@ def deterministic_algorithms() -> Iterator[None]:
         torch.use_deterministic_algorithms(False)
 
 
+@contextmanager
+def deep() -> Iterator[None]:
+    before = sys.getrecursionlimit()
+    sys.setrecursionlimit(before + 100)
+    try:
+        yield
+    finally:
+        sys.setrecursionlimit(before)
+
+
 def bf16() -> Any:
     return torch.autocast("cpu", dtype=torch.bfloat16)
 
 
 def fp16() -> Any:
     return torch.autocast("cpu", dtype=torch.float16)
+
+
+def uncached() -> Any:
+    return torch.autocast("cpu", cache_enabled=False)
 
 
 STATES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
@@ -237,8 +267,10 @@ STATES: dict[str, tuple[Callable[[], Any], Callable[[], Any]]] = {
     "inference": (nullcontext, torch.inference_mode),
     "bf16": (nullcontext, bf16),
     "fp16": (nullcontext, fp16),
+    "uncached": (nullcontext, uncached),
     "forward bf16": (bf16, nullcontext),
     "both bf16": (bf16, bf16),
+    "deep": (nullcontext, deep),
     "forward double": (double_default, nullcontext),
 }
 
