@@ -467,7 +467,7 @@ Result<Ref> Recorder::record_call(PyObject* callable,
 
 Status Recorder::allow_late(const std::string& problem) const {
   if (problem.empty()) return ok_status();
-  return Break{BreakReason::kThreadState,
+  return Break{BreakReason::kUnguardableInput,
                "a gradient function calls " + problem, span_};
 }
 

@@ -121,7 +121,7 @@ Status Recorder::check_late_attribute(const Entry& entry,
       name == "dtype" || name == "itemsize" || name == "nbytes";
   if (!is_history && !(is_dtype && block->late->may_be_cast(entry.value)))
     return ok_status();
-  return Break{BreakReason::kThreadState,
+  return Break{BreakReason::kUnguardableInput,
                "a gradient function reads " + name +
                    " of a tensor, which depends on how the backward runs: in " +
                    (is_history ? "grad mode" : "an autocast region"),

@@ -222,7 +222,7 @@ Status LibTorchTracer::check_late_read(PyObject* callable) const {
   if (!reads_late_state(callable,
                         stack.empty() ? nullptr : stack.back().code.get()))
     return ok_status();
-  return make_break(BreakReason::kThreadState,
+  return make_break(BreakReason::kUnguardableInput,
                     "a gradient function reads " + canonical_name(callable) +
                         ", which may have changed when the backward runs");
 }
