@@ -179,6 +179,7 @@ void CodeCache::clear() {
   skip_forever = hook_callees = limit_logged = left_to_cpython = false;
   vain_looks = calls_unlooked = short_lived = calls_passed_over_ = 0;
   failed_attempts_.clear();
+  raise_back_off_ = std::make_shared<RaiseBackOff>();
   misses = 0;
   for (std::shared_ptr<CacheEntry>& entry : old) {
     if (entry->active != 0) entry->retired_self = entry;

@@ -15,6 +15,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatch.h"
 #include "frame_hook/line_table.h"
+#include "frame_hook/raise_back_off.h"
 
 namespace framejit {
 
@@ -62,6 +63,10 @@ class CodeCache {
   // After `limit` such entries in a row few calls are compiled, fewer the
   // longer it goes on. Counts this call.
   bool passes_over(size_t limit);
+  // Shared with calls under way, which may outlive the cache.
+  const std::shared_ptr<RaiseBackOff>& raise_back_off() const {
+    return raise_back_off_;
+  }
 
   // No call will be answered: nothing is there and nothing will be made.
   bool is_hopeless() const { return skip_forever && entries_.empty(); }
@@ -77,7 +82,8 @@ class CodeCache {
   bool hook_callees = false;  // see CompileOutcome
   bool is_asked_for = false;  // of a function given to framejit.compile()
   bool limit_logged = false;
-  // At the limit: looks in a row that found no entry, and calls without a look.
+  // At the limit, and where calls raise: looks in a row that found no entry,
+  // and calls without a look.
   uint32_t vain_looks = 0, calls_unlooked = 0;
   uint32_t short_lived = 0;  // entries in a row, see note_death()
   // FJ410: resume functions of a loop that breaks at every turn.
@@ -90,6 +96,8 @@ class CodeCache {
   std::vector<std::shared_ptr<CacheEntry>> entries_;
   std::vector<std::shared_ptr<RaisingCalls>> raising_;
   std::vector<std::shared_ptr<bool>> failed_attempts_;
+  std::shared_ptr<RaiseBackOff> raise_back_off_ =
+      std::make_shared<RaiseBackOff>();
   uint32_t max_objects_ = 0;
   uint32_t max_symbols_ = 0;
   uint32_t calls_passed_over_ = 0;

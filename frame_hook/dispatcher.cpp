@@ -34,6 +34,17 @@ struct detail::BegunCall {
     std::weak_ptr<bool> entry;  // its `completed`
   };
   std::optional<Failure> failure;
+  std::shared_ptr<RaiseBackOff> back_off;  // of an attempt, or passed over
+  bool passed_over = false;
+
+  void tell_back_off(bool returned) const {
+    if (!back_off) return;
+    if (passed_over) {
+      back_off->passed_over_ended(returned);
+    } else {
+      back_off->attempt_ended(returned);
+    }
+  }
 };
 
 namespace {
@@ -340,6 +351,16 @@ void note_passing_over(CodeCache* cache, PyObject* function) {
           "code. Make it once, outside");
 }
 
+void note_back_off(const CodeCache* cache, PyObject* function) {
+  if (std::exchange(cache->raise_back_off()->said, true)) return;
+  log_event(Channel::k_recompiles,
+            "calls of " + describe_code(function_code(function)) +
+                " raise, each in another way: of those that no entry answers "
+                "few are captured from here on (" +
+                break_reason_row(BreakReason::kUnsupportedException).id + ")",
+            Severity::kInfo);
+}
+
 DispatchOutcome run_new_entry(const std::shared_ptr<CacheEntry>& entry,
                               PyObject* function, const void* options,
                               PyObject* const* slots, PyObject** result,
@@ -463,6 +484,7 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
     if (outcome.raising) cache->add_raising(std::move(outcome.raising));
     if (!outcome.skip_forever && !outcome.not_now) {
       end->begun().completed = cache->add_failed_attempt();
+      end->begun().back_off = cache->raise_back_off();
     }
     return DispatchOutcome::kRunOriginal;
   }
@@ -472,18 +494,35 @@ DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
   cache->limit_others(limit > 0 ? limit - 1 : 0);
   cache->insert(outcome.entry);
   only.reset();  // running the entry may compile what it calls
-  return run_new_entry(outcome.entry, function, cache->options(), slots, result,
-                       end);
+  std::shared_ptr<RaiseBackOff> back_off = cache->raise_back_off();
+  DispatchOutcome ran = run_new_entry(outcome.entry, function, cache->options(),
+                                      slots, result, end);
+  // The cache may be gone.
+  if (ran == DispatchOutcome::kResult && !is_token(*result)) {
+    back_off->attempt_ended(*result != nullptr);
+  } else {
+    end->begun().back_off = std::move(back_off);
+  }
+  return ran;
+}
+
+// Is this call, which no predicate let through, not to be compiled because
+// those before it raised? Where a call has to be compiled or fail, none is.
+bool passes_over_for_raises(CodeCache* cache) {
+  return stance == Stance::kDefault &&
+         !recompile_limit(cache->options()).is_error &&
+         cache->raise_back_off()->passes_over();
 }
 
 // To look through the entries without their predicates costs more than a small
-// function. At the limit nothing comes of it but a predicate that is armed
-// anew, so after some looks in vain few calls look.
+// function. Where nothing is compiled all the same, nothing comes of it but a
+// predicate that is armed anew, so after some looks in vain few calls look.
 constexpr uint32_t kVainLooks = 16, kCallsALook = 64;
-bool is_worth_a_look(CodeCache* cache) {
+bool is_worth_a_look(CodeCache* cache, bool passed_over) {
   if (cache->entries().empty()) return false;
-  if (!cache->limit_logged || cache->vain_looks < kVainLooks ||
-      may_compile(cache) != MayCompile::kAtLimit)
+  if (cache->vain_looks < kVainLooks) return true;
+  if (!passed_over &&
+      !(cache->limit_logged && may_compile(cache) == MayCompile::kAtLimit))
     return true;
   return ++cache->calls_unlooked % kCallsALook == 0;
 }
@@ -499,13 +538,21 @@ bool is_worth_a_look(CodeCache* cache) {
   ++cache->misses;
   try {
     DispatchOutcome outcome = DispatchOutcome::kRunOriginal;
-    if (is_worth_a_look(cache)) {
+    const bool passed_over = passes_over_for_raises(cache);
+    if (is_worth_a_look(cache, passed_over)) {
       if (match_structurally(cache, function, slots, result, end, &outcome)) {
         cache->vain_looks = 0;
         return outcome;
       }
-      if (cache->limit_logged && cache->vain_looks < kVainLooks)
+      if ((cache->limit_logged || passed_over) &&
+          cache->vain_looks < kVainLooks)
         ++cache->vain_looks;
+    }
+    if (passed_over) {
+      note_back_off(cache, function);
+      end->begun().back_off = cache->raise_back_off();
+      end->begun().passed_over = true;
+      return DispatchOutcome::kRunOriginal;
     }
     if (cache->is_known_to_raise(slots, function)) {
       return DispatchOutcome::kRunOriginal;
@@ -595,6 +642,7 @@ void CallEnd::tell(bool returned) {
   const std::unique_ptr<detail::BegunCall> begun(
       std::exchange(begun_, nullptr));
   if (begun->completed && returned) *begun->completed = true;
+  begun->tell_back_off(returned);
   if (!begun->failure) return;
   PyObject* code = begun->failure->code.get();
   const std::string& text = begun->failure->text;

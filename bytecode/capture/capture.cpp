@@ -102,16 +102,9 @@ Status Attempt::bind_inputs(Frame& frame) {
            "number of parameter slots");
   for (size_t i = 0; i < request_.num_args; ++i) {
     FJ_CHECK(request_.args[i], "an unbound parameter");
-    PyObject* arg = request_.args[i];
-    // A text that nobody reads is no fact.
-    if (request_.is_resume || PyUnicode_CheckExact(arg) ||
-        PyBytes_CheckExact(arg)) {
-      frame.slots[i] = Ref::borrow(arg);
-      frame.unread.resize(i + 1);
-      frame.unread[i] = sources.arg(i);
-      continue;
-    }
-    FJ_TRY(frame.slots[i], state.wrap(request_.args[i], sources.arg(i)));
+    // What nobody reads is no fact.
+    frame.slots[i] = Ref::borrow(request_.args[i]);
+    frame.unread.push_back(sources.arg(i));
   }
   frame.outermost = true;
   frame.thread_handlers = handlers_at_resume(frame.code.get());

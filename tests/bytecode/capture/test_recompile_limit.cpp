@@ -154,8 +154,11 @@ TEST_F(RecompileLimitTest, CallsThatRaiseDoNotCount) {
       EXPECT_EQ(raised.find("tensor"), std::string::npos) << raised;
     }
     int attempts = compiler_.attempts;
-    std::string good = call(row.good);
-    EXPECT_NE(good.find("tensor"), std::string::npos) << good;
+    // The first may be one of those that are passed over, in each part.
+    for (int i = 0; i < 3; ++i) {
+      std::string good = call(row.good);
+      EXPECT_NE(good.find("tensor"), std::string::npos) << good;
+    }
     EXPECT_GT(compiler_.attempts, attempts) << "it is never compiled again";
     attempts = compiler_.attempts;
     call(row.good);
@@ -170,6 +173,28 @@ TEST_F(RecompileLimitTest, CallsThatRaiseDoNotCount) {
       EXPECT_EQ(compiler_.attempts, attempts) << "the entry is gone";
     }
   }
+}
+
+TEST_F(RecompileLimitTest, CallsThatRaiseAreSoonCapturedRarely) {
+  for (const Raising& row : kRaising) {
+    SCOPED_TRACE(row.name);
+    define(row.function);
+    for (int i = 0; i < 20; ++i) call(row.bad, i);
+    int attempts = compiler_.attempts;
+    for (int i = 20; i < 400; ++i) call(row.bad, i);
+    // Of each of two parts: after 17 calls, 33, 65 ...
+    EXPECT_LE(compiler_.attempts, attempts + 12);
+  }
+}
+
+TEST_F(RecompileLimitTest, WhatARaisingCallDoesNotReadIsNoFactOfIt) {
+  define("def f(x, n, unread):\n  if n: raise ValueError(n)\n");
+  call("(x, 1, 0)");
+  int attempts = compiler_.attempts;
+  for (int i = 1; i < 5; ++i) call("(x, 1, i)", i);
+  call("(x, 1, 'text')");
+  call("(x, 1, x)");
+  EXPECT_EQ(compiler_.attempts, attempts);
 }
 
 TEST_F(RecompileLimitTest, ACallThatRaisesAgainIsNotCapturedAgain) {
@@ -285,9 +310,10 @@ TEST_F(RecompileLimitTest, CallsThatReturnDoCount) {
 TEST_F(RecompileLimitTest, CallsThatRaiseAreFewEntries) {
   // Each raises behind a graph of its own; some of them come back.
   define("def f(x, y):\n  return x * 2.0 + y\n");
-  for (int i = 0; i < 10 * int(limit()); ++i) call("(x, str(i))", i);
+  constexpr int kCalls = 14;  // before few are captured
+  for (int i = 0; i < kCalls; ++i) call("(x, str(i))", i);
   int captures = compiler_.captures;
-  call("(x, str(i))", 10 * int(limit()) - 1);
+  call("(x, str(i))", kCalls - 1);
   EXPECT_EQ(compiler_.captures, captures) << "the last ones are kept";
   call("(x, str(i))", 0);
   EXPECT_EQ(compiler_.captures, captures + 1) << "the first ones are not";
