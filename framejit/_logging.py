@@ -17,6 +17,18 @@ _root = logging.getLogger("framejit")
 _level_before: int | None = None  # None: we did not set it
 
 
+def _reaches_others(record: logging.LogRecord, own: logging.Handler) -> bool:
+    """Does a handler of the program's show this record?"""
+    at: logging.Logger | None = logging.getLogger(record.name)
+    while at is not None:
+        for handler in at.handlers:
+            silent = handler is own or isinstance(handler, logging.NullHandler)
+            if not silent and record.levelno >= handler.level:
+                return True
+        at = at.parent if at.propagate else None
+    return False
+
+
 def _held_locks(logger: logging.Logger) -> list[Any]:
     """The locks that this thread holds: of the handlers its records come to, and
     of logging itself, whose functions take it on their way."""
@@ -65,6 +77,8 @@ def set_channels(channels: str) -> None:
         # user wants to see it.
         handler = logging.StreamHandler()
         handler.setFormatter(logging.Formatter("%(name)s: %(message)s"))
+        # The program may configure logging later.
+        handler.addFilter(lambda record: not _reaches_others(record, handler))
         _root.addHandler(handler)
     global _level_before
     if channels and _level_before is None:

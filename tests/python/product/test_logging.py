@@ -12,6 +12,7 @@ import pytest
 import torch
 
 import framejit
+from child_process import run_python
 from framejit import _tracefile
 
 
@@ -447,3 +448,42 @@ def test_a_line_for_a_graph_without_loops(kernels, loops):
     assert entry.not_lowered == [reason] and entry.loop_nodes == 0
     (text,) = loops()
     assert reason in text
+
+
+SAYS_SOMETHING = """
+import logging, torch, framejit
+{configure}
+f = framejit.compile(lambda x: x * 2)
+f(torch.ones(2))
+f(torch.ones(3))
+"""
+
+
+@pytest.mark.parametrize(
+    ("configure", "prefixes"),
+    [
+        ("", ["framejit.recompiles: "]),
+        ("logging.basicConfig(level=logging.INFO)", ["INFO:framejit.recompiles:"]),
+        (
+            "logging.getLogger('framejit').addHandler(logging.StreamHandler())",
+            ["recompiling "],
+        ),
+        # Handlers that do not show it.
+        ("logging.getLogger().addHandler(logging.NullHandler())", ["framejit.re"]),
+        (
+            "logging.basicConfig(); logging.getLogger().handlers[0].setLevel('ERROR')",
+            ["framejit.recompiles: "],
+        ),
+        (
+            "logging.basicConfig(); logging.getLogger('framejit').propagate = False",
+            ["framejit.recompiles: "],
+        ),
+    ],
+)
+def test_each_line_once_where_logging_is_configured_later(configure, prefixes):
+    program = SAYS_SOMETHING.format(configure=configure)
+    done = run_python("-c", program, environment={"FRAMEJIT_LOG": "recompiles"})
+    lines = done.stderr.splitlines()
+    assert done.returncode == 0 and len(lines) == len(prefixes), done.stderr
+    for line, prefix in zip(lines, prefixes, strict=True):
+        assert line.startswith(prefix) and "x.size(0): expected 2, got 3" in line
