@@ -18,7 +18,6 @@
 #include "frame_hook/python_text.h"
 #include "graph/ir/python_args.h"
 #include "graph/joint/joint_replay.h"
-#include "graph/joint/no_anomaly_mode.h"
 #include "graph/joint/output_histories.h"
 #include "graph/ops/op_facts.h"
 #include "graph/tensors/python_tensor.h"
@@ -28,6 +27,7 @@
 #include "graph/tracing/ambient_state.h"
 #include "graph/tracing/float_args.h"
 #include "graph/tracing/gradient_link.h"
+#include "graph/tracing/no_anomaly_mode.h"
 #include "graph/tracing/substitutes.h"
 #include "guards/set/number_expr.h"
 

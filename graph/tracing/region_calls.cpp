@@ -16,6 +16,7 @@
 #include "graph/tracing/block_runner.h"
 #include "graph/tracing/captured_block.h"
 #include "graph/tracing/gradient_link.h"
+#include "graph/tracing/no_anomaly_mode.h"
 
 namespace framejit::graph {
 
@@ -299,6 +300,7 @@ Result<Ref> gradient(Recorder& recorder, const Objects& args) {
                                        "create_graph", "allow_unused"));
   if (!names) return Result<Ref>::raised();
   SingleThreaded single;
+  NoAnomalyMode no_anomaly_mode;
   return recorder.record_call(function.get(), args, names.get());
 }
 

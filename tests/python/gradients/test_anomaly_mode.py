@@ -68,3 +68,60 @@ def test_nan_in_the_backward_is_found():
             y = run(x)
             with pytest.raises(RuntimeError, match="returned nan values"):
                 y.backward()
+
+
+def within(x, w):
+    y = torch.tanh(x @ w).mean()
+    y.backward()
+    return y.detach()
+
+
+def within_by_grad(x, w):
+    (gradient,) = torch.autograd.grad((x @ w).square().mean(), [w], create_graph=True)
+    return gradient.square().sum()
+
+
+def within_and_broken(x, w):
+    y = torch.tanh(x @ w).mean()
+    y.backward()
+    framejit.graph_break()
+    return y.detach() * 2
+
+
+@pytest.mark.parametrize("fn", [within, within_by_grad, within_and_broken])
+@pytest.mark.parametrize("check_nan", [True, False])
+def test_a_backward_within_the_function(fn, check_nan, capfd):
+    framejit.reset()
+
+    def run(function):
+        torch.manual_seed(0)
+        w = torch.randn(3, 3, requires_grad=True)
+        with warnings.catch_warnings(record=True) as seen:
+            warnings.simplefilter("always")
+            with torch.autograd.set_detect_anomaly(True, check_nan):
+                found = [function(torch.randn(2 + i, 3), w).detach() for i in range(3)]
+                mode = torch.is_anomaly_enabled(), torch.is_anomaly_check_nan_enabled()
+        return found, w.grad, mode, [str(s.message) for s in seen if "Error" in str(s)]
+
+    expected = run(fn)
+    actual = run(framejit.compile(fn))
+    torch.testing.assert_close(actual[:2], expected[:2])
+    assert actual[2:] == expected[2:] == ((True, check_nan), [])
+    assert "Error detected" not in capfd.readouterr().err
+
+
+def test_a_nan_in_a_backward_within_the_graph_is_not_looked_for():
+    """As the manual says: the mode sees nothing of a graph of ours."""
+    framejit.reset()
+
+    @framejit.compile
+    def fn(x):
+        (x * 0).sqrt().sum().backward()
+        return x * 2
+
+    x = torch.zeros(2, requires_grad=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        with torch.autograd.set_detect_anomaly(True):
+            fn(x)
+    assert x.grad.isnan().all()
