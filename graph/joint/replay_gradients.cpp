@@ -3,6 +3,7 @@
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
+#include <string_view>
 
 #include "graph/joint/joint_replay.h"
 #include "graph/joint/saving_nodes.h"
@@ -24,6 +25,13 @@ std::vector<at::Tensor> tensors_in(PyObject* object) {
     if (is_tensor_object(PyTuple_GET_ITEM(object, i)))
       tensors.push_back(unpack_tensor(PyTuple_GET_ITEM(object, i)));
   return tensors;
+}
+
+// What torch raises where something that a backward needs was written to or
+// freed since.
+bool is_of_used_history(std::string_view text) {
+  return text.find("modified by an inplace operation") != text.npos ||
+         text.find("backward through the graph a second time") != text.npos;
 }
 
 }  // namespace
@@ -202,6 +210,7 @@ Status JointReplay::differentiate() {
   tracer_.start_backward();
   tracer_.set_span({});
   std::vector<at::Tensor> gradients;
+  bool used_before = false;
   {
     // Outside of autocast, as torch's manual asks for, unless it is known to be
     // otherwise.
@@ -209,10 +218,23 @@ Status JointReplay::differentiate() {
                                    : AmbientState::Autocast());
     // The engine takes the GIL itself where it needs it.
     ReleaseGil released;
-    gradients = torch::autograd::grad(outputs, primals, tangents,
-                                      /*retain_graph=*/false,
-                                      /*create_graph=*/false,
-                                      /*allow_unused=*/true);
+    try {
+      gradients = torch::autograd::grad(outputs, primals, tangents,
+                                        /*retain_graph=*/false,
+                                        /*create_graph=*/false,
+                                        /*allow_unused=*/true);
+    } catch (const c10::Error& error) {
+      if (tracer_.has_break() || !joint_.differentiates ||
+          !is_of_used_history(error.what_without_backtrace()))
+        throw;
+      used_before = true;
+    }
+  }
+  if (used_before) {
+    return torch_level_only(
+        "the history of an output was used by a backward in the graph, and "
+        "cannot be used again: detach it behind that backward (loss = "
+        "loss.detach()) before it is returned or read (loss.item())");
   }
   if (tracer_.has_break()) return failure("");
   tracer_.find_lines_of_derivatives();
