@@ -12,6 +12,7 @@
 #include "frame_hook/event_log.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/interjections.h"
+#include "frame_hook/notices.h"
 #include "frame_hook/python_text.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/passes/passes.h"
@@ -394,9 +395,7 @@ void BackwardCode::log(const std::string& text) const {
 
 void BackwardCode::tell(const std::string& why) const {
   *reason_of_calls_ = why;
-  // As of a graph that could not be compiled (frame_hook/notices.def), but once
-  // per graph: its function is not known here.
-  log_event(Channel::k_fallbacks, line(why), Severity::kWarning);
+  log_notice(Notice::kAsCaptured, line(why));
 }
 
 void BackwardCode::count(Use use) {

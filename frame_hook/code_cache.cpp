@@ -7,6 +7,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/function_watcher.h"
 #include "frame_hook/hook_off.h"
+#include "frame_hook/notices.h"
 
 namespace framejit {
 namespace {
@@ -274,6 +275,7 @@ void forget_options(const void* options) {
 }
 
 void clear_all_caches() {
+  forget_notices();
   // Clearing one cache may free code objects, and so other caches: hold them.
   std::vector<Ref> codes;
   for (CodeExtra* extra : registry()) {

@@ -1,5 +1,8 @@
 #include "frame_hook/notices.h"
 
+#include <unordered_set>
+#include <utility>
+
 #include "frame_hook/code_cache.h"
 
 namespace framejit {
@@ -14,6 +17,19 @@ constexpr NoticeRow kRows[] = {
 uint8_t bit_of(Notice notice) { return uint8_t(1u << int(notice)); }
 static_assert(int(Notice::kCount) <= 8, "CodeMemory::notices has 8 bits");
 
+// Lines that were said. Never destroyed, as the event log.
+std::unordered_set<std::string>& said() {
+  static auto* lines = new std::unordered_set<std::string>;
+  return *lines;
+}
+
+bool is_new(const std::string& text) {
+  // A program that makes code all the time: rather again than kept for good.
+  constexpr size_t kMaxLines = 4096;
+  if (said().size() >= kMaxLines) said().clear();
+  return said().insert(text).second;
+}
+
 }  // namespace
 
 const NoticeRow& notice_row(Notice notice) { return kRows[int(notice)]; }
@@ -27,9 +43,20 @@ void log_notice(Notice notice, PyObject* code, std::string text) {
   CodeMemory* memory = code_memory(code);
   // No memory: rather silent than again and again.
   bool first = memory && !(memory->notices & bit_of(notice));
-  if (first) memory->notices |= bit_of(notice);
+  if (first) {
+    memory->notices |= bit_of(notice);
+    first = is_new(text);
+  }
   log_event(notice_row(notice).channel, std::move(text),
             first ? Severity::kWarning : Severity::kInfo);
 }
+
+void log_notice(Notice notice, std::string text) {
+  const bool first = is_new(text);
+  log_event(notice_row(notice).channel, std::move(text),
+            first ? Severity::kWarning : Severity::kInfo);
+}
+
+void forget_notices() { said().clear(); }
 
 }  // namespace framejit

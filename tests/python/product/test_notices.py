@@ -330,3 +330,33 @@ def test_an_interrupted_warning_leaves_logging_unlocked(monkeypatch):
         compiled(torch.ones(2), 2)
     assert not armed.armed
     assert not lock._is_owned()
+
+
+def test_a_line_is_said_once_of_graphs_that_begin_there(warnings_of):
+    torch.manual_seed(0)
+    layers = torch.nn.Sequential(torch.nn.Linear(5, 8), torch.nn.Linear(8, 3))
+    layers[0].weight.register_hook(lambda gradient: gradient.clamp(-0.1, 0.1))
+    layers[1].register_full_backward_hook(lambda module, given, got: None)
+    compiled = framejit.compile(layers, dynamic=False)
+    for i in range(6):
+        compiled(torch.randn(4 + i % 3, 5)).square().mean().backward()
+    texts = [text for _, text in warnings_of()]
+    assert len(texts) == 1 and "inputs have hooks" in texts[0]
+    framejit.reset()
+    compiled(torch.randn(4, 5)).square().mean().backward()
+    assert [text for _, text in warnings_of()] == 2 * texts, "reset() forgets"
+
+
+def test_a_line_is_said_once_of_the_parts_of_a_function(warnings_of):
+    @framejit.compile
+    def f(x):
+        parts = []
+        for _ in range(3):
+            with torch.inference_mode():
+                parts.append(x * 2)
+            framejit.graph_break()
+        return parts
+
+    f(torch.ones(2))
+    texts = [text for _, text in warnings_of()]
+    assert len(texts) == len(set(texts)) == 1 and "inference mode" in texts[0]
