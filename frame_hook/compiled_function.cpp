@@ -53,10 +53,10 @@ PyObject* run_original(CompiledFunction* self, PyObject* const* args,
 }
 
 // A call went from break to break, and none of its operations was compiled.
-void note_no_graph(PyObject* code) {
+void note_no_graph(PyObject* function, PyObject* code) {
   if (was_noticed(Notice::kNotCompiled, code)) return;
   log_notice(Notice::kNotCompiled, code,
-             "no graph ran in a call of " + describe_code(code) +
+             "no graph ran in a call of " + describe_function(function) +
                  ": what it does with tensors, if anything, is where it "
                  "breaks (FRAMEJIT_LOG=graph_breaks says why)");
 }
@@ -75,7 +75,7 @@ PyObject* call_bound(CompiledFunction* self, PyObject* const* slots,
   if (!is_token(result)) return result;
   result = run_tokens(result, self->options, std::move(end));
   if (result && num_graph_runs() == runs_before) [[unlikely]] {
-    note_no_graph(self->code);
+    note_no_graph(self->function, self->code);
   }
   return result;
 }

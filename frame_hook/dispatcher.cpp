@@ -30,7 +30,7 @@ struct detail::BegunCall {
   std::shared_ptr<bool> completed;  // of an entry, or of an attempt in vain
   struct Failure {
     Ref code;
-    std::string text;
+    std::string function, text;
     std::weak_ptr<bool> entry;  // its `completed`
   };
   std::optional<Failure> failure;
@@ -72,7 +72,7 @@ DispatchOutcome internal_failure(PyObject* function, const char* where,
                                  const std::string& text, PyObject** result) {
   ++event_counters().failures;
   std::string message = "internal error while " + std::string(where) + " " +
-                        describe_code(function_code(function)) + ": " + text;
+                        describe_function(function) + ": " + text;
   log_notice(Notice::kInternalError, function_code(function), message);
   if (!options().strict) {
     return DispatchOutcome::kRunOriginal;
@@ -125,8 +125,10 @@ DispatchOutcome rejected_by_executor(PyObject* function,
   }
   if (options().strict && PyErr_Occurred() && is_own_mistake())
     return DispatchOutcome::kResult;
+  std::string text = take_error_text();
   end->begun().failure = {Ref::borrow(function_code(function)),
-                          take_error_text(), std::move(entry)};
+                          describe_function(function), std::move(text),
+                          std::move(entry)};
   return DispatchOutcome::kRunOriginal;
 }
 
@@ -328,7 +330,7 @@ void note_limit(CodeCache* cache, PyObject* function, PyObject* const* slots) {
   std::string limit =
       "recompile_limit (" +
       std::to_string(recompile_limit(cache->options()).entries) +
-      ") reached for " + describe_code(function_code(function)) + " (" +
+      ") reached for " + describe_function(function) + " (" +
       break_reason_row(BreakReason::kRecompileLimit).id + "): ";
   limit += cache->entries().empty()
                ? "nothing was found to compile in so many calls, others run "
@@ -342,7 +344,7 @@ void note_passing_over(CodeCache* cache, PyObject* function) {
   log_notice(
       Notice::kLimit, cache->code(),
       "recompile_limit (" + std::to_string(cache->short_lived) +
-          ") reached for " + describe_code(function_code(function)) + " (" +
+          ") reached for " + describe_function(function) + " (" +
           break_reason_row(BreakReason::kRecompileLimit).id +
           "): compiled anew for each call, for an object that the compiled "
           "code guards was gone before the next one (a lambda or local "
@@ -354,7 +356,7 @@ void note_passing_over(CodeCache* cache, PyObject* function) {
 void note_back_off(const CodeCache* cache, PyObject* function) {
   if (std::exchange(cache->raise_back_off()->said, true)) return;
   log_event(Channel::k_recompiles,
-            "calls of " + describe_code(function_code(function)) +
+            "calls of " + describe_function(function) +
                 " raise, each in another way: of those that no entry answers "
                 "few are captured from here on (" +
                 break_reason_row(BreakReason::kUnsupportedException).id + ")",
@@ -647,7 +649,7 @@ void CallEnd::tell(bool returned) {
   PyObject* code = begun->failure->code.get();
   const std::string& text = begun->failure->text;
   ErrorGuard error;
-  std::string graph = "graph of " + describe_code(code);
+  std::string graph = "graph of " + begun->failure->function;
   if (returned) {
     failing_graphs().failed(begun->failure->entry);
     log_notice(Notice::kOriginalRuns, code,

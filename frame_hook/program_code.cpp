@@ -7,12 +7,21 @@
 
 namespace framejit {
 namespace {
+thread_local DecoratedNames* names = nullptr;
+}  // namespace
+
+// Of the innermost; empty: of another code.
+Ref owner_in_names(PyObject* code) {
+  return names && names->code_ == code ? names->owner_ : Ref();
+}
+
+namespace {
 
 // What the code stands for: a class or a function; empty: nothing, or it died.
 Ref owner_of(PyObject* code) {
   const CodeMemory* memory =
       PyCode_Check(code) ? find_code_memory(code) : nullptr;
-  if (!memory || !memory->stands_for) return {};
+  if (!memory || !memory->stands_for) return owner_in_names(code);
   return internals::weak_referent(memory->stands_for.get());
 }
 
@@ -64,8 +73,11 @@ bool stands_for_other(PyObject* code) {
 
 bool passes_arguments_on(PyObject* code) {
   constexpr int kBoth = CO_VARARGS | CO_VARKEYWORDS;
-  int flags = reinterpret_cast<PyCodeObject*>(code)->co_flags;
-  return stands_for_other(code) && (flags & kBoth) == kBoth;
+  auto* object = reinterpret_cast<PyCodeObject*>(code);
+  if ((object->co_flags & kBoth) != kBoth || !stands_for_other(code))
+    return false;
+  return !owner_in_names(code) ||
+         object->co_argcount + object->co_kwonlyargcount == 0;
 }
 
 int first_passed_parameter(PyObject* code) {
@@ -92,6 +104,45 @@ std::string describe_code(PyObject* code) {
   auto* object = reinterpret_cast<PyCodeObject*>(program.get());
   return program_name(code) + " (" + text_of(object->co_filename, "?") + ":" +
          std::to_string(object->co_firstlineno) + ")";
+}
+
+Ref decorated_function(PyObject* function) {
+  // As far as decorators nest, and not in circles.
+  constexpr int kMaxDepth = 64;
+  PyObject* at = function;
+  for (int depth = 0; depth < kMaxDepth; ++depth) {
+    PyObject* dict = reinterpret_cast<PyFunctionObject*>(at)->func_dict;
+    PyObject* inner =
+        dict ? PyDict_GetItemString(dict, "__wrapped__") : nullptr;
+    if (inner && is_compiled_function(inner))
+      inner = reinterpret_cast<CompiledFunction*>(inner)->function;
+    if (!inner || !PyFunction_Check(inner)) break;
+    at = inner;
+  }
+  return at == function ? Ref() : Ref::borrow(at);
+}
+
+std::string describe_function(PyObject* function) {
+  DecoratedNames decorated(function);
+  PyObject* code = PyFunction_GET_CODE(function);
+  if (stands_for_other(code)) return describe_code(code);
+  auto* object = reinterpret_cast<PyCodeObject*>(code);
+  return text_of(reinterpret_cast<PyFunctionObject*>(function)->func_qualname) +
+         " (" + text_of(object->co_filename) + ":" +
+         std::to_string(object->co_firstlineno) + ")";
+}
+
+DecoratedNames::DecoratedNames(PyObject* function)
+    : DecoratedNames(PyFunction_GET_CODE(function),
+                     decorated_function(function).get()) {}
+
+DecoratedNames::DecoratedNames(PyObject* code, PyObject* owner)
+    : code_(code), owner_(Ref::borrow(owner)), outer_(names) {
+  if (owner) names = this;
+}
+
+DecoratedNames::~DecoratedNames() {
+  if (names == this) names = outer_;
 }
 
 }  // namespace framejit

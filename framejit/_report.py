@@ -28,6 +28,10 @@ class _Row:
         return sum(float(entry[key]) for entry in self.entries)
 
     @property
+    def breaks(self) -> int:
+        return sum(item["count"] for entry in self.entries for item in entry["breaks"])
+
+    @property
     def milliseconds(self) -> float:
         return self.total("ms")
 
@@ -37,7 +41,8 @@ class _Row:
 
 
 def _rows() -> list[_Row]:
-    """Entries of one place together: of all options, of a module and its forward."""
+    """Entries of one place together, those that are gone, too: of all options, of a
+    module and its forward."""
     found: dict[tuple[Any, ...], _Row] = {}
     for name, file, line, behind, entries, refusal in _C.report_rows():
         key = (name, file, line, behind)
@@ -85,9 +90,9 @@ def _table(rows: list[_Row], places: dict[str, str], width: int) -> list[str]:
     cells = [
         (
             f"{row.total('hits'):.0f}",
-            f"{len(row.entries)}",
+            f"{row.total('entries'):.0f}",
             f"{row.total('operations'):.0f}",
-            f"{sum(len(entry['breaks']) for entry in row.entries)}",
+            f"{row.breaks}",
             f"{row.milliseconds:.1f}",
         )
         for row in rows
@@ -135,14 +140,12 @@ def text(width: int = 120) -> str:
     ]
     if captured:
         lines += _table(captured, places, width)
-    breaks: collections.Counter[str] = collections.Counter(
-        f"{item['id']} {item['reason']}"
-        + (f": {item['detail']}" if item["detail"] else "")
-        + f"  ({item['where']})"
-        for row in captured
-        for entry in row.entries
-        for item in entry["breaks"]
-    )
+    breaks: collections.Counter[str] = collections.Counter()
+    for row in captured:
+        for item in (item for entry in row.entries for item in entry["breaks"]):
+            detail = f": {item['detail']}" if item["detail"] else ""
+            label = f"{item['id']} {item['reason']}{detail}  ({item['where']})"
+            breaks[label] += item["count"]
     if breaks:
         lines.append("breaks:")
         lines += [f"{count:6d}  {item}" for item, count in breaks.most_common(30)]

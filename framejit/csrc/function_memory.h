@@ -6,6 +6,7 @@
 #include <string>
 
 #include "frame_hook/code_cache.h"
+#include "framejit/csrc/past_entries.h"
 #include "guards/set/shape_history.h"
 
 namespace framejit {
@@ -13,6 +14,7 @@ namespace framejit {
 struct FunctionMemory {
   ShapeHistory sizes;   // seen by earlier captures
   std::string refusal;  // why the last capture gave nothing
+  ReportPlace place;    // of the function compiled last
   size_t entries_made = 0;
 };
 

@@ -179,6 +179,7 @@ std::string guard_tree(const GuardSet& guards, PyObject* code) {
 
 Miss describe_miss(const JitEntry& entry, const CompileRequest& request) {
   Miss miss;
+  DecoratedNames decorated(request.function);
   CollectorOff off;  // what the guards name stays alive
   const GuardSet& guards = entry.guards();
   size_t failed = entry.failed_fact;

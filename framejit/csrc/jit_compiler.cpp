@@ -255,6 +255,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(
   times.guards_ms = stopwatch.milliseconds();
   entry->times = times;
   entry->number = function_memory(request.cache)->entries_made++;
+  place_in_report(request, entry.get());
   return entry;
 }
 
@@ -323,6 +324,7 @@ const Guard* pinning_guard(const GuardSet& guards, const Expr& size) {
 // mark_dynamic promised that a dim changes; a constant in its place means a
 // compilation for each size. What the user asked for and did not get.
 std::string lost_dims(const GuardSet& guards, const CompileRequest& request) {
+  DecoratedNames decorated(request.function);
   ErrorGuard error;
   SourceValues sources(guards, request.args, request.function);
   std::string text;
@@ -400,6 +402,7 @@ CompileOutcome JitCompiler::compile(const CompileRequest& request) {
   }
   log_misses(request, "recompiling");
   std::shared_ptr<FunctionMemory> memory = function_memory(request.cache);
+  memory->place = report_place(request.code, request.function);
   ShapeHistory& history = memory->sizes;
   {
     CollectorOff off;  // what the guards name stays alive

@@ -162,6 +162,18 @@ void JitEntry::arm(PyObject* const* args, PyObject* function) {
   publish_predicates();
 }
 
+JitEntry::~JitEntry() {
+  if (!past) return;
+  ErrorGuard error;
+  Figures& sum = hands_over ? past->handing_over : past->own;
+  ++sum.entries;
+  sum.hits += hits;
+  sum.operations += info_.num_operations;
+  sum.ms += times.capture_ms + times.backend_ms + times.guards_ms;
+  for (const auto& record : outcome_.breaks)
+    ++sum.breaks[past_break(record.brk)];
+}
+
 bool JitEntry::match_slow(PyObject* const* args, PyObject* function,
                           PyObject** objects, int64_t* symbols) {
   bool matches =

@@ -12,6 +12,7 @@
 #include "backend/backend.h"
 #include "bytecode/capture/capture.h"
 #include "frame_hook/dispatch.h"
+#include "framejit/csrc/past_entries.h"
 #include "guards/emit/armed_guards.h"
 
 namespace framejit {
@@ -27,6 +28,7 @@ class JitEntry final : public CacheEntry {
   // guards: frozen from here on. Throws nothing.
   JitEntry(bytecode::CaptureOutcome outcome, std::unique_ptr<Executor> executor,
            backend::CompiledInfo info);
+  ~JitEntry() override;
 
   bool match_slow(PyObject* const* args, PyObject* function, PyObject** objects,
                   int64_t* symbols) override;
@@ -47,6 +49,11 @@ class JitEntry final : public CacheEntry {
   size_t number = 0;  // entries of the function that were made before
   // By guard: calls it was the first to turn away, of those that compiled.
   std::vector<uint32_t> guard_failures;
+  std::shared_ptr<PastEntries> past;  // where it is added up when it goes
+  Ref decorated;  // a weak reference; empty: no decorated function's
+  // The call of a module that broke within its forward, which is captured by
+  // itself.
+  bool hands_over = false;
 
  private:
   PyObject* make_token(PyObject** values, PyObject* function);

@@ -226,6 +226,7 @@ PYBIND11_MODULE(_C, m) {
   });
   m.def("reset", [] {
     clear_all_caches();
+    forget_past_entries();
     bytecode::forget_left_loops();
     bytecode::forget_functions_seen();
     graph::forget_surprises();

@@ -72,8 +72,7 @@ bool is_call_of_module(const Span& span) {
          text_of(code->co_filename).ends_with("torch/nn/modules/module.py");
 }
 
-// The call of a module that broke within its forward, which is captured by
-// itself.
+// See JitEntry.
 bool hands_over(PyObject* code, const JitEntry& entry) {
   if (!stands_for_other(code)) return false;
   if (code_kind(code) == CodeKind::kResume) return true;
@@ -105,6 +104,9 @@ Ref break_object(const bytecode::BreakRecord& record) {
 }
 
 Ref entry_object(PyObject* code, const JitEntry& entry) {
+  Ref owner;
+  if (entry.decorated) owner = internals::weak_referent(entry.decorated.get());
+  DecoratedNames decorated(code, owner.get());
   Ref dict = Ref::steal(PyDict_New());
   if (!dict) return {};
   const bytecode::CaptureOutcome& outcome = entry.outcome();
@@ -156,7 +158,7 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
       set_item(dict.get(), "operations", number(info.num_operations)) &&
       set_item(dict.get(), "breaks", breaks) &&
       set_item(dict.get(), "hands_over",
-               Ref::borrow(hands_over(code, entry) ? Py_True : Py_False)) &&
+               Ref::borrow(entry.hands_over ? Py_True : Py_False)) &&
       set_item(dict.get(), "residual_code", residual) &&
       set_item(dict.get(), "resume_codes", resumes) &&
       set_item(dict.get(), "instructions", number(outcome.instructions)) &&
@@ -168,16 +170,6 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
 }
 
 }  // namespace
-
-std::string describe_function(PyObject* function) {
-  auto* object = reinterpret_cast<PyFunctionObject*>(function);
-  auto* code = reinterpret_cast<PyCodeObject*>(object->func_code);
-  if (stands_for_other(object->func_code)) {
-    return describe_code(object->func_code);
-  }
-  return text_of(object->func_qualname) + " (" + text_of(code->co_filename) +
-         ":" + std::to_string(code->co_firstlineno) + ")";
-}
 
 std::string describe_entry(PyObject* function, size_t number) {
   return describe_function(function) + ", entry " + std::to_string(number);
@@ -288,6 +280,7 @@ void log_code(const std::string& of, const bytecode::CaptureOutcome& outcome) {
 }  // namespace
 
 void log_compilation(PyObject* function, const JitEntry& entry) {
+  DecoratedNames decorated(function);
   std::string name = describe_function(function);
   PyObject* code = PyFunction_GET_CODE(function);
   const backend::CompiledInfo& info = entry.info();
@@ -330,10 +323,20 @@ int behind_line(PyObject* code) {
 
 }  // namespace
 
+ReportPlace report_place(PyObject* code, PyObject* function) {
+  const Ref owner = function ? decorated_function(function) : Ref();
+  DecoratedNames decorated(code, owner.get());
+  Ref program = program_code(code);
+  auto* object = reinterpret_cast<PyCodeObject*>(program.get());
+  return {program_name(code), text_of(object->co_filename),
+          object->co_firstlineno, behind_line(code)};
+}
+
 namespace {
 
 struct CacheRow {
   Ref code;
+  ReportPlace place;
   std::vector<std::shared_ptr<CacheEntry>> entries;
   std::string refusal;
 };
@@ -344,10 +347,14 @@ struct CacheRow {
 std::vector<CacheRow> cache_rows() {
   std::vector<CacheRow> rows;
   for_each_cache(nullptr, [&](CodeCache& cache) {
-    std::string refusal =
-        cache.compiler_state ? function_memory(&cache)->refusal : "";
-    rows.push_back(
-        {Ref::borrow(cache.code()), cache.entries(), std::move(refusal)});
+    CacheRow row{Ref::borrow(cache.code()), {}, cache.entries(), ""};
+    if (cache.compiler_state) {
+      const auto memory = function_memory(&cache);
+      row.place = memory->place;
+      row.refusal = memory->refusal;
+    }
+    if (row.place.file.empty()) row.place = report_place(cache.code(), nullptr);
+    rows.push_back(std::move(row));
   });
   return rows;
 }
@@ -364,14 +371,51 @@ Ref entry_objects(const CacheRow& row) {
 
 // What the report at exit adds up: nothing that is looked up in the objects of
 // the program, so it holds of entries whose objects have died, too.
-Ref entry_figures(PyObject* code, const JitEntry& entry) {
-  Ref breaks = list_of(entry.outcome().breaks, break_object);
+Figures figures_of(const JitEntry& entry) {
+  const CompileTimes& times = entry.times;
+  Figures figures{1, entry.hits, entry.info().num_operations,
+                  times.capture_ms + times.backend_ms + times.guards_ms};
+  for (const auto& record : entry.outcome().breaks)
+    ++figures.breaks[past_break(record.brk)];
+  return figures;
+}
+
+Ref figures_object(const Figures& figures, bool hands_over) {
+  Ref breaks = list_of(figures.breaks, [](const auto& row) {
+    const PastBreak& brk = row.first;
+    Ref detail = text_object(brk.detail), where = text_object(brk.where);
+    if (!detail || !where) return Ref();
+    return Ref::steal(
+        Py_BuildValue("{s:s,s:s,s:O,s:O,s:n}", "id", brk.id.c_str(), "reason",
+                      brk.reason.c_str(), "detail", detail.get(), "where",
+                      where.get(), "count", Py_ssize_t(row.second)));
+  });
   if (!breaks) return {};
   return Ref::steal(Py_BuildValue(
-      "{s:n,s:n,s:O,s:O,s:d}", "hits", Py_ssize_t(entry.hits), "operations",
-      Py_ssize_t(entry.info().num_operations), "breaks", breaks.get(),
-      "hands_over", hands_over(code, entry) ? Py_True : Py_False, "ms",
-      entry.times.capture_ms + entry.times.backend_ms + entry.times.guards_ms));
+      "{s:n,s:n,s:n,s:O,s:O,s:d}", "entries", Py_ssize_t(figures.entries),
+      "hits", Py_ssize_t(figures.hits), "operations",
+      Py_ssize_t(figures.operations), "breaks", breaks.get(), "hands_over",
+      hands_over ? Py_True : Py_False, "ms", figures.ms));
+}
+
+Ref report_row(const ReportPlace& place, const Ref& entries,
+               const std::string& refusal) {
+  Ref name = text_object(place.name), file = text_object(place.file);
+  Ref why = text_object(refusal);
+  if (!name || !file || !why || !entries) return {};
+  return Ref::steal(Py_BuildValue("(OOiiOO)", name.get(), file.get(),
+                                  place.line, place.behind, entries.get(),
+                                  why.get()));
+}
+
+// Not an iterator of the table: what makes objects may run code that changes
+// it.
+std::vector<std::pair<ReportPlace, PastEntries>> past_rows() {
+  std::vector<std::pair<ReportPlace, PastEntries>> rows;
+  for (const auto& [place, past] : all_past_entries())
+    if (past->own.entries + past->handing_over.entries > 0)
+      rows.emplace_back(place, *past);
+  return rows;
 }
 
 }  // namespace
@@ -391,21 +435,39 @@ Ref all_entries() {
 }
 
 Ref report_rows() {
-  return list_of(cache_rows(), [](const CacheRow& row) {
-    Ref program = program_code(row.code.get());
-    auto* object = reinterpret_cast<PyCodeObject*>(program.get());
-    Ref name = text_object(program_name(row.code.get()));
-    Ref refusal = text_object(row.refusal);
+  // Held meanwhile: an entry is in one of the two.
+  const std::vector<CacheRow> live = cache_rows();
+  const auto past = past_rows();
+  Ref rows = list_of(live, [](const CacheRow& row) {
     Ref entries =
-        list_of(row.entries, [&](const std::shared_ptr<CacheEntry>& entry) {
-          return entry_figures(row.code.get(),
-                               static_cast<const JitEntry&>(*entry));
+        list_of(row.entries, [](const std::shared_ptr<CacheEntry>& entry) {
+          const auto& own = static_cast<const JitEntry&>(*entry);
+          return figures_object(figures_of(own), own.hands_over);
         });
-    if (!name || !refusal || !entries) return Ref();
-    return Ref::steal(Py_BuildValue(
-        "(OOiiOO)", name.get(), object->co_filename, object->co_firstlineno,
-        behind_line(row.code.get()), entries.get(), refusal.get()));
+    return report_row(row.place, entries, row.refusal);
   });
+  for (const auto& [place, gone] : past) {
+    Ref entries = Ref::steal(PyList_New(0));
+    for (bool hands_over : {false, true}) {
+      const Figures& sum = hands_over ? gone.handing_over : gone.own;
+      Ref object = sum.entries ? figures_object(sum, hands_over) : Ref();
+      if (object &&
+          (!entries || PyList_Append(entries.get(), object.get()) < 0))
+        return {};
+    }
+    Ref row = report_row(place, entries, "");
+    if (!row || !rows || PyList_Append(rows.get(), row.get()) < 0) return {};
+  }
+  return rows;
+}
+
+void place_in_report(const CompileRequest& request, JitEntry* entry) {
+  entry->hands_over = hands_over(request.code, *entry);
+  if (Ref decorated = decorated_function(request.function)) {
+    entry->decorated = Ref::steal(PyWeakref_NewRef(decorated.get(), nullptr));
+    if (!entry->decorated) PyErr_Clear();
+  }
+  entry->past = past_entries(report_place(request.code, request.function));
 }
 
 Ref entries_of(PyObject* code, const void* options) {

@@ -4,13 +4,12 @@
 
 #include <string>
 
+#include "frame_hook/program_code.h"
 #include "framejit/csrc/jit_entry.h"
 #include "guards/result.h"
 
 namespace framejit {
 
-// "f (train.py:12)".
-std::string describe_function(PyObject* function);
 // "f (train.py:12), entry 0": the first that was made is number 0.
 std::string describe_entry(PyObject* function, size_t number);
 // "train.py:14": the line of the program that the first operation is of, its
@@ -31,8 +30,13 @@ Ref entries_of(PyObject* code, const void* options);
 // (function, entries) of every cache of the process that has entries.
 Ref all_entries();
 // Of every cache: (function, file, line, line behind which it goes on or 0,
-// entries, why the last capture gave nothing or "").
+// what entries did, why the last capture gave nothing or ""). And of entries
+// that are gone.
 Ref report_rows();
+// Where the report has a function of this code; null: of whatever function.
+ReportPlace report_place(PyObject* code, PyObject* function);
+// Notes of a new entry where the report will have it when it is gone.
+void place_in_report(const CompileRequest& request, JitEntry* entry);
 
 // The guards as a tree of the places they look at, with the user's lines.
 std::string guard_tree(const GuardSet& guards, PyObject* code);

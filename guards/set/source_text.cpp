@@ -45,9 +45,14 @@ std::string slot_name(PyObject* code, int64_t index) {
   return "arg" + std::to_string(index);
 }
 
-// The slots of code that stands for a function of the program: fun(object,
-// *args, **kwargs). What the function calls them.
-enum StandInSlot : int64_t { kObject, kPositional, kKeywords };
+// The slots of code that passes its arguments on to a function of the program:
+// fun(object, *args, **kwargs), or without the object.
+int64_t positional_slot(PyObject* code) {
+  return reinterpret_cast<PyCodeObject*>(code)->co_argcount;
+}
+int64_t keywords_slot(PyObject* code) { return positional_slot(code) + 1; }
+
+// What the function calls them.
 
 // "x", or "rest[0]" behind the parameters; "": not an argument of its own.
 std::string passed_text(const Source* source, PyObject* code) {
@@ -58,13 +63,14 @@ std::string passed_text(const Source* source, PyObject* code) {
   if (argument.slot >= 0) return slot_name(argument.code.get(), argument.slot);
   int next = program->co_argcount + program->co_kwonlyargcount;
   bool takes_rest = program->co_flags & CO_VARARGS;
-  if (source->base->index == kPositional && takes_rest) {
+  if (source->base->index == positional_slot(code) && takes_rest) {
     return slot_name(argument.code.get(), next) + "[" +
            std::to_string(source->index + first_passed_parameter(code) -
                           program->co_argcount) +
            "]";
   }
-  if (source->base->index == kKeywords && program->co_flags & CO_VARKEYWORDS) {
+  if (source->base->index == keywords_slot(code) &&
+      program->co_flags & CO_VARKEYWORDS) {
     return slot_name(argument.code.get(), next + takes_rest) + "[" +
            object_text(source->key.get()) + "]";
   }
@@ -138,8 +144,8 @@ bool is_of_function(const Source* source) {
 std::string argument_text(const Source* source, const Beneath& beneath) {
   PyObject* code = beneath.code;
   if (code && PyCode_Check(code) && passes_arguments_on(code)) {
-    if (source->index == kPositional) return "positional arguments";
-    if (source->index == kKeywords) return "keyword arguments";
+    if (source->index == positional_slot(code)) return "positional arguments";
+    if (source->index == keywords_slot(code)) return "keyword arguments";
     return first_passed_parameter(code) > 0
                ? slot_name(program_code(code).get(), 0)
                : "module";
@@ -297,18 +303,19 @@ Argument argument_of(const Source* source, PyObject* code) {
   if (!passes_arguments_on(code))
     return {Ref::borrow(code), static_cast<int>(root->index)};
   int first = first_passed_parameter(code);
-  if (root->index == kObject) {
+  if (root->index < positional_slot(code)) {
     if (first == 0) return {};
     return {std::move(program), 0};
   }
   if (!item) return {};
   auto* object = reinterpret_cast<PyCodeObject*>(program.get());
   int slot = -1;
-  if (root->index == kPositional && item->kind == SourceKind::kTupleItem &&
+  if (root->index == positional_slot(code) &&
+      item->kind == SourceKind::kTupleItem &&
       item->index + first < object->co_argcount)
     slot = static_cast<int>(item->index) + first;
-  if (root->index == kKeywords && item->kind == SourceKind::kDictItem &&
-      PyUnicode_Check(item->key.get()))
+  if (root->index == keywords_slot(code) &&
+      item->kind == SourceKind::kDictItem && PyUnicode_Check(item->key.get()))
     slot = keyword_slot(object, item->key.get());
   return {std::move(program), slot};
 }
