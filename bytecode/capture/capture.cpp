@@ -10,6 +10,7 @@
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/library/library.h"
 #include "bytecode/objects/exceptions.h"
+#include "bytecode/objects/moved_texts.h"
 #include "bytecode/objects/unbuildable.h"
 #include "bytecode/objects/write_log.h"
 #include "bytecode/residual/left_loops.h"
@@ -368,6 +369,8 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   Interpreter interpreter(request_, tracer_, *guards_, stop_);
   interpreter_ = &interpreter;
   note_handled_outside(interpreter.state, handled_outside);
+  MovedTexts& moved = interpreter.state.table<MovedTexts>();
+  moved.allowed = !stop_.texts_are_read;
   Frame frame;
   FJ_CHECK_OK(bind_inputs(frame));
   Result<Interpreter::Exit> exit = [&] {
@@ -392,8 +395,15 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
     return or_stop_earlier(finish_return(std::move(exit.value().value)),
                            restart);
   }
+  // Something may have looked at a text that was to be handed on.
+  auto again_with_texts_read = [&] {
+    stop_.texts_are_read = true;
+    *restart = true;
+    return Result<CaptureOutcome>::raised();
+  };
   if (exit.is_raised()) {
     Ref exception = take_raised();
+    if (moved.any) return again_with_texts_read();
     if (request_.raising && depends_on_guards(exception.get())) {
       *request_.raising = std::move(guards_);
     }
@@ -408,6 +418,7 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   if (brk.reason == BreakReason::kInternal) {
     throw InternalError(__FILE__, __LINE__, brk.detail);
   }
+  if (moved.any) return again_with_texts_read();
   if (request_.fullgraph || frame.code.get() == nullptr) return brk;
   if (interpreter.at_stop_point()) {
     return or_stop_earlier(finish_break(frame, std::move(brk)), restart);
@@ -471,8 +482,9 @@ Result<CaptureOutcome> capture(const CaptureRequest& request,
   CollectorOff collector;
   StopPoint stop;
   bool restart = false;
-  // One for the break, and some to find a place before what cannot be rebuilt.
-  constexpr int kMaxAttempts = 6;
+  // One for the break, one for texts that are read after all, and some to find
+  // a place before what cannot be rebuilt.
+  constexpr int kMaxAttempts = 7;
   for (int attempt = 1;; ++attempt) {
     auto result = Attempt(request, tracer, stop).run(&restart);
     if (!restart) return result;

@@ -3,6 +3,7 @@
 #include "bytecode/interpreter/interpreter.h"
 #include "bytecode/library/library.h"
 #include "bytecode/objects/exceptions.h"
+#include "bytecode/objects/moved_texts.h"
 #include "bytecode/objects/object_kinds.h"
 
 #include <algorithm>
@@ -176,6 +177,8 @@ bool is_raised_over_foreign(CaptureState& state, Frame& frame,
   PyObject* lines =
       reinterpret_cast<PyBaseExceptionObject*>(exception)->traceback;
   if (lines && lines != Py_None) return false;
+  // C code that asks for a str finds none.
+  if (state.table<MovedTexts>().any) return true;
   bool deep = is_about_kinds(exception);
   size_t count = std::min(max_operands(op), frame.stack.size());
   for (size_t i = 1; i <= count; ++i) {

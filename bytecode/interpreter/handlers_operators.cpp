@@ -1,7 +1,9 @@
 // Operators, comparison, subscripts.
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/interpreter/printed_texts.h"
+#include "bytecode/interpreter/texts_handed_on.h"
 #include "bytecode/objects/late_text.h"
+#include "bytecode/objects/moved_texts.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -65,7 +67,21 @@ FJ_HANDLER(Contains) {
   return replace_top(frame, 2, py_bool(found != (op.arg != 0)));
 }
 
+namespace {
+
+// An item of a container, asked for by what runs no code of the program.
+bool is_plain_item(PyObject* container, PyObject* key) {
+  bool is_plain = PyDict_CheckExact(container) ||
+                  PyList_CheckExact(container) || PyTuple_CheckExact(container);
+  return is_plain && (PyUnicode_CheckExact(key) || PyLong_CheckExact(key));
+}
+
+}  // namespace
+
 FJ_HANDLER(Subscr) {
+  MovingScope moving(interp.state,
+                     is_plain_item(frame.top(2), frame.top(1)) &&
+                         is_handed_on(frame, frame.stack.size() - 1));
   FJ_TRY(Ref value, interp.state.get_item(frame.top(2), frame.top(1)));
   return replace_top(frame, 2, std::move(value));
 }

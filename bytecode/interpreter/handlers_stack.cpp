@@ -1,9 +1,11 @@
 // Micro-ops that move references: the stack, slots, cells and names.
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/interpreter/printed_texts.h"
+#include "bytecode/interpreter/texts_handed_on.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/late_reads.h"
 #include "bytecode/objects/late_text.h"
+#include "bytecode/objects/moved_texts.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -106,6 +108,15 @@ Result<Ref> late_text(Interpreter& interp, const Frame& frame, int slot) {
   return late_text_of_input(interp.state, value, frame.unread[slot]);
 }
 
+// Of one that is returned or stored. Empty: it is read.
+Result<Ref> text_handed_on(Interpreter& interp, const Frame& frame, int slot) {
+  if (!frame.is_unread(slot)) return Ref();
+  PyObject* value = frame.slots[slot].get();
+  bool is_text = PyUnicode_CheckExact(value) || PyBytes_CheckExact(value);
+  if (!is_text || !is_handed_on(frame, frame.stack.size() + 1)) return Ref();
+  return moved_text(interp.state, value, frame.unread[slot]);
+}
+
 }  // namespace
 
 FJ_HANDLER(LoadFast) {
@@ -116,6 +127,11 @@ FJ_HANDLER(LoadFast) {
   FJ_TRY(Ref late, late_text(interp, frame, op.arg));
   if (late) {
     frame.push(std::move(late));
+    return Flow::kNext;
+  }
+  FJ_TRY(Ref moved, text_handed_on(interp, frame, op.arg));
+  if (moved) {
+    frame.push(std::move(moved));
     return Flow::kNext;
   }
   FJ_CHECK_OK(read_argument(interp, frame, op.arg));

@@ -46,6 +46,8 @@ struct StopPoint {
   std::optional<Break> brk;
   std::vector<Span> stack;
   std::vector<MissedKey> missed_keys;
+  // Texts that came in are facts, whatever is done with them (moved_texts.h).
+  bool texts_are_read = false;
 };
 
 using Arguments = std::vector<PyObject*>;

@@ -1,31 +1,20 @@
 #include "bytecode/interpreter/printed_texts.h"
 
-#include <optional>
-
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
 
-namespace {
-
-struct Effect {
-  int pops;
-  int pushes;
-};
-
-// Of what may stand between: nothing that reaches for items below those it
-// takes off, and no branch.
-std::optional<Effect> effect_of(const MicroOp& op) {
+std::optional<StackEffect> effect_of(const MicroOp& op) {
   switch (op.op) {
     case MicroOpKind::kNop:
     case MicroOpKind::kResume:
     case MicroOpKind::kDeleteFast:
     case MicroOpKind::kMakeCell:
     case MicroOpKind::kCopyFreeVars:
-      return Effect{0, 0};
+      return StackEffect{0, 0};
     case MicroOpKind::kPop:
     case MicroOpKind::kStoreFast:
-      return Effect{1, 0};
+      return StackEffect{1, 0};
     case MicroOpKind::kPushNull:
     case MicroOpKind::kLoadConst:
     case MicroOpKind::kLoadFast:
@@ -34,43 +23,41 @@ std::optional<Effect> effect_of(const MicroOp& op) {
     case MicroOpKind::kLoadClosure:
     case MicroOpKind::kLoadDeref:
     case MicroOpKind::kLoadName:
-      return Effect{0, 1};
+      return StackEffect{0, 1};
     case MicroOpKind::kLoadGlobal:
-      return Effect{0, 1 + op.arg2};
+      return StackEffect{0, 1 + op.arg2};
     case MicroOpKind::kLoadAttr:
     case MicroOpKind::kUnary:
     case MicroOpKind::kToBool:
     case MicroOpKind::kConvertValue:
-      return Effect{1, 1};
+      return StackEffect{1, 1};
     case MicroOpKind::kLoadMethod:
-      return Effect{1, 2};
+      return StackEffect{1, 2};
     case MicroOpKind::kBinary:
     case MicroOpKind::kCompare:
     case MicroOpKind::kIs:
     case MicroOpKind::kContains:
     case MicroOpKind::kSubscr:
-      return Effect{2, 1};
+      return StackEffect{2, 1};
     case MicroOpKind::kBinarySlice:
-      return Effect{3, 1};
+      return StackEffect{3, 1};
     case MicroOpKind::kBuildTuple:
     case MicroOpKind::kBuildList:
     case MicroOpKind::kBuildSet:
     case MicroOpKind::kBuildString:
-      return Effect{op.arg, 1};
+      return StackEffect{op.arg, 1};
     case MicroOpKind::kBuildMap:
-      return Effect{2 * op.arg, 1};
+      return StackEffect{2 * op.arg, 1};
     case MicroOpKind::kFormatValue:
-      return Effect{1 + op.arg2, 1};
+      return StackEffect{1 + op.arg2, 1};
     case MicroOpKind::kCall:
-      return Effect{op.arg + 2, 1};
+      return StackEffect{op.arg + 2, 1};
     case MicroOpKind::kCallKw:
-      return Effect{op.arg + 3, 1};
+      return StackEffect{op.arg + 3, 1};
     default:
       return {};
   }
 }
-
-}  // namespace
 
 bool goes_to_print(const Frame& frame, size_t size_with_text) {
   PyObject* print = library_object("builtins", "print");
@@ -84,7 +71,7 @@ bool goes_to_print(const Frame& frame, size_t size_with_text) {
       pc = op.target;
       continue;
     }
-    std::optional<Effect> effect = effect_of(op);
+    std::optional<StackEffect> effect = effect_of(op);
     if (!effect) return false;
     int left = size - effect->pops;
     size = left + effect->pushes;

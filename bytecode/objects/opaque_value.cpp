@@ -21,10 +21,13 @@ Opaque* as_opaque(PyObject* object) {
 
 // Every use that would have to know the value.
 PyObject* looked_at(PyObject* self) {
-  static const char* const kDetails[] = {
-      "looks into a traceback", "uses what the caller handles",
-      "uses id() as a number",  "looks into a context token",
-      "looks into a frame",     "reads a text on its way to print()"};
+  static const char* const kDetails[] = {"looks into a traceback",
+                                         "uses what the caller handles",
+                                         "uses id() as a number",
+                                         "looks into a context token",
+                                         "looks into a frame",
+                                         "reads a text on its way to print()",
+                                         "reads a text that is handed on"};
   Opaque* opaque = as_opaque(self);
   if (opaque->state) {
     opaque->state->set_native_break(opaque->state->make_break(
@@ -57,8 +60,22 @@ int truth(PyObject* self) {
       return 1;
     case OpaqueKind::kUnknown:
     case OpaqueKind::kText:
+    case OpaqueKind::kMoved:
       break;
   }
+  looked_at(self);
+  return -1;
+}
+
+Py_ssize_t length(PyObject* self) {
+  looked_at(self);
+  return -1;
+}
+int contains(PyObject* self, PyObject*) {
+  looked_at(self);
+  return -1;
+}
+int give_buffer(PyObject* self, Py_buffer*, int) {
   looked_at(self);
   return -1;
 }
@@ -154,6 +171,10 @@ PyTypeObject* opaque_object_type() {
                                   {Py_nb_true_divide, slot(binary)},
                                   {Py_nb_matrix_multiply, slot(binary)},
                                   {Py_mp_subscript, slot(get_attribute)},
+                                  {Py_mp_length, slot(length)},
+                                  {Py_sq_length, slot(length)},
+                                  {Py_sq_contains, slot(contains)},
+                                  {Py_bf_getbuffer, slot(give_buffer)},
                                   {0, nullptr}};
     return make_private_type("framejit._Opaque", sizeof(Opaque), slots,
                              opaque_type);
@@ -179,7 +200,7 @@ Result<Ref> make_opaque(CaptureState& state, OpaqueKind kind, PyObject* object,
   // made there would be that of the residual code, which ends: the function is
   // left to CPython.
   if (kind != OpaqueKind::kIdentity && kind != OpaqueKind::kFrame &&
-      kind != OpaqueKind::kText) {
+      kind != OpaqueKind::kText && kind != OpaqueKind::kMoved) {
     note_unbuildable(state, made.get());
   }
   return made;
@@ -213,6 +234,8 @@ PyTypeObject* opaque_type(PyObject* object) {
       return &PyFrame_Type;
     case OpaqueKind::kText:
       return &PyUnicode_Type;
+    case OpaqueKind::kMoved:
+      return reinterpret_cast<PyTypeObject*>(opaque_object(object));
     case OpaqueKind::kUnknown:
       break;
   }

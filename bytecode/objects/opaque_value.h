@@ -7,7 +7,8 @@
 //    equality with other ids is a fact that can be guarded;
 //  - a token: what ContextVar.set() gave;
 //  - a frame: what sys._getframe() gave; its globals and code are known;
-//  - a text that is printed (late_text.h).
+//  - a text that is printed (late_text.h);
+//  - a text or bytes that is handed on (moved_texts.h).
 //
 // Passing them around, asking `tb is None`, or keying a dict by an id is fine;
 // every other use (arithmetic, formatting, attributes ...) ends in one of this
@@ -24,7 +25,8 @@ enum class OpaqueKind : uint8_t {
   kIdentity,
   kToken,
   kFrame,
-  kText
+  kText,
+  kMoved
 };
 
 Result<Ref> make_opaque(CaptureState& state, OpaqueKind kind,
@@ -34,7 +36,7 @@ bool is_opaque(PyObject* object, OpaqueKind kind);
 OpaqueKind opaque_kind(PyObject* object);
 // id(): the object. A token: the variable; `other` is what it had before. A
 // frame: its globals and its code. A text: the call that makes it, or null (it
-// came in).
+// came in). One that is handed on: its type.
 PyObject* opaque_object(PyObject* object);
 PyObject* opaque_other(PyObject* object);
 // What type() says of it; empty: not known.

@@ -6,12 +6,14 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <utility>
 
 #include "bytecode/objects/breaks.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/dim_marks.h"
 #include "bytecode/objects/identity.h"
 #include "bytecode/objects/late_reads.h"
+#include "bytecode/objects/moved_texts.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/overrides.h"
@@ -436,6 +438,8 @@ bool is_huge_text(PyObject* value) {
 Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
   FJ_CHECK_OK(room_for(*this, "containers"));
   if (!source) return Ref::borrow(value);
+  // The object that is read, not what it holds.
+  const bool is_moved = std::exchange(table<MovedTexts>().wanted, false);
   PyTypeObject* type = Py_TYPE(value);
   if (PyObject* original = follower_original(value)) {
     return wrap_follower(*this, value, original, source);
@@ -456,6 +460,10 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
     if (PyTuple_CheckExact(value)) {
       FJ_TRY(Ref opened, open_constant(*this, value, source));
       if (opened) return opened;
+    }
+    if (is_moved) {
+      FJ_TRY(Ref moved, moved_text(*this, value, source));
+      if (moved) return moved;
     }
     if (is_huge_text(value) && source->kind != SourceKind::kConst) {
       // Each entry would keep one: checkpoints, files.
@@ -572,6 +580,13 @@ const Source* tensor_source(CaptureState& state, PyObject* object) {
 Result<bool> CaptureState::is_same(PyObject* a, PyObject* b) {
   a = unshadow(a);
   b = unshadow(b);
+  auto is_moved = [](PyObject* object) {
+    return is_opaque(object, OpaqueKind::kMoved);
+  };
+  if ((is_moved(a) || is_moved(b)) && a != b &&
+      type_of(a).get() == type_of(b).get()) {
+    return make_break(BreakReason::kUnguardableInput, "identity of texts");
+  }
   if (is_opaque(a, OpaqueKind::kUnknown) ||
       is_opaque(b, OpaqueKind::kUnknown)) {
     return make_break(BreakReason::kUnguardableInput,

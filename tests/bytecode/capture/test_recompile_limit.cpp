@@ -296,11 +296,11 @@ TEST_F(RecompileLimitTest, CallsUnderAModeDoNotCount) {
 
 TEST_F(RecompileLimitTest, CallsThatReturnDoCount) {
   // An entry for each string.
-  define("def f(x, s):\n  return x * 2.0, s\n");
+  define("def f(x, s):\n  return x * 2.0, s + '.'\n");
   for (int i = 0; i < 3 * int(limit()); ++i) call("(x, str(i))", i);
   EXPECT_EQ(compiler_.captures, int(limit()));
   // No entry at all, but an answer.
-  define("def f(s):\n  fake.mystery(1)\n  return s\n");
+  define("def f(s):\n  fake.mystery(1)\n  return s + '.'\n");
   compiler_.attempts = 0;
   for (int i = 0; i < 3 * int(limit()); ++i) call("(str(i),)", i);
   // One of f itself, which does not read the string, and those of its rest.
