@@ -75,7 +75,8 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
         !input->users.empty())
       read_histories_.push_back(static_cast<int>(i));
   }
-  if (graphs.differentiates) {
+  differentiates_ = graphs.differentiates;
+  if (differentiates_) {
     differentiated_ = read_histories_;
     for (int input : made_leaves_)
       if (input_objects_[input] >= 0) differentiated_.push_back(input);

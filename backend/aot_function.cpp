@@ -3,6 +3,7 @@
 #include <ATen/MemoryOverlap.h>
 #include <ATen/core/Tensor.h>
 #include <c10/core/GradMode.h>
+#include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
 
@@ -275,6 +276,9 @@ RunStatus AotExecutor::run_at_torch_level(PyObject* const* inputs,
 RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
                            PyObject** outputs) {
   if (backward_ && (backward_->prefers_torch_level() || is_node_seen(inputs)))
+    return run_at_torch_level(inputs, symbols, outputs);
+  // The mode is to look at each gradient, also at those within the graph.
+  if (differentiates_ && torch::autograd::AnomalyMode::is_enabled())
     return run_at_torch_level(inputs, symbols, outputs);
   Call call;
   bool committing = false;

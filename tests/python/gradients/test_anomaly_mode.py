@@ -110,18 +110,28 @@ def test_a_backward_within_the_function(fn, check_nan, capfd):
     assert "Error detected" not in capfd.readouterr().err
 
 
-def test_a_nan_in_a_backward_within_the_graph_is_not_looked_for():
-    """As the manual says: the mode sees nothing of a graph of ours."""
-    framejit.reset()
+@pytest.mark.parametrize("under_first", [True, False])
+def test_a_nan_in_a_backward_within_the_function_is_found(under_first):
+    """By the name of its operator, also where it was compiled without the mode."""
 
-    @framejit.compile
     def fn(x):
         (x * 0).sqrt().sum().backward()
         return x * 2
 
-    x = torch.zeros(2, requires_grad=True)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        with torch.autograd.set_detect_anomaly(True):
-            fn(x)
-    assert x.grad.isnan().all()
+    framejit.reset()
+    compiled = framejit.compile(fn)
+    if not under_first:
+        x = torch.zeros(2, requires_grad=True)
+        torch.testing.assert_close(compiled(x), x * 2)
+        assert x.grad.isnan().all()
+    for run in (fn, compiled, compiled):
+        x = torch.zeros(2, requires_grad=True)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            with torch.autograd.set_detect_anomaly(True):
+                with pytest.raises(RuntimeError, match="'MulBackward0' returned nan"):
+                    run(x)
+        assert x.grad is None
+    # The mode is over: it is one graph again.
+    x = torch.ones(2, requires_grad=True)
+    torch.testing.assert_close(compiled(x), x * 2)
