@@ -95,7 +95,7 @@ class AotExecutor final : public Executor {
   // Outputs whose backward ran in the graph, and the inputs it went to.
   std::vector<int> spent_outputs_, gradient_inputs_;
   std::vector<int> read_histories_;  // of inputs that operations read
-  bool differentiates_ = false;  // by torch.autograd.grad in the graph
+  bool differentiates_ = false;      // by torch.autograd.grad in the graph
   // Inputs that gradients computed there may go to.
   std::vector<int> differentiated_;
   // Training only.
