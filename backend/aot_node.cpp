@@ -100,28 +100,29 @@ uint32_t version_of(const at::Tensor& tensor) {
 
 AotNode::Task AotNode::task_of(const variable_list& grads) const {
   Task task{grads, {}, {}};
-  task.casts = graph::AmbientState::casts_any_now();
+  task.as_captured = !graph::AmbientState::casts_any_now() &&
+                     code_->replay().has_default_dtype();
   for (const at::Tensor& grad : grads) task.complete &= grad.defined();
   for (size_t i = 0; i < num_outputs(); ++i)
     task.complete &= task_should_compute_output(i);
-  if (task.complete && !task.casts) return task;
+  if (task.complete && task.as_captured) return task;
   for (const at::Tensor& grad : grads) task.defined.push_back(grad.defined());
   for (size_t i = 0; i < num_outputs(); ++i)
     task.wanted.push_back(task_should_compute_output(i));
   return task;
 }
 
-// Null: replay.
-std::shared_ptr<const BackwardProgram> AotNode::program_for(
-    const Task& task) const {
-  if (!code_->replay().has_default_dtype()) return nullptr;
-  if (task.complete && !task.casts) return code_->complete();
-  graph::BackwardPattern pattern{task.defined, task.wanted, {}};
-  if (task.casts) {
-    const auto casts = graph::AmbientState::casts_now();
-    if (!casts) return nullptr;
-    pattern.casts = *casts;
-  }
+// Null: none could be made. fits: it computes what eager does in this state of
+// the thread; else it says what is read, and no more.
+std::shared_ptr<const BackwardProgram> AotNode::program_for(const Task& task,
+                                                            bool* fits) const {
+  if (task.complete && task.as_captured) return code_->complete();
+  graph::BackwardPattern pattern{task.defined, task.wanted, {}, {}};
+  if (!code_->replay().has_default_dtype())
+    pattern.default_dtype = c10::get_default_dtype_as_scalartype();
+  const auto casts = graph::AmbientState::casts_now();
+  *fits = casts.has_value();
+  if (casts) pattern.casts = *casts;
   return code_->find(std::move(pattern), symbols_.data());
 }
 
@@ -146,7 +147,8 @@ variable_list AotNode::gradients_of(const variable_list& grads) {
   code_->count(cut            ? BackwardCode::Use::kWatched
                : create_graph ? BackwardCode::Use::kDifferentiated
                               : BackwardCode::Use::kPlain);
-  auto program = program_for(task);
+  bool fits = true;
+  auto program = program_for(task, &fits);
   begin(program, /*runs=*/true);
   // Also for a replay: what eager has saved may not have been written to.
   std::vector<at::Tensor> values;
@@ -155,7 +157,8 @@ variable_list AotNode::gradients_of(const variable_list& grads) {
   else if (program->program)
     values = unpack(*program);
   if (cut) return finish_cut(task, *cut);
-  if (!program || create_graph || !are_plain(grads)) return replay(task);
+  if (!program || !fits || create_graph || !are_plain(grads))
+    return replay(task);
   if (!program->program) return variable_list(num_outputs());
   EvaluationMemo memo(symbols_.data());
   if (!program->program->takes(symbols_.data())) return replay(task);

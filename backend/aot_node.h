@@ -134,12 +134,13 @@ class AotNode final : public torch::autograd::Node {
     const variable_list& grads;
     std::vector<bool> defined, wanted;  // tangents, edges
     bool complete = true;
-    bool casts = false;  // in an autocast region
+    bool as_captured = true;  // no autocast region, and the default dtype
     bool wants(size_t edge) const { return complete || wanted[edge]; }
   };
   variable_list gradients_of(const variable_list& grads);
   Task task_of(const variable_list& grads) const;
-  std::shared_ptr<const BackwardProgram> program_for(const Task& task) const;
+  std::shared_ptr<const BackwardProgram> program_for(const Task& task,
+                                                     bool* fits) const;
   variable_list run(const Task& task, const BackwardProgram& program,
                     std::vector<at::Tensor> values) const;
   std::vector<int> wanted_inputs(const Task& task) const;

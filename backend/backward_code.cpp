@@ -289,7 +289,7 @@ void BackwardCode::note_readers(std::vector<int64_t> readers,
 Result<std::shared_ptr<const BackwardProgram>> BackwardCode::trace(
     const BackwardPattern& pattern) const {
   BackwardPattern of_graph{pattern.tangents, std::vector<bool>(num_inputs_),
-                           pattern.casts};
+                           pattern.casts, pattern.default_dtype};
   for (size_t i = 0; i < edge_inputs_.size(); ++i)
     of_graph.inputs[edge_inputs_[i]] = pattern.inputs[i];
   std::vector<int> tangents;

@@ -77,12 +77,14 @@ struct OutputInfo {
   std::vector<int64_t> beside_ways;
 };
 
-// Which part of the backward is wanted, and how its operators cast.
+// Which part of the backward is wanted, and in which state of the thread.
 struct BackwardPattern {
   std::vector<bool> tangents;  // per output that has one, in order: is defined
   std::vector<bool> inputs;    // per graph input: the gradient is asked for
   // A backward that is met in an autocast region casts as the region says.
   AmbientState::Autocast casts;
+  // Some formulas make tensors of the default dtype. None: it is what it was.
+  std::optional<c10::ScalarType> default_dtype;
   bool operator==(const BackwardPattern&) const = default;
 };
 

@@ -1,5 +1,7 @@
 // The gradients of a replayed graph: the backward that the engine dispatches
 // for symbolic tangents, and what the graph's own use of autograd leaves of it.
+#include <c10/core/DefaultDtype.h>
+#include <c10/core/ScalarTypeToTypeMeta.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -16,6 +18,21 @@
 
 namespace framejit::graph {
 namespace {
+
+// For a scope.
+class DefaultDtype {
+ public:
+  explicit DefaultDtype(std::optional<c10::ScalarType> dtype)
+      : before_(c10::get_default_dtype()) {
+    if (dtype) c10::set_default_dtype(c10::scalarTypeToTypeMeta(*dtype));
+  }
+  ~DefaultDtype() { c10::set_default_dtype(before_); }
+  DefaultDtype(const DefaultDtype&) = delete;
+  DefaultDtype& operator=(const DefaultDtype&) = delete;
+
+ private:
+  caffe2::TypeMeta before_;
+};
 
 std::vector<at::Tensor> tensors_in(PyObject* object) {
   std::vector<at::Tensor> tensors;
@@ -216,6 +233,7 @@ Status JointReplay::differentiate() {
     // otherwise.
     const CastScope casts(pattern_ ? pattern_->casts
                                    : AmbientState::Autocast());
+    const DefaultDtype dtype(pattern_ ? pattern_->default_dtype : std::nullopt);
     // The engine takes the GIL itself where it needs it.
     ReleaseGil released;
     try {

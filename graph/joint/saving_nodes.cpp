@@ -1,5 +1,6 @@
 #include "graph/joint/saving_nodes.h"
 
+#include <torch/csrc/autograd/functions/tensor.h>
 #include <torch/csrc/autograd/python_cpp_function.h>
 #include <torch/csrc/autograd/variable.h>
 
@@ -46,23 +47,34 @@ void collect_tensors(PyObject* value, std::vector<at::Tensor>* found) {
     collect_tensors(PyTuple_GET_ITEM(value, i), found);
 }
 
-// Does it save anything? Also where what it saved cannot be had.
-bool saves(const NodePtr<AutogradNode>& node, std::vector<at::Tensor>* saved) {
-  *saved = saved_by_link(node);
+// Adds what it saves. False: some of it cannot be had.
+bool collect_saved(const NodePtr<AutogradNode>& node,
+                   std::vector<at::Tensor>* saved) {
+  for (at::Tensor& tensor : saved_by_link(node))
+    saved->push_back(std::move(tensor));
   Ref object = Ref::steal(torch::autograd::functionToPyObject(node));
   if (!object) {
     PyErr_Clear();
-    return false;
+    return true;
   }
-  bool unreadable = false;
+  bool readable = true;
   for (const Ref& name : saved_attributes(Py_TYPE(object.get()))) {
     Ref value = Ref::steal(PyObject_GetAttr(object.get(), name.get()));
     // Written to meanwhile: the backward says so.
     if (!value) PyErr_Clear();
-    unreadable |= !value;
+    readable &= static_cast<bool>(value);
     if (value) collect_tensors(value.get(), saved);
   }
-  return unreadable || !saved->empty();
+  return readable;
+}
+
+// Does it save anything? Also where what it saved cannot be had.
+bool saves(const NodePtr<AutogradNode>& node, std::vector<at::Tensor>* saved) {
+  bool readable = collect_saved(node, saved);
+  // A write to a view: the node of the operator is within that of the base.
+  auto* slices = dynamic_cast<torch::autograd::CopySlices*>(node.get());
+  if (slices && slices->fn) readable &= collect_saved(slices->fn, saved);
+  return !readable || !saved->empty();
 }
 
 }  // namespace

@@ -133,10 +133,6 @@ bool LateState::is_cast(const Node& node, bool* behind_region) const {
 }
 
 std::string LateState::note_call(const Node& node) {
-  if (has_default_dtype(node))
-    return node.target_name() +
-           " without a dtype: the default one may be another when the backward "
-           "runs";
   bool behind_region = false;
   const bool cast = is_cast(node, &behind_region);
   if (behind_region)
@@ -144,7 +140,7 @@ std::string LateState::note_call(const Node& node) {
            " behind an autocast region: around the backward there may be "
            "another one";
   if (says_dtype(node)) return "";
-  if (cast ||
+  if (cast || has_default_dtype(node) ||
       any_value(node, [&](const Value& value) { return may_be_cast(&value); }))
     for (const auto& output : node.outputs)
       if (is_float(*output)) cast_.insert(output.get());

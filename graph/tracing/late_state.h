@@ -7,8 +7,8 @@
 // where the function
 //
 //   reads the state      torch.is_grad_enabled(), torch.get_default_dtype()
-//   makes a float of no float     torch.zeros(2): the default dtype's
 //   asks for a dtype that autocast may change     (g @ w).dtype, .float()
+//   or that is the default one                    torch.zeros(2).dtype
 //   calls what autocast casts behind an autocast region of its own, which has
 //     put back the state that it was captured in
 //   asks whether what it made requires grad       (recorder.h)
@@ -40,7 +40,7 @@ class LateState {
   std::string note_call(const Node& node);
   // A call that did nothing.
   std::string check_idle_call(const Node& node) const;
-  // Is the dtype of the value autocast's?
+  // Is the dtype of the value autocast's, or the default one's?
   bool may_be_cast(const Value* value) const { return cast_.contains(value); }
 
  private:

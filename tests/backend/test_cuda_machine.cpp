@@ -8,6 +8,7 @@
 #include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <dlfcn.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
@@ -71,7 +72,7 @@ class Memory final : public c10::Allocator {
   }
   c10::DeleterFnPtr raw_deleter() const override { return &Memory::free; }
   void copy_data(void* to, const void* from, size_t count) const override {
-    std::memcpy(to, from, count);
+    if (count) std::memcpy(to, from, count);
   }
 };
 
@@ -125,7 +126,8 @@ class CudaMachineTest : public ::testing::Test {
     for (size_t i = sizes.size(); i-- > 1;)
       strides[i - 1] = strides[i] * sizes[i];
     out.unsafeGetTensorImpl()->set_sizes_and_strides(sizes, strides, first);
-    std::memcpy(out.mutable_data_ptr(), values.data(), values.size() * 4);
+    std::copy(values.begin(), values.end(),
+              static_cast<float*>(out.mutable_data_ptr()));
     return out;
   }
   static std::vector<float> values_of(const at::Tensor& tensor) {
