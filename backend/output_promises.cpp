@@ -62,6 +62,11 @@ OutputPromises::OutputPromises(std::shared_ptr<const TorchGraph> graph)
               [&](const auto& row) {
                 return row.is_tensor && row.group == promised[i].group;
               }) == 1;
+      const graph::TensorMeta& meta = promised[i].meta;
+      output.is_plain = output.is_alone && promised[i].input < 0 &&
+                        promised[i].same_as < 0 && !promised[i].is_parameter &&
+                        meta.storage_offset.is_const() &&
+                        meta.storage_offset.constant() == 0;
     } else {
       output.number = number_of(graph_->graph->outputs[i]);
     }
@@ -180,7 +185,7 @@ class OutputPromises::Taking {
   // round; or another tensor itself.
   std::string memory_difference(size_t i) const {
     const at::Tensor& result = tensor(i);
-    if (promises_.outputs_[i].is_alone && is_only_ours(i) &&
+    if (promises_.outputs_[i].is_alone && is_held_once(i) &&
         result.storage().use_count() == 1 &&
         owns_its_memory(storage_of(result)))
       return "";
@@ -263,9 +268,12 @@ class OutputPromises::Taking {
 
   // Nobody else has the tensor: it is no input, no other output, and nobody
   // sees when it is changed.
-  bool is_only_ours(size_t i) const {
-    return only_ours_ && Py_REFCNT(items_[i].get()) == 2 &&
-           tensor(i).use_count() == 1;
+  bool is_only_ours(size_t i) const { return only_ours_ && is_held_once(i); }
+
+  // What was returned has the one reference to the tensor: it is no input and
+  // no other output, and no array, capsule or view was made of it that lives.
+  bool is_held_once(size_t i) const {
+    return Py_REFCNT(items_[i].get()) == 2 && tensor(i).use_count() == 1;
   }
 
   const OutputPromises& promises_;
@@ -276,10 +284,49 @@ class OutputPromises::Taking {
   c10::SmallVector<Ref, 8> items_;
 };
 
+// What Taking does in the usual case, without a text. (Nearly all of what a
+// call costs beyond its graph.)
+bool OutputPromises::is_as_promised(size_t i, PyObject* item,
+                                    const int64_t* symbols) const {
+  const Output& output = outputs_[i];
+  if (!output.is_plain || Py_REFCNT(item) != 1 ||
+      reinterpret_cast<PyObject*>(Py_TYPE(item)) != THPVariableClass)
+    return false;
+  const at::Tensor& result = graph::unpack_tensor(item);
+  const PromisedOutput& wanted = graph_->promised[i];
+  return output.promise.exactly_kept_by(result, symbols) &&
+         !graph::is_unusual_tensor(result) &&
+         result.requires_grad() == wanted.meta.requires_grad &&
+         result.is_leaf() == wanted.is_leaf &&
+         result.is_inference() == wanted.is_inference &&
+         result.storage_offset() == 0 && result.use_count() == 1 &&
+         result.storage().use_count() == 1 &&
+         owns_its_memory(storage_of(result));
+}
+
+bool OutputPromises::take_plain(PyObject* const* items, size_t count,
+                                const int64_t* symbols,
+                                PyObject** outputs) const {
+  if (count != outputs_.size()) return false;
+  for (size_t i = 0; i < count; ++i) {
+    if (!is_as_promised(i, items[i], symbols)) return false;
+  }
+  for (size_t i = 0; i < count; ++i) outputs[i] = Py_NewRef(items[i]);
+  return true;
+}
+
 std::optional<std::string> OutputPromises::take(const Ref& result,
                                                 PyObject* const* inputs,
                                                 const int64_t* symbols,
                                                 PyObject** outputs) const {
+  PyObject* object = result.get();
+  const bool is_plain =
+      PyTuple_Check(object) || PyList_Check(object)
+          ? take_plain(PySequence_Fast_ITEMS(object),
+                       static_cast<size_t>(PySequence_Fast_GET_SIZE(object)),
+                       symbols, outputs)
+          : take_plain(&object, 1, symbols, outputs);
+  if (is_plain) return std::nullopt;
   Taking taking(*this, result, inputs, symbols);
   std::optional<std::string> difference = taking.run();
   if (!difference) taking.give(outputs);

@@ -34,10 +34,17 @@ class OutputPromises {
  private:
   struct Output {
     Promise promise;
-    bool is_alone = false;       // no input, no other output has its memory
+    bool is_alone = false;  // no input, no other output has its memory
+    // A tensor of its own, at the beginning of its memory.
+    bool is_plain = false;
     std::optional<Expr> number;  // of one that is no tensor
   };
   class Taking;
+
+  bool is_as_promised(size_t i, PyObject* item, const int64_t* symbols) const;
+  // Nothing is to be made of the items, whose one reference is the container's.
+  bool take_plain(PyObject* const* items, size_t count, const int64_t* symbols,
+                  PyObject** outputs) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   std::vector<Output> outputs_;

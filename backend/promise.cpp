@@ -53,15 +53,34 @@ c10::SmallVector<int64_t, 8> Promise::strides(const int64_t* symbols) const {
   return values_of(symbolic_strides_, strides_, symbols);
 }
 
+bool Promise::same_kind(const at::Tensor& result) const {
+  return result.defined() && result.scalar_type() == dtype_ &&
+         result.layout() == c10::kStrided && result.device() == device_ &&
+         result.is_conj() == is_conj_ && result.is_neg() == is_neg_ &&
+         !result._is_zerotensor();
+}
+
+bool Promise::exactly_kept_by(const at::Tensor& result,
+                              const int64_t* symbols) const {
+  if (!made_) return true;
+  if (!same_kind(result)) return false;
+  const at::IntArrayRef sizes = result.sizes(), strides = result.strides();
+  if (symbolic_sizes_.empty())
+    return sizes == at::IntArrayRef(sizes_) &&
+           strides == at::IntArrayRef(strides_);
+  if (sizes.size() != symbolic_sizes_.size()) return false;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    if (sizes[i] != symbolic_sizes_[i].evaluate(symbols) ||
+        strides[i] != symbolic_strides_[i].evaluate(symbols))
+      return false;
+  }
+  return true;
+}
+
 Promise::Kept Promise::kept_by(const at::Tensor& result,
                                const int64_t* symbols) const {
   if (!made_) return Kept::kYes;
-  if (!result.defined() || result.scalar_type() != dtype_ ||
-      result.layout() != c10::kStrided || result.device() != device_ ||
-      result.is_conj() != is_conj_ || result.is_neg() != is_neg_ ||
-      result._is_zerotensor()) {
-    return Kept::kNo;
-  }
+  if (!same_kind(result)) return Kept::kNo;
   bool strides_kept;
   if (symbolic_sizes_.empty()) {
     if (result.sizes() != at::IntArrayRef(sizes_)) return Kept::kNo;

@@ -36,6 +36,8 @@ class Promise {
   // Strides of dimensions of size 1 and of tensors without elements do not
   // count.
   Kept kept_by(const at::Tensor& result, const int64_t* symbols) const;
+  // And so are all strides, whether they count or not. (Quicker.)
+  bool exactly_kept_by(const at::Tensor& result, const int64_t* symbols) const;
   c10::SmallVector<int64_t, 8> strides(const int64_t* symbols) const;
   // "float32 [2, 3] strides [3, 1], not the bfloat16 [2, 3] ... of the trace"
   std::string difference(const at::Tensor& result,
@@ -44,6 +46,7 @@ class Promise {
 
  private:
   c10::SmallVector<int64_t, 8> sizes(const int64_t* symbols) const;
+  bool same_kind(const at::Tensor& result) const;
 
   bool made_ = false;
   c10::ScalarType dtype_ = c10::ScalarType::Undefined;

@@ -136,22 +136,40 @@ std::string kind_of_keys(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::string unusual_tensor(const at::Tensor& tensor) {
-  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+namespace {
+
+bool has_unusual_keys(const c10::TensorImpl* impl) {
   c10::DispatchKeySet keys =
       impl->key_set() - c10::DispatchKeySet({c10::DispatchKey::Conjugate,
                                              c10::DispatchKey::Negative});
-  if ((keys.raw_repr() & ~ordinary_keys()) || impl->layout() != c10::kStrided ||
-      !impl->has_storage())
-    return kind_of_keys(tensor);
+  return (keys.raw_repr() & ~ordinary_keys()) ||
+         impl->layout() != c10::kStrided || !impl->has_storage();
+}
+
+// ints[0] = x gives it a history, and no stand-in can have that.
+bool requires_grad_by_accident(const at::Tensor& tensor) {
+  return tensor.requires_grad() &&
+         !torch::autograd::isDifferentiableType(tensor.scalar_type());
+}
+
+}  // namespace
+
+std::string unusual_tensor(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  if (has_unusual_keys(impl)) return kind_of_keys(tensor);
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
   if (tensor._fw_grad(/*level=*/0).defined())
     return "a tensor with a forward-mode gradient (a dual tensor)";
-  // ints[0] = x gives it a history, and no stand-in can have that.
-  if (tensor.requires_grad() &&
-      !torch::autograd::isDifferentiableType(tensor.scalar_type()))
+  if (requires_grad_by_accident(tensor))
     return "a tensor of integers that requires grad";
   return "";
+}
+
+bool is_unusual_tensor(const at::Tensor& tensor) {
+  const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
+  return has_unusual_keys(impl) || impl->has_symbolic_sizes_strides() ||
+         requires_grad_by_accident(tensor) ||
+         tensor._fw_grad(/*level=*/0).defined();
 }
 
 std::string unsupported_input(PyObject* tensor) {

@@ -16,6 +16,7 @@ std::string unsupported_input(PyObject* tensor);
 // "": a strided tensor with memory, as torch's operators make them, whose bits
 // are all that is special about it.
 std::string unusual_tensor(const at::Tensor& tensor);
+bool is_unusual_tensor(const at::Tensor& tensor);
 
 // Adds the Tensor guard (and symbols with their range for dynamic dims) and
 // gives the stand-in's shape. The storage offset is not guarded: stand-ins
