@@ -37,7 +37,9 @@ Result<Ref> model_exception_method(BuiltinCall& call) {
     return call.unknown();
   }
   if (is_opaque(call.args[1], OpaqueKind::kTraceback)) {
-    return Ref::borrow(call.args[0]);  // with_traceback()
+    // with_traceback()
+    FJ_CHECK_OK(set_traceback(call.state, call.args[0], call.args[1]));
+    return Ref::borrow(call.args[0]);
   }
   return call.native(Reads::kNothing);
 }
@@ -54,7 +56,7 @@ Result<Ref> model_exc_info(BuiltinCall& call) {
     return from_api(
         PyTuple_Pack(3, unknown.get(), unknown.get(), unknown.get()));
   }
-  FJ_TRY(Ref traceback, make_opaque(state, OpaqueKind::kTraceback));
+  FJ_TRY(Ref traceback, traceback_of(state, handled.get()));
   return from_api(
       PyTuple_Pack(3, Py_TYPE(handled.get()), handled.get(), traceback.get()));
 }

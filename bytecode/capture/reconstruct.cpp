@@ -485,12 +485,14 @@ const char* const* exception_fields(PyTypeObject* base) {
   return nullptr;
 }
 
-// ((file, function, line), ...) of a traceback, innermost first.
+// ((file, function, line), ...) of a traceback, innermost first; (): None.
 Result<Ref> traceback_lines(PyObject* traceback) {
   Ref lines = Ref::steal(PyList_New(0));
   if (!lines) return Result<Ref>::raised();
-  for (auto* at = reinterpret_cast<PyTracebackObject*>(traceback); at;
-       at = at->tb_next) {
+  auto* at = traceback == Py_None
+                 ? nullptr
+                 : reinterpret_cast<PyTracebackObject*>(traceback);
+  for (; at; at = at->tb_next) {
     Ref code =
         Ref::steal(reinterpret_cast<PyObject*>(PyFrame_GetCode(at->tb_frame)));
     auto* object = reinterpret_cast<PyCodeObject*>(code.get());
@@ -541,7 +543,9 @@ Result<int> Planner::exception(PyObject* object, PyTypeObject* base) {
                     error->suppress_context ? Py_True : Py_False));
   }
   if (error->notes) FJ_CHECK_OK(set("__notes__", error->notes));
-  if (error->traceback && PyTraceBack_Check(error->traceback)) {
+  // None where it was raised and the lines taken away: CPython hands on what is
+  // there to __exit__, which must not be nothing.
+  if (error->traceback) {
     FJ_TRY(Ref lines, traceback_lines(error->traceback));
     kept_.push_back(lines);
     call(add_traceback_function(), {step, constant(lines.get())});

@@ -171,8 +171,7 @@ FJ_HANDLER(WithExceptStart) {
   PyObject* exception = frame.top(1);
   PyObject* exit = frame.top(4);
   PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(exception));
-  // Interpreted frames leave no traceback to pass on.
-  FJ_TRY(Ref traceback, make_opaque(interp.state, OpaqueKind::kTraceback));
+  FJ_TRY(Ref traceback, traceback_of(interp.state, exception));
   FJ_TRY(Ref result, interp.call(exit, {type, exception, traceback.get()}));
   frame.push(std::move(result));
   return Flow::kNext;

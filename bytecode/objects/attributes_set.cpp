@@ -7,6 +7,7 @@
 #include "frame_hook/python_text.h"
 
 #include "bytecode/objects/classes.h"
+#include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/overrides.h"
@@ -268,11 +269,10 @@ namespace {
 Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
                   PyObject* value) {
   PyTypeObject* type = Py_TYPE(object);
-  // Interpreted exceptions have no traceback; a stand-in for one is dropped.
   if (value && is_opaque(value, OpaqueKind::kTraceback) &&
       PyExceptionInstance_Check(object) &&
       PyUnicode_CompareWithASCIIString(name, "__traceback__") == 0) {
-    return ok_status();
+    return set_traceback(state, object, value);
   }
   if (is_symbolic(state, object)) {
     FJ_TRY(Ref number, state.tracer.concretise(object));

@@ -5,6 +5,7 @@
 #include <cstdarg>
 
 #include "bytecode/objects/fact_object.h"
+#include "bytecode/objects/opaque_value.h"
 
 namespace framejit::bytecode {
 
@@ -72,6 +73,23 @@ Status add_traceback_line(PyObject* exception, const char* file,
     return Status::raised();
   }
   if (PyException_SetTraceback(exception, lines.get()) < 0)
+    return Status::raised();
+  return ok_status();
+}
+
+Result<Ref> traceback_of(CaptureState& state, PyObject* exception) {
+  Ref lines = Ref::steal(PyException_GetTraceback(exception));
+  return make_opaque(state, OpaqueKind::kTraceback, lines.get());
+}
+
+Status set_traceback(CaptureState& state, PyObject* exception,
+                     PyObject* traceback) {
+  if (state.is_input(exception)) {
+    return state.make_break(BreakReason::kUnsupportedException,
+                            "sets the traceback of an exception made outside");
+  }
+  PyObject* lines = opaque_object(traceback);
+  if (PyException_SetTraceback(exception, lines ? lines : Py_None) < 0)
     return Status::raised();
   return ok_status();
 }

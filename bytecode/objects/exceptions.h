@@ -35,6 +35,12 @@ Status raise_object(PyObject* exception);
 Status add_traceback_line(PyObject* exception, const char* file,
                           const char* function, int line);
 
+// What stands for the traceback of a raised exception (opaque_value.h), and the
+// exception gets again when that is assigned to it, or to another.
+Result<Ref> traceback_of(CaptureState& state, PyObject* exception);
+Status set_traceback(CaptureState& state, PyObject* exception,
+                     PyObject* traceback);
+
 // An entry of the thread's stack of handled exceptions, in force for a scope: a
 // whole capture (hiding the caller's), or one resumption of an interpreted
 // generator (which keeps `item` suspended).

@@ -1,7 +1,8 @@
 // Opaque values: objects that stand for what a capture may pass on but not
 // know.
 //
-//  - a traceback: real ones do not exist for interpreted frames;
+//  - a traceback: real ones do not exist for interpreted frames. It knows the
+//    lines that an exception had when it was asked for them;
 //  - an unknown: what the caller of the compiled function handles, say;
 //  - an identity: id(object), a number that differs from call to call but whose
 //    equality with other ids is a fact that can be guarded;
@@ -34,7 +35,7 @@ Result<Ref> make_opaque(CaptureState& state, OpaqueKind kind,
 bool is_opaque(PyObject* object);
 bool is_opaque(PyObject* object, OpaqueKind kind);
 OpaqueKind opaque_kind(PyObject* object);
-// id(): the object. A token: the variable; `other` is what it had before. A
+// A traceback: the lines, or null. id(): the object. A token: the variable; `other` is what it had before. A
 // frame: its globals and its code. A text: the call that makes it, or null (it
 // came in). One that is handed on: its type.
 PyObject* opaque_object(PyObject* object);

@@ -90,6 +90,7 @@ PyObject* set_handled_exception(PyObject*, PyObject* const* args, Py_ssize_t) {
 // (exception, ((file, function, line), ...)), innermost first: the lines that
 // the capture's exception had.
 PyObject* add_traceback(PyObject*, PyObject* const* args, Py_ssize_t) {
+  if (PyException_SetTraceback(args[0], Py_None) < 0) return nullptr;
   for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[1]); ++i) {
     const char *file, *function;
     int line;
