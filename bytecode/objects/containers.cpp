@@ -691,6 +691,8 @@ Result<Ref> CaptureState::length(PyObject* object) {
     if (!entry.shadow && !entry.written) {
       Py_ssize_t size = PyObject_Size(object);
       if (size < 0) return Result<Ref>::raised();
+      FJ_TRY(Ref symbol, dynamic_length(*this, source, size));
+      if (symbol) return symbol;
       guard(GuardKind::kLength, source, nullptr, size);
       return from_api(PyLong_FromSsize_t(size));
     }

@@ -163,6 +163,19 @@ Result<Ref> dynamic_int(CaptureState& state, PyObject* value,
                  state.tracer.make_symbolic(Expr::symbol(symbol)));
 }
 
+}  // namespace
+
+Result<Ref> dynamic_length(CaptureState& state, const Source* container,
+                           int64_t length) {
+  const Source* source =
+      state.guards.sources().make(SourceKind::kLength, container);
+  if (state.request.dynamic == 0 || !has_changed(state, source)) return Ref();
+  return state.tracer.make_symbolic(
+      Expr::symbol(state.guards.add_symbol(source, length)));
+}
+
+namespace {
+
 Result<Ref> dynamic_float(CaptureState& state, PyObject* value,
                           const Source* source) {
   if (!wants_symbol(state, source)) return Ref();

@@ -23,6 +23,12 @@ struct Origins {
   std::unordered_map<PyObject*, PyObject*> followers;
 };
 
+// The length of an input, as a symbol where it had others in earlier calls;
+// else empty. (dynamic=True does not speak of lengths: programs mostly ask for
+// them where they read the items, too.)
+Result<Ref> dynamic_length(CaptureState& state, const Source* container,
+                           int64_t length);
+
 // Only argument and container steps: the part of the program's data that
 // `dynamic=True` speaks of (attributes of modules stay static).
 bool is_argument_path(const Source* source);

@@ -15,6 +15,7 @@
 #include "frame_hook/frame_eval.h"
 #include "guards/known_objects.h"
 #include "guards/set/let_go.h"
+#include "guards/set/object_layout.h"
 
 namespace framejit::bytecode {
 
@@ -113,6 +114,20 @@ constexpr WriteRow kWriteRows[] = {
 #undef FJ_WRITE
 };
 
+// An attribute that is a number or a text by another guard already: counters.
+bool is_known_to_be_quiet(CaptureState& state, LetGo what, const Source* source,
+                          PyObject* object, PyObject* key) {
+  PyObject* value = nullptr;
+  if (what != LetGo::kAttribute ||
+      instance_find(object, key, &value) != Lookup::kFound ||
+      !is_quiet_type(Py_TYPE(value)))
+    return false;
+  return state.guards.has(
+      GuardKind::kTypeIs,
+      state.guards.sources().make(SourceKind::kInstanceAttr, source, key),
+      reinterpret_cast<PyObject*>(Py_TYPE(value)));
+}
+
 // What the write removes goes when the log is replayed, behind the graph.
 void let_go(CaptureState& state, Write::Kind kind, PyObject* object,
             PyObject* key) {
@@ -125,6 +140,7 @@ void let_go(CaptureState& state, Write::Kind kind, PyObject* object,
     key = state.tracer.real_of(key);
     if (!key) return;  // a tensor of this capture: in no dict of the program
   }
+  if (is_known_to_be_quiet(state, what, source, object, key)) return;
   state.guard(GuardKind::kLetsGoQuietly, source, key, int64_t(what));
   if (lets_go_quietly(what, object, key)) return;
   state.set_native_break(

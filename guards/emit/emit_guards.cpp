@@ -371,33 +371,43 @@ void Emitter::emit_c_method(const Source* source, const Guard& guard) {
                     static_cast<uint64_t>(guard.number));
 }
 
+// Where the length of a container is; -1: asked for by a call. Checks the type.
+int Emitter::length_offset(const Source* source) {
+  Node& n = node(source);
+  PyObject* now = value(source);
+  if (PyDict_Check(now)) {
+    if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
+    n.is_dict = true;
+    return kDictUsedOffset;
+  }
+  if (PyList_Check(now)) {
+    check_flag(source, Py_TPFLAGS_LIST_SUBCLASS);
+    return offsetof(PyVarObject, ob_size);
+  }
+  if (PyTuple_Check(now)) {
+    check_flag(source, Py_TPFLAGS_TUPLE_SUBCLASS);
+    return offsetof(PyVarObject, ob_size);
+  }
+  if (PyBytes_Check(now) || PyUnicode_Check(now)) {
+    check_flag(source, PyBytes_Check(now) ? Py_TPFLAGS_BYTES_SUBCLASS
+                                          : Py_TPFLAGS_UNICODE_SUBCLASS);
+    return PyBytes_Check(now) ? offsetof(PyVarObject, ob_size)
+                              : offsetof(PyASCIIObject, length);
+  }
+  if (PyAnySet_CheckExact(now) && n.type == Py_TYPE(now))
+    return offsetof(PySetObject, used);
+  return -1;
+}
+
 void Emitter::emit_length(const Source* source, const Guard& guard) {
   Node& n = node(source);
   PyObject* now = value(source);
-  int offset;
-  if (PyDict_Check(now)) {
-    if (is_settled(source)) return;
-    if (!n.is_dict) check_flag(source, Py_TPFLAGS_DICT_SUBCLASS);
-    n.is_dict = true;
-    offset = kDictUsedOffset;
-  } else if (PyList_Check(now)) {
-    check_flag(source, Py_TPFLAGS_LIST_SUBCLASS);
-    offset = offsetof(PyVarObject, ob_size);
-  } else if (PyTuple_Check(now)) {
-    if (n.constant) return;
-    check_flag(source, Py_TPFLAGS_TUPLE_SUBCLASS);
-    offset = offsetof(PyVarObject, ob_size);
-  } else if (PyBytes_Check(now) || PyUnicode_Check(now)) {
-    if (n.constant) return;
-    check_flag(source, PyBytes_Check(now) ? Py_TPFLAGS_BYTES_SUBCLASS
-                                          : Py_TPFLAGS_UNICODE_SUBCLASS);
-    offset = PyBytes_Check(now) ? offsetof(PyVarObject, ob_size)
-                                : offsetof(PyASCIIObject, length);
-  } else if (PyAnySet_CheckExact(now) && n.type == Py_TYPE(now)) {
-    offset = offsetof(PySetObject, used);
-  } else {
-    return emit_call_guard(source, guard);
-  }
+  const bool never_changes =
+      PyTuple_Check(now) || PyBytes_Check(now) || PyUnicode_Check(now);
+  if (PyDict_Check(now) ? is_settled(source) : never_changes && n.constant)
+    return;
+  const int offset = length_offset(source);
+  if (offset < 0) return emit_call_guard(source, guard);
   if (guard.number == 0) return fail_unless_zero(field(source, offset));
   fail_unless_equal(field(source, offset), static_cast<uint64_t>(guard.number));
 }

@@ -628,6 +628,14 @@ void Emitter::load_int(const Source* source) {
     a_.mov(to, x86::r9);
     return;
   }
+  if (source->kind == SourceKind::kLength) {
+    const int offset = length_offset(source->base);
+    if (offset >= 0) {
+      a_.mov(x86::r9, field(source->base, offset));
+      a_.mov(to, x86::r9);
+      return;
+    }
+  }
   bring(source->base);
   a_.mov(x86::rdi, reinterpret_cast<uint64_t>(source));
   a_.mov(x86::rsi, x86::rax);

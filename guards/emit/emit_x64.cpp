@@ -285,8 +285,16 @@ void Emitter::visit(const Source* source, int depth) {
     bring(source);
     a_.mov(x86::qword_ptr(x86::rdx, 8 * n.gather), x86::rax);
   }
-  for (int index : n.guards) emit_guard(source, set_.guards()[index]);
+  auto emit_guards = [&](bool late) {
+    for (int index : n.guards) {
+      const Guard& guard = set_.guards()[index];
+      if ((guard_kind_row(guard.kind).rank >= kLateRank) == late)
+        emit_guard(source, guard);
+    }
+  };
+  emit_guards(/*late=*/false);
   for (const Source* child : n.children) visit(child, depth + 1);
+  emit_guards(/*late=*/true);
 }
 
 std::unique_ptr<ArmedPredicate> Emitter::emit() {

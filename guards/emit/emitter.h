@@ -179,6 +179,7 @@ class Emitter {
   void emit_no_instance_attr(const Source* source, const Guard& guard);
   void emit_dict_keys(const Source* source, const Guard& guard);
   void emit_length(const Source* source, const Guard& guard);
+  int length_offset(const Source* source);
   void emit_c_method(const Source* source, const Guard& guard);
   void emit_call_guard(const Source* source, const Guard& guard);
   void emit_no_tensor_attrs(const Source* source, const Guard& guard);

@@ -1,5 +1,6 @@
 #include "guards/set/guard_set.h"
 
+#include <algorithm>
 #include <unordered_set>
 
 #include "frame_hook/interjections.h"
@@ -111,6 +112,18 @@ void GuardSet::add(GuardKind kind, const Source* source, PyObject* object,
   guard.object = Ref::borrow(object);
   guard.number = number;
   add(std::move(guard));
+}
+
+bool GuardSet::has(GuardKind kind, const Source* source,
+                   PyObject* object) const {
+  Guard guard;
+  guard.kind = kind;
+  guard.source = source;
+  guard.object = Ref::borrow(object);
+  auto [first, last] = seen_.equal_range(guard_hash(guard));
+  return std::any_of(first, last, [&](const auto& row) {
+    return same_guard(guards_[row.second], guard);
+  });
 }
 
 void GuardSet::add_expr(Expr expr) {

@@ -29,11 +29,12 @@ enum class GuardScope : uint8_t { kObject, kSymbols, kPair, kSet };
 struct GuardKindRow {
   const char* name;
   GuardScope scope;
-  int rank;
+  int rank;  // guard_kinds.def
   bool rereads;
   const char* text;
 };
 const GuardKindRow& guard_kind_row(GuardKind kind);
+constexpr int kLateRank = 5;  // of what is checked behind all below its object
 
 struct Guard {
   GuardKind kind;
@@ -119,6 +120,7 @@ class GuardSet {
   void add(Guard guard);
   void add(GuardKind kind, const Source* source, PyObject* object = nullptr,
            int64_t number = 0);
+  bool has(GuardKind kind, const Source* source, PyObject* object) const;
   void add_expr(Expr expr);  // must be true; constants are dropped
   int add_symbol(const Source* source, int64_t hint, bool changes = false);
   void add_tensor(const Source* source, TensorSpec spec);

@@ -9,8 +9,10 @@
 namespace framejit {
 namespace {
 
-// Objects looked at for one answer: who lets go of more is not quiet.
+// Objects looked at for one answer, those that others hold among them: who lets
+// go of more is not quiet.
 constexpr int kMaxObjects = 256;
+constexpr int kMaxPlaces = 4096;
 
 bool is_tensor(PyObject* object) {
   const TensorLayout* layout = tensor_layout();
@@ -37,11 +39,7 @@ class Walk {
   bool visit(PyObject* object) {
     if (++seen_ > kMaxObjects) return false;
     PyTypeObject* type = Py_TYPE(object);
-    if (type == &PyLong_Type || type == &PyFloat_Type ||
-        type == &PyUnicode_Type || type == &PyBytes_Type || object == Py_None ||
-        type == &PyBool_Type) {
-      return true;
-    }
+    if (is_quiet_type(type)) return true;
     if (type->tp_finalize || type->tp_del) return false;
     // Classes, functions and modules are registered all over the place.
     bool is_code = PyType_Check(object) || PyFunction_Check(object) ||
@@ -61,14 +59,15 @@ class Walk {
 
  private:
   static int visit_held(PyObject* object, void* walk) {
-    if (Py_REFCNT(object) > 1) return 0;
-    return !static_cast<Walk*>(walk)->visit(object);
+    auto* self = static_cast<Walk*>(walk);
+    if (++self->places_ > kMaxPlaces) return 1;
+    return Py_REFCNT(object) == 1 && !self->visit(object);
   }
   static int visit_item(PyObject* object, void* walk) {
     return PyType_Check(object) ? 0 : !static_cast<Walk*>(walk)->visit(object);
   }
 
-  int seen_ = 0;
+  int seen_ = 0, places_ = 0;
 };
 
 // In the instance's dict, or a member of __slots__.
@@ -100,6 +99,12 @@ PyObject* item_of(PyObject* object, PyObject* key) {
 }
 
 }  // namespace
+
+bool is_quiet_type(PyTypeObject* type) {
+  return type == &PyLong_Type || type == &PyFloat_Type ||
+         type == &PyUnicode_Type || type == &PyBytes_Type ||
+         type == &PyBool_Type || type == Py_TYPE(Py_None);
+}
 
 bool lets_go_quietly(LetGo what, PyObject* object, PyObject* key) {
   PyObject* value = nullptr;

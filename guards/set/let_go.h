@@ -23,6 +23,9 @@ enum class LetGo : int64_t {
   kContent,    // all that the container holds
 };
 
+// Whose objects hold nothing and are seen by nobody when they go.
+bool is_quiet_type(PyTypeObject* type);
+
 // Runs no code, sets no error.
 bool lets_go_quietly(LetGo what, PyObject* object, PyObject* key);
 

@@ -80,6 +80,11 @@ bool is_other_number(const Expr& expected, int64_t actual,
          value != actual;
 }
 
+// As the source of its length would be called (source_text.cpp).
+std::string length_text(const Source* container, PyObject* code) {
+  return "len(" + source_text(container, code) + ")";
+}
+
 bool holds_numbers(PyObject* constant) {
   return number_value(constant) || PyTuple_CheckExact(constant);
 }
@@ -124,6 +129,11 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
           dims.strides |= bit(d);
       }
       changed |= mark(source_text(guard.source, code), dims);
+    } else if (guard.kind == GuardKind::kLength) {
+      PyObject* container = sources.get(guard.source);
+      const Py_ssize_t actual = container ? container_length(container) : -1;
+      if (actual >= 0 && actual != guard.number)
+        changed |= mark_number(length_text(guard.source, code));
     } else if (guard.kind == GuardKind::kTypeAttrIs) {
       if (guard.number) continue;  // a property, which may be gone
       // A number of a class: a counter, say.

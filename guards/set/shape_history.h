@@ -1,10 +1,11 @@
 // Automatic dynamic shapes: which sizes and numbers change from call to call.
 //
 // One history per code cache key. A miss compares the call with what the
-// entries at hand expected, a capture records what it saw; a size, stride, int
-// or float seen with two values is dynamic from then on, which the next capture
-// asks for by source text. (A size or stride of 0 or 1 is specialised by the
-// tracer, and a stride that follows from sizes is their expression.)
+// entries at hand expected, a capture records what it saw; a size, stride, int,
+// float or length of a container seen with two values is dynamic from then on,
+// which the next capture asks for by source text. (A size or stride of 0 or 1
+// is specialised by the tracer, and a stride that follows from sizes is their
+// expression.)
 #pragma once
 
 #include <cstdint>
@@ -31,7 +32,7 @@ class ShapeHistory {
   const std::unordered_map<std::string, DynamicDims>& dynamic_dims() const {
     return dynamic_dims_;
   }
-  // Of ints and floats.
+  // Of ints, floats and lengths.
   const std::unordered_map<std::string, bool>& dynamic_numbers() const {
     return dynamic_numbers_;
   }

@@ -7,6 +7,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
+#include "guards/set/evaluate.h"
 #include "guards/set/iterators.h"
 #include "guards/set/number_expr.h"
 #include "guards/set/object_layout.h"
@@ -305,6 +306,11 @@ bool int_value(const Source*, PyObject* base, int64_t* out) {
   int overflow = 0;
   *out = PyLong_AsLongLongAndOverflow(base, &overflow);
   return !overflow && *out <= kLargestInteger && *out >= -kLargestInteger;
+}
+
+bool length(const Source*, PyObject* base, int64_t* out) {
+  *out = container_length(base);
+  return *out >= 0;
 }
 
 bool float_bits(const Source*, PyObject* base, int64_t* out) {

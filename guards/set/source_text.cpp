@@ -285,6 +285,10 @@ std::string offset_text(const Source* source, const Beneath& beneath) {
   return beneath.base + ".storage_offset()";
 }
 
+std::string length_text(const Source* source, const Beneath& beneath) {
+  return "len(" + beneath.base + ")";
+}
+
 std::string number_text(const Source* source, const Beneath& beneath) {
   return beneath.base;
 }
