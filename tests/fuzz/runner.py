@@ -448,6 +448,9 @@ def _interrupted(code: types.CodeType, backend: str, delay: float) -> None:
         torch.set_grad_enabled(modes[0])
         while torch.overrides._len_torch_function_stack() > modes[1]:
             torch._C._pop_torch_function_stack()
+        autograd = torch._C._autograd
+        while autograd._top_saved_tensors_default_hooks(True) is not None:
+            autograd._pop_saved_tensors_default_hooks()
     if not raised or _was_interrupted(error) or unraisable:
         return
     if not _loses_it(code, raised[0]):
