@@ -8,6 +8,7 @@
 
 #include "bytecode/library/library.h"
 #include "bytecode/objects/classes.h"
+#include "bytecode/objects/moved_texts.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/remade_functions.h"
@@ -233,6 +234,7 @@ bool reads_attributes(const BuiltinCall& call) {
 Result<Ref> call_library(BuiltinCall& call) {
   const CalleeRow* row = find_callee(call.callable);
   if (!row) return Ref();
+  FJ_CHECK_OK(check_given_to_c(call.state, call.args));
   pin_all_remade(call.state, call.args);
   if (row->model) return row->model(call);
   return call.native(row->reads);
@@ -267,6 +269,7 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
     auto row = rows.find(callable);
     BuiltinCall call{state, callable, args, kwnames};
     if (row == rows.end()) return call_library(call);
+    FJ_CHECK_OK(check_given_to_c(state, args));
     pin_all_remade(state, args);
     return row->second.function ? row->second.function(call) : Ref();
   }
@@ -275,6 +278,7 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
   Ref keep_self;
   FJ_TRY(Ref raw, unbind(state, callable, &call.args, &keep_self));
   call.callable = raw.get();
+  FJ_CHECK_OK(check_given_to_c(state, call.args));
   auto row = rows.find(raw.get());
   if (row != rows.end()) {
     FJ_TRY(bool refuses, refuses_receiver(call));

@@ -5,6 +5,7 @@
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/opaque_value.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -96,7 +97,7 @@ Result<Ref> model_dir(BuiltinCall& call) {
   if (!call.plain(1, 1)) return call.native(Reads::kNothing);
   CaptureState& state = call.state;
   PyObject* object = call.args[0];
-  if (is_foreign(state, object)) return call.unknown();
+  if (is_foreign(state, object) || is_opaque(object)) return call.unknown();
   FJ_TRY(Ref names, from_api(PySet_New(nullptr)));
   FJ_TRY(Ref own, state.python_special(object, "__dir__"));
   if (own) {

@@ -10,6 +10,7 @@
 #include "bytecode/objects/breaks.h"
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/exceptions.h"
+#include "bytecode/objects/moved_texts.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/overrides.h"
 #include "bytecode/objects/remade_functions.h"
@@ -375,6 +376,7 @@ Result<Ref> Interpreter::call_foreign(CalleeClass kind, PyObject* callable,
     default:
       break;  // kUnknown, too: the tracer says why
   }
+  FJ_CHECK_OK(check_given_to_c(state, args));
   pin_all_remade(state, args);
   FJ_TRY(Ref answer, ask_overrides(*this, kind, callable, args, kwnames));
   if (answer) return answer;

@@ -8,6 +8,7 @@
 
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/exceptions.h"
+#include "bytecode/objects/moved_texts.h"
 #include "bytecode/objects/object_kinds.h"
 #include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/overrides.h"
@@ -24,6 +25,31 @@ namespace {
 
 std::string attribute_text(PyTypeObject* type, PyObject* name) {
   return std::string(type->tp_name) + "." + text_of(name, "?");
+}
+
+// Names that C code reads of any object (__doc__, __module__, __notes__).
+bool is_special_name(PyObject* name) {
+  Py_ssize_t size = PyUnicode_Check(name) ? PyUnicode_GET_LENGTH(name) : 0;
+  return size > 1 && PyUnicode_READ_CHAR(name, 0) == '_' &&
+         PyUnicode_READ_CHAR(name, 1) == '_';
+}
+
+// A place in an object of C, which its code looks at behind our back: what
+// stands for a value there must be the value.
+Status check_stored_in_c(CaptureState& state, PyObject* value) {
+  if (!value) return ok_status();
+  if (is_opaque(value) && !is_opaque(value, OpaqueKind::kMoved)) {
+    return state.make_break(BreakReason::kUnguardableInput,
+                            "a field of C code is given what is not known");
+  }
+  return check_given_to_c(state, value);
+}
+
+// A place that `__slots__` of a class in Python made.
+bool is_python_slot(PyObject* descriptor) {
+  PyTypeObject* owner = PyDescr_TYPE(descriptor);
+  return Py_IS_TYPE(descriptor, &PyMemberDescr_Type) && is_heap_type(owner) &&
+         reinterpret_cast<PyHeapTypeObject*>(owner)->ht_slots;
 }
 
 Status native_set(CaptureState& state, PyObject* object, PyObject* name,
@@ -100,6 +126,8 @@ Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
         std::string("a ") + Py_TYPE(value)->tp_name + " as __dict__");
   }
   if (kind == &PyMemberDescr_Type) {
+    if (!is_python_slot(descriptor))
+      FJ_CHECK_OK(check_stored_in_c(state, value));
     return set_member(state, descriptor, object, name, value);
   }
   if (is_heap_type(kind)) {
@@ -112,6 +140,7 @@ Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
       return ok_status();
     }
   }
+  FJ_CHECK_OK(check_stored_in_c(state, value));
   if (!state.is_input(object)) return native_set(state, object, name, value);
   if (PyFunction_Check(object) && value && PyUnicode_CheckExact(value)) {
     // functools.total_ordering names its functions again and again.
@@ -137,11 +166,13 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
   PyTypeObject* type = Py_TYPE(object);
   FJ_TRY(Ref raw, state.type_lookup(type, name));
   if (raw) FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
+  if (is_special_name(name)) FJ_CHECK_OK(check_stored_in_c(state, value));
   if (raw && Py_TYPE(raw.get())->tp_descr_set) {
     return set_through_descriptor(state, raw.get(), object, name, value);
   }
   FJ_TRY(Ref dict, attribute_dict(state, object));
   if (!dict) {
+    FJ_CHECK_OK(check_stored_in_c(state, value));
     if (!state.is_input(object)) return native_set(state, object, name, value);
     if (!value || (!raw && is_heap_type(type))) {
       // There is no place for it, as CPython says in its own words.
@@ -189,6 +220,7 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
     if (value) args.push_back(value);
     FJ_TRY(Ref answer, call_override(state, setter, args));
     if (answer) return ok_status();
+    FJ_CHECK_OK(check_stored_in_c(state, value));
     FJ_TRY(bool replay, state.tracer.set_attribute(stand_in, name, value));
     if (replay) {
       WriteLog::add(state,
@@ -290,6 +322,7 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
       FJ_CHECK_OK(state.caller.call(own.get(), args));
       return ok_status();
     }
+    FJ_CHECK_OK(check_stored_in_c(state, value));
     int failed = PyType_Type.tp_setattro(object, name, value);
     if (failed < 0) return Status::raised();
     state.table<TypeLookups>().found.clear();
@@ -320,6 +353,7 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
     return state.make_break(BreakReason::kUnsupportedWrite,
                             attribute_text(type, name));
   }
+  FJ_CHECK_OK(check_stored_in_c(state, value));
   if (PyObject_SetAttr(object, name, value) < 0) return Status::raised();
   return ok_status();
 }

@@ -8,7 +8,13 @@
 // Bytecode does not show everything: a hook may look at what a module returns.
 // Then, and wherever such a capture does not end with the function's return or
 // C code raises in it, another attempt is made, in which texts are facts.
+//
+// C code that asks what it was given whether it is a text does not raise: it
+// goes another way. So it is given none: a break where a callee of C gets one
+// that was stored before, or where it is to be stored in a field of C.
 #pragma once
+
+#include <vector>
 
 #include "bytecode/objects/capture_state.h"
 
@@ -23,6 +29,14 @@ struct MovedTexts {
 // Empty: it is no such object, or is to be known.
 Result<Ref> moved_text(CaptureState& state, PyObject* object,
                        const Source* source);
+
+// Is it one of them, or does it hold one? A container too large to look through
+// counts as if it did.
+bool holds_moved_text(CaptureState& state, PyObject* object);
+// Breaks where C code is given one.
+Status check_given_to_c(CaptureState& state, PyObject* object);
+Status check_given_to_c(CaptureState& state,
+                        const std::vector<PyObject*>& objects);
 
 // A read of an item of a container, whose text is handed on.
 class MovingScope {
