@@ -11,6 +11,7 @@
 #include "bytecode/objects/moved_texts.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/opaque_value.h"
 #include "bytecode/objects/remade_functions.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/python_text.h"
@@ -230,11 +231,23 @@ bool reads_attributes(const BuiltinCall& call) {
   return false;
 }
 
+// What C code may ask of any argument: a class, a text. Of these nobody knows.
+Status check_arguments(CaptureState& state,
+                       const std::vector<PyObject*>& args) {
+  for (PyObject* arg : args) {
+    if (is_opaque(arg, OpaqueKind::kUnknown)) {
+      return state.make_break(BreakReason::kUnguardableInput,
+                              "C code is given what the caller handles");
+    }
+  }
+  return check_given_to_c(state, args);
+}
+
 // A callee of a registered library. Empty: it has no row.
 Result<Ref> call_library(BuiltinCall& call) {
   const CalleeRow* row = find_callee(call.callable);
   if (!row) return Ref();
-  FJ_CHECK_OK(check_given_to_c(call.state, call.args));
+  FJ_CHECK_OK(check_arguments(call.state, call.args));
   pin_all_remade(call.state, call.args);
   if (row->model) return row->model(call);
   return call.native(row->reads);
@@ -269,7 +282,7 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
     auto row = rows.find(callable);
     BuiltinCall call{state, callable, args, kwnames};
     if (row == rows.end()) return call_library(call);
-    FJ_CHECK_OK(check_given_to_c(state, args));
+    FJ_CHECK_OK(check_arguments(state, args));
     pin_all_remade(state, args);
     return row->second.function ? row->second.function(call) : Ref();
   }
@@ -278,7 +291,7 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
   Ref keep_self;
   FJ_TRY(Ref raw, unbind(state, callable, &call.args, &keep_self));
   call.callable = raw.get();
-  FJ_CHECK_OK(check_given_to_c(state, call.args));
+  FJ_CHECK_OK(check_arguments(state, call.args));
   auto row = rows.find(raw.get());
   if (row != rows.end()) {
     FJ_TRY(bool refuses, refuses_receiver(call));

@@ -4,6 +4,7 @@
 #include "bytecode/objects/classes.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/object_kinds.h"
+#include "bytecode/objects/opaque_value.h"
 #include "guards/known_objects.h"
 
 namespace framejit::bytecode {
@@ -13,6 +14,10 @@ namespace {
 // with collections.abc gives it one.
 Result<Flow> push_type_flag(Interpreter& interp, Frame& frame,
                             unsigned long flag) {
+  if (is_opaque(frame.top(), OpaqueKind::kUnknown)) {
+    return interp.make_break(BreakReason::kUnguardableInput,
+                             "the type of what the caller handles");
+  }
   Ref type = interp.state.type_of(frame.top());
   auto* of = reinterpret_cast<PyTypeObject*>(type.get());
   const bool has = PyType_HasFeature(of, flag);
