@@ -24,6 +24,7 @@ from framejit._module import (
     forward_code,
     original_of,
 )
+from framejit._weak_tables import WeakKeyTable
 from framejit.errors import (
     ConstraintViolationError,
     GraphBreakError,
@@ -41,8 +42,7 @@ _logging.start()
 _tracefile.start()
 
 # Equal options must be one object: its address is half of the code-cache key. Weak
-# references without callbacks: those are Python code, in which a signal handler may
-# run, whose exception would be lost there.
+# references without callbacks (see _weak_tables.py).
 _interned_options: dict[Any, weakref.ref[_C.CompileOptions]] = {}
 # What is compiled with options goes with them. A function that is compiled where it is
 # called is compiled once all the same. One that is made there, too (`<locals>`), has
@@ -50,9 +50,9 @@ _interned_options: dict[Any, weakref.ref[_C.CompileOptions]] = {}
 # keep every code that was ever compiled with them. Others keep the options while they
 # live themselves.
 _options_of_locals: collections.deque[_C.CompileOptions] = collections.deque(maxlen=32)
-_options_of_functions: weakref.WeakKeyDictionary[
+_options_of_functions: WeakKeyTable[
     types.FunctionType, dict[Any, _C.CompileOptions]
-] = weakref.WeakKeyDictionary()
+] = WeakKeyTable()
 
 
 def _owner(
@@ -116,7 +116,10 @@ def _options(
             _options_of_locals.remove(found)
         _options_of_locals.append(found)
     elif owner is None:
-        _options_of_functions.setdefault(function, {})[key] = found
+        kept = _options_of_functions.get(function)
+        if kept is None:
+            kept = _options_of_functions[function] = {}
+        kept[key] = found
     return found
 
 

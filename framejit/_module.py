@@ -19,25 +19,22 @@ from typing import Any, TypeVar
 import torch
 
 from framejit import _C
+from framejit._weak_tables import WeakKeyTable, WeakValueTable
 
 _M = TypeVar("_M", bound=torch.nn.Module)
 
 # The code that calls a module of a class; entries live with it. Compiled calls
 # (compile) and calls that are compiled in place differ.
-_codes: weakref.WeakKeyDictionary[type, tuple[types.CodeType, types.CodeType]] = (
-    weakref.WeakKeyDictionary()
-)
+_codes: WeakKeyTable[type, tuple[types.CodeType, types.CodeType]] = WeakKeyTable()
 # Likewise, of modules with a forward of their own, by that.
-_own_codes: weakref.WeakKeyDictionary[
-    types.FunctionType, tuple[types.CodeType, types.CodeType]
-] = weakref.WeakKeyDictionary()
+_own_codes: WeakKeyTable[types.FunctionType, tuple[types.CodeType, types.CodeType]] = (
+    WeakKeyTable()
+)
 # Likewise, of modules whose forward is no Python code, by the name it goes by.
 _script_codes: dict[str, tuple[types.CodeType, types.CodeType]] = {}
 # Equal modules compiled with equal options share a class. Weak: it holds the
 # module's class.
-_classes: weakref.WeakKeyDictionary[
-    _C.CompileOptions, weakref.WeakValueDictionary[int, type]
-] = weakref.WeakKeyDictionary()
+_classes: WeakKeyTable[_C.CompileOptions, WeakValueTable[type]] = WeakKeyTable()
 
 
 def _code(cls: type, in_place: bool) -> types.CodeType:
@@ -129,7 +126,9 @@ def _has_state_in_c(cls: type) -> bool:
 
 
 def _follower_class(cls: type, key: _C.CompileOptions) -> type:
-    classes = _classes.setdefault(key, weakref.WeakValueDictionary())
+    classes = _classes.get(key)
+    if classes is None:
+        classes = _classes[key] = WeakValueTable()
     found = classes.get(id(cls))
     if found is not None and found.__dict__["__framejit_class__"]() is cls:
         return found
