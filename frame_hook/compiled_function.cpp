@@ -248,19 +248,37 @@ PyObject* reduce(PyObject* object, PyObject*) {
   return get_own_or_function(object, const_cast<char*>("__qualname__"));
 }
 
-// type.__new__ makes class methods of these two where they are functions.
+// What type.__new__ makes of functions of some names; null: it leaves them.
+using MethodMaker = PyObject* (*)(PyObject*);
+MethodMaker method_maker(PyObject* name) {
+  if (PyUnicode_CompareWithASCIIString(name, "__new__") == 0)
+    return PyStaticMethod_New;
+  for (const char* of_class : {"__init_subclass__", "__class_getitem__"}) {
+    if (PyUnicode_CompareWithASCIIString(name, of_class) == 0)
+      return PyClassMethod_New;
+  }
+  return nullptr;
+}
+
+// The same for us, who are no function to it. As there, nobody is asked: it is
+// written into the dict of the class, past what the metaclass has to say.
 PyObject* set_name(PyObject* object, PyObject* const* args, Py_ssize_t count) {
   if (count != 2 || !PyUnicode_Check(args[1])) {
     PyErr_SetString(PyExc_TypeError, "__set_name__() takes a class and a name");
     return nullptr;
   }
-  if (PyType_Check(args[0]) &&
-      (PyUnicode_CompareWithASCIIString(args[1], "__init_subclass__") == 0 ||
-       PyUnicode_CompareWithASCIIString(args[1], "__class_getitem__") == 0)) {
-    Ref method = Ref::steal(PyClassMethod_New(object));
-    if (!method || PyObject_SetAttr(args[0], args[1], method.get()) < 0)
-      return nullptr;
-  }
+  MethodMaker make = PyType_Check(args[0]) ? method_maker(args[1]) : nullptr;
+  if (!make) return Py_NewRef(Py_None);
+  auto* type = reinterpret_cast<PyTypeObject*>(args[0]);
+  const bool is_in_class =
+      PyType_HasFeature(type, Py_TPFLAGS_HEAPTYPE) &&
+      PyDict_GetItemWithError(type->tp_dict, args[1]) == object;
+  if (!is_in_class) return PyErr_Occurred() ? nullptr : Py_NewRef(Py_None);
+  Ref method = Ref::steal(make(object));
+  if (!method || PyDict_SetItem(type->tp_dict, args[1], method.get()) < 0)
+    return nullptr;
+  // (The slots stay: what they call looks the name up.)
+  PyType_Modified(type);
   return Py_NewRef(Py_None);
 }
 
