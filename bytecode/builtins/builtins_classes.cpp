@@ -151,6 +151,28 @@ Status know_hooks(CaptureState& state, PyObject* bases, PyObject* names) {
   return ok_status();
 }
 
+// type.__new__ gives a class without a __module__ that of its caller, by the
+// globals of the innermost frame, which is not ours. So it gets the namespace
+// (of which it makes a copy) with that of the frame that is interpreted.
+Result<Ref> with_module(CaptureState& state, PyObject* names) {
+  PyObject* key = interned("__module__");
+  if (PyDict_GetItemWithError(names, key)) return Ref::borrow(names);
+  if (PyErr_Occurred()) return Result<Ref>::raised();
+  PythonFrame place = state.caller.python_frame(0);
+  Ref module;
+  if (place.known && place.globals) {
+    FJ_TRY(module, state.dict_get(place.globals, interned("__name__")));
+  }
+  if (!module || !PyUnicode_CheckExact(module.get())) {
+    return state.make_break(BreakReason::kUnknownCallee,
+                            "makes a class of no module");
+  }
+  FJ_TRY(Ref copy, from_api(PyDict_Copy(names)));
+  if (PyDict_SetItem(copy.get(), key, module.get()) < 0)
+    return Result<Ref>::raised();
+  return copy;
+}
+
 // type(name, bases, namespace): natively. What it looks into must be fresh.
 Result<Ref> make_class(CaptureState& state, PyObject* meta,
                        const std::vector<PyObject*>& args, PyObject* kwnames) {
@@ -180,6 +202,8 @@ Result<Ref> make_class(CaptureState& state, PyObject* meta,
     PyTuple_SetItem(bases.get(), i, Py_NewRef(PyTuple_GET_ITEM(args[1], i)));
   }
   values[2] = bases.get();
+  FJ_TRY(Ref names, with_module(state, args[2]));
+  values[3] = names.get();
   auto& in_making = state.table<ClassesInMaking>().bases;
   in_making.push_back(bases.get());
   Ref result = Ref::steal(PyObject_Vectorcall(

@@ -5,6 +5,7 @@
 // not change while it runs.
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/interpreter/calls.h"
+#include "bytecode/interpreter/compiled_texts.h"
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/objects/opaque_value.h"
 #include "frame_hook/frame_eval.h"
@@ -24,19 +25,18 @@ Result<Ref> code_of(CaptureState& state, PyCodeObject* around, PyObject* source,
     return state.make_break(BreakReason::kUnknownCallee,
                             is_eval ? "eval" : "exec");
   }
-  PyObject* compile = library_object("builtins", "compile");
-  if (!compile) return Result<Ref>::raised();
-  PauseHook pause;
   Ref text = Ref::borrow(source);
   if (is_eval) {
     // eval() ignores blanks in front.
+    PauseHook pause;
     FJ_TRY(text, from_api(PyObject_CallMethod(source, "lstrip", "s", " \t")));
   }
   // `from __future__ import` of the code around holds for the text, too.
   int flags = around ? around->co_flags & PyCF_MASK : 0;
-  return from_api(PyObject_CallFunction(compile, "OssiO", text.get(),
-                                        "<string>", is_eval ? "eval" : "exec",
-                                        flags, Py_True));
+  FJ_TRY(Ref arguments,
+         from_api(Py_BuildValue("(OssiO)", text.get(), "<string>",
+                                is_eval ? "eval" : "exec", flags, Py_True)));
+  return compile_without_warnings(state, arguments.get());
 }
 
 }  // namespace
@@ -102,12 +102,11 @@ Result<Ref> compile_text(Interpreter& interpreter, const Arguments& args) {
       return interpreter.make_break(BreakReason::kUnknownCallee, "compile");
     }
   }
-  PyObject* compile = library_object("builtins", "compile");
-  if (!compile) return Result<Ref>::raised();
-  PauseHook pause;
-  return from_api(PyObject_CallFunction(
-      compile, "OOOiO", args[0], args[1], args[2],
-      interpreter.frame->code_object()->co_flags & PyCF_MASK, Py_True));
+  FJ_TRY(Ref arguments,
+         from_api(Py_BuildValue(
+             "(OOOiO)", args[0], args[1], args[2],
+             interpreter.frame->code_object()->co_flags & PyCF_MASK, Py_True)));
+  return compile_without_warnings(interpreter.state, arguments.get());
 }
 
 // sys._getframemodulename(depth): the __module__ of the function whose frame is
