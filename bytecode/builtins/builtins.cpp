@@ -231,23 +231,30 @@ bool reads_attributes(const BuiltinCall& call) {
   return false;
 }
 
+// Models that ask for the type alone, or store where the write decides: what
+// assigns an attribute of a module goes by these.
+bool takes_moved_texts(BuiltinFunction model) {
+  return model == model_isinstance || model == model_type_instancecheck ||
+         model == model_setattr || model == model_object_setattr;
+}
+
 // What C code may ask of any argument: a class, a text. Of these nobody knows.
-Status check_arguments(CaptureState& state,
-                       const std::vector<PyObject*>& args) {
+Status check_arguments(CaptureState& state, const std::vector<PyObject*>& args,
+                       BuiltinFunction model) {
   for (PyObject* arg : args) {
     if (is_opaque(arg, OpaqueKind::kUnknown)) {
       return state.make_break(BreakReason::kUnguardableInput,
                               "C code is given what the caller handles");
     }
   }
-  return check_given_to_c(state, args);
+  return takes_moved_texts(model) ? ok_status() : check_given_to_c(state, args);
 }
 
 // A callee of a registered library. Empty: it has no row.
 Result<Ref> call_library(BuiltinCall& call) {
   const CalleeRow* row = find_callee(call.callable);
   if (!row) return Ref();
-  FJ_CHECK_OK(check_arguments(call.state, call.args));
+  FJ_CHECK_OK(check_arguments(call.state, call.args, nullptr));
   pin_all_remade(call.state, call.args);
   if (row->model) return row->model(call);
   return call.native(row->reads);
@@ -282,7 +289,7 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
     auto row = rows.find(callable);
     BuiltinCall call{state, callable, args, kwnames};
     if (row == rows.end()) return call_library(call);
-    FJ_CHECK_OK(check_arguments(state, args));
+    FJ_CHECK_OK(check_arguments(state, args, row->second.function));
     pin_all_remade(state, args);
     return row->second.function ? row->second.function(call) : Ref();
   }
@@ -291,8 +298,9 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
   Ref keep_self;
   FJ_TRY(Ref raw, unbind(state, callable, &call.args, &keep_self));
   call.callable = raw.get();
-  FJ_CHECK_OK(check_arguments(state, call.args));
   auto row = rows.find(raw.get());
+  FJ_CHECK_OK(check_arguments(
+      state, call.args, row == rows.end() ? nullptr : row->second.function));
   if (row != rows.end()) {
     FJ_TRY(bool refuses, refuses_receiver(call));
     if (refuses) return call.native(Reads::kNothing);

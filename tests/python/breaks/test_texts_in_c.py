@@ -12,7 +12,9 @@ import enum
 import functools
 import json
 import operator
+import os
 import pickle
+import re
 import sys
 import types
 import typing
@@ -442,3 +444,98 @@ def test_a_container_of_them_given_to_c(use: str) -> None:
         return x + 1, function(h.text)
 
     check(f)
+
+
+def test_an_attribute_of_a_module_is_still_handed_on() -> None:
+    class Model(torch.nn.Module):
+        last: Any = None
+
+        def forward(self, batch: Any) -> Any:
+            self.last = batch["name"]
+            return batch["x"] + 1
+
+    model = Model()
+    compiled = framejit.compile(model)
+    compiled({"x": torch.ones(1), "name": "first"})
+    before = framejit.counters()["compiles"]
+    for number in range(5):
+        compiled({"x": torch.ones(1), "name": f"n{number}"})
+        assert model.last == f"n{number}"
+    assert framejit.counters()["compiles"] == before
+
+
+# ---- what functions that C code calls give it
+
+
+class Answering:
+    """Every special method gives the text."""
+
+    def __init__(self, batch: Any) -> None:
+        self.batch = batch
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return self.batch["n"]
+
+
+def answer(self: Any, *args: Any) -> Any:
+    return self.batch["n"]
+
+
+for special in (
+    "fspath str repr format bytes reduce_ex index len bool hash dir iter next call eq lt "
+    "contains enter instancecheck sizeof round reversed getitem length_hint copy abs int "
+    "float set_name"
+).split():
+    setattr(Answering, f"__{special}__", answer)
+
+ANSWERS = [
+    "os.fspath(p)", "str(p)", "repr(p)", "format(p)", "f'{p}'", "'%s' % p", "bytes(p)",
+    "copy.copy(p)", "copy.deepcopy(p)", "len(p)", "bool(p)", "hash(p)", "dir(p)",
+    "list(p)", "iter(p)", "next(p)", "p(1)", "p == 1", "p < 1", "1 in p",
+    "getattr(p, 'q')", "hasattr(p, 'q')", "getattr(p, 'q', 1)", "isinstance(1, p)",
+    "round(p)", "reversed(p)", "p[0]", "abs(p)", "int(p)", "float(p)", "range(p)",
+    "[1, 2][p]", "re.sub('a', lambda m: d['n'], 'bab')",
+    "json.dumps(p, default=lambda o: d['n'])",
+    "functools.reduce(lambda a, b: d['n'], [1, 2, 3])",
+    "max([1, 2], key=lambda i: d['n'])", "sorted([2, 1], key=lambda i: d['n'])",
+    "list(map(lambda i: d['n'], [1]))", "list(filter(lambda i: d['n'], [1]))",
+    "''.join(map(lambda i: d['n'], [1]))", "dict(map(lambda i: (d['n'], 1), [1]))",
+    "dict(map(lambda i: (1, d['n']), [1]))", "type('C', (), {'a': p}).__name__",
+    "any(map(lambda i: d['n'], [1]))", "ImportError(*map(lambda i: d['n'], [1])).msg",
+    "str(ImportError(*map(lambda i: d['n'], [1])))", "next(map(lambda i: d['n'], [1]))",
+    "next(iter(lambda: d['n'], 5))", "min(map(lambda i: d['n'], [1]))",
+    "'abc'.replace('a', p.q)", "functools.partial(lambda i: d['n'])(1)",
+    "type('C', (), dict(map(lambda i: ('__module__', d['n']), [1]))).__module__",
+    "sum(map(lambda i: d['n'], [1]), '')", "functools.lru_cache(lambda i: d['n'])(1)",
+    "str(p, 'ascii')", "torch.Size(p)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("answer", ANSWERS)
+def test_what_c_code_is_answered(answer: str) -> None:
+    names: dict[str, Any] = {
+        "Holder": Holder, "Answering": Answering, "torch": torch, "os": os, "re": re,
+        "copy": copy, "json": json, "functools": functools,
+    }  # fmt: skip
+    exec(
+        "def f(x, text):\n"
+        "    d = {'n': text}\n"
+        "    h, p = Holder(), Answering(d)\n"
+        f"    h.text = {answer}\n"
+        "    return x + 1, h.text if isinstance(h.text, str) else type(h.text)\n"
+        "def of_a_batch(x, d):\n"
+        "    h, p = Holder(), Answering(d)\n"
+        f"    h.text = {answer}\n"
+        "    return x + 1, h.text\n",
+        names,
+    )
+    check(names["f"])
+    compiled = framejit.compile(names["of_a_batch"])
+    for value in TEXTS:
+        found, eager = (
+            outcome(lambda x, d, f=f: (x, type(f(x, d)[1])), {"n": value})
+            for f in (compiled, names["of_a_batch"])
+        )
+        assert found == eager, value
