@@ -34,10 +34,28 @@ bool is_special_name(PyObject* name) {
          PyUnicode_READ_CHAR(name, 1) == '_';
 }
 
+// A container that came in, of which C code would see the state of now,
+// without the writes of the capture and without a guard.
+bool is_container_from_outside(CaptureState& state, PyObject* value) {
+  const bool has_items = PyList_Check(value) || PyTuple_Check(value) ||
+                         PyDict_Check(value) || PyAnySet_Check(value);
+  return has_items && state.is_input(value) && !state.is_constant(value);
+}
+
 // A place in an object of C, which its code looks at behind our back: what
 // stands for a value there must be the value.
-Status check_stored_in_c(CaptureState& state, PyObject* value) {
+Status check_stored_in_c(CaptureState& state, PyObject* name, PyObject* value) {
   if (!value) return ok_status();
+  // (Annotations are kept as they are. A __dict__ is a place that we know.)
+  const bool is_kept =
+      PyUnicode_CompareWithASCIIString(name, "__annotations__") == 0 ||
+      PyUnicode_CompareWithASCIIString(name, "__dict__") == 0;
+  if (!is_kept && is_container_from_outside(state, value)) {
+    return state.make_break(BreakReason::kUnsupportedWrite,
+                            std::string("a field of C code is given a ") +
+                                Py_TYPE(value)->tp_name +
+                                " of the program: " + text_of(name, "?"));
+  }
   if (is_opaque(value) && !is_opaque(value, OpaqueKind::kMoved)) {
     return state.make_break(BreakReason::kUnguardableInput,
                             "a field of C code is given what is not known");
@@ -127,7 +145,7 @@ Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
   }
   if (kind == &PyMemberDescr_Type) {
     if (!is_python_slot(descriptor))
-      FJ_CHECK_OK(check_stored_in_c(state, value));
+      FJ_CHECK_OK(check_stored_in_c(state, name, value));
     return set_member(state, descriptor, object, name, value);
   }
   if (is_heap_type(kind)) {
@@ -140,7 +158,7 @@ Status set_through_descriptor(CaptureState& state, PyObject* descriptor,
       return ok_status();
     }
   }
-  FJ_CHECK_OK(check_stored_in_c(state, value));
+  FJ_CHECK_OK(check_stored_in_c(state, name, value));
   if (!state.is_input(object)) return native_set(state, object, name, value);
   if (PyFunction_Check(object) && value && PyUnicode_CheckExact(value)) {
     // functools.total_ordering names its functions again and again.
@@ -166,13 +184,18 @@ Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,
   PyTypeObject* type = Py_TYPE(object);
   FJ_TRY(Ref raw, state.type_lookup(type, name));
   if (raw) FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
-  if (is_special_name(name)) FJ_CHECK_OK(check_stored_in_c(state, value));
+  if (value && is_special_name(name)) {
+    // (add_note() writes into the list that is there.)
+    FJ_CHECK_OK(PyExceptionInstance_Check(object)
+                    ? check_stored_in_c(state, name, value)
+                    : check_given_to_c(state, value));
+  }
   if (raw && Py_TYPE(raw.get())->tp_descr_set) {
     return set_through_descriptor(state, raw.get(), object, name, value);
   }
   FJ_TRY(Ref dict, attribute_dict(state, object));
   if (!dict) {
-    FJ_CHECK_OK(check_stored_in_c(state, value));
+    FJ_CHECK_OK(check_stored_in_c(state, name, value));
     if (!state.is_input(object)) return native_set(state, object, name, value);
     if (!value || (!raw && is_heap_type(type))) {
       // There is no place for it, as CPython says in its own words.
@@ -220,7 +243,7 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
     if (value) args.push_back(value);
     FJ_TRY(Ref answer, call_override(state, setter, args));
     if (answer) return ok_status();
-    FJ_CHECK_OK(check_stored_in_c(state, value));
+    FJ_CHECK_OK(check_stored_in_c(state, name, value));
     FJ_TRY(bool replay, state.tracer.set_attribute(stand_in, name, value));
     if (replay) {
       WriteLog::add(state,
@@ -322,7 +345,8 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
       FJ_CHECK_OK(state.caller.call(own.get(), args));
       return ok_status();
     }
-    FJ_CHECK_OK(check_stored_in_c(state, value));
+    FJ_CHECK_OK(is_special_name(name) ? check_stored_in_c(state, name, value)
+                                      : check_given_to_c(state, value));
     int failed = PyType_Type.tp_setattro(object, name, value);
     if (failed < 0) return Status::raised();
     state.table<TypeLookups>().found.clear();
@@ -353,7 +377,7 @@ Status write_attr(CaptureState& state, PyObject* object, PyObject* name,
     return state.make_break(BreakReason::kUnsupportedWrite,
                             attribute_text(type, name));
   }
-  FJ_CHECK_OK(check_stored_in_c(state, value));
+  FJ_CHECK_OK(check_stored_in_c(state, name, value));
   if (PyObject_SetAttr(object, name, value) < 0) return Status::raised();
   return ok_status();
 }
