@@ -46,10 +46,10 @@ bool is_container_from_outside(CaptureState& state, PyObject* value) {
 // stands for a value there must be the value.
 Status check_stored_in_c(CaptureState& state, PyObject* name, PyObject* value) {
   if (!value) return ok_status();
-  // (Annotations are kept as they are. A __dict__ is a place that we know.)
-  const bool is_kept =
-      PyUnicode_CompareWithASCIIString(name, "__annotations__") == 0 ||
-      PyUnicode_CompareWithASCIIString(name, "__dict__") == 0;
+  // (A __dict__ is a place that we know; in the others nothing looks at it.)
+  bool is_kept = false;
+  for (const char* kept : {"__dict__", "__annotations__", "obj"})
+    is_kept |= PyUnicode_CompareWithASCIIString(name, kept) == 0;
   if (!is_kept && is_container_from_outside(state, value)) {
     return state.make_break(BreakReason::kUnsupportedWrite,
                             std::string("a field of C code is given a ") +
