@@ -189,6 +189,12 @@ Result<Ref> make_class(CaptureState& state, PyObject* meta,
     }
     state.pin(base);
   }
+  PyObject* slots = PyDict_GetItemString(args[2], "__slots__");
+  if (slots && state.is_input(slots) && !state.is_constant(slots)) {
+    // It is read as it is now.
+    return state.make_break(BreakReason::kUnknownCallee,
+                            "makes a class with __slots__ of the program");
+  }
   FJ_CHECK_OK(know_hooks(state, args[1], args[2]));
   PyObject* maker = raw_lookup(&PyType_Type, "__new__");
   std::vector<PyObject*> values{meta};

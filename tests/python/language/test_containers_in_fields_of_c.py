@@ -3,8 +3,10 @@ C code, which no guard covers and which knows nothing of what the capture wrote.
 
 from __future__ import annotations
 
+import collections
 import copy
 import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -166,6 +168,91 @@ ROWS: list[tuple[Callable[[Any], Any], list[Any]]] = [
     (errno, LISTS), (errno, NUMBERS), (strerror, LISTS), (strerror, TUPLES),
     (value, LISTS), (value, NUMBERS), (dict_of_an_instance, DICTS),
     (dict_that_is_written, DICTS), (wrapped, DICTS), (notes, LISTS),
+]  # fmt: skip
+
+
+# ---- classes, and other objects of C that are made of what the program has
+
+
+def with_slots(v: Any) -> Any:
+    made = type("C", (), {"__slots__": v})
+    return [name for name in ("p", "q", "r") if hasattr(made, name)], made.__slots__  # type: ignore[attr-defined]
+
+
+def with_slots_that_were_written(v: Any) -> Any:
+    v.append("r")
+    return with_slots(v)
+
+
+def with_slots_in_a_body(v: Any) -> Any:
+    class C:
+        __slots__ = v
+
+    return [name for name in ("p", "q", "r") if hasattr(C, name)]
+
+
+def of_bases(v: Any) -> Any:
+    return type("C", v, {}).__mro__[1].__name__
+
+
+def of_a_namespace(v: Any) -> Any:
+    return sorted(name for name in vars(type("C", (), v)) if name[0] != "_")
+
+
+def of_a_function(v: Any) -> Any:
+    return types.FunctionType(made().__code__, {}, "f", v, None)(b=1)
+
+
+def of_globals(v: Any) -> Any:
+    return types.FunctionType((lambda: b).__code__, v)()  # type: ignore[name-defined] # noqa: F821
+
+
+def matched_by(v: Any) -> Any:
+    made = type("C", (), {"__match_args__": v, "p": 1, "q": 2})
+    match made():
+        case made(x):  # type: ignore[misc]
+            return x
+        case _:
+            return 0
+
+
+def named_tuple(v: Any) -> Any:
+    return repr(collections.namedtuple("T", v)(*v))
+
+
+def alias(v: Any) -> Any:
+    return repr(types.GenericAlias(list, v))
+
+
+def partial(v: Any) -> Any:
+    made = functools.partial(arguments, v)
+    return made.args, made()
+
+
+def syntax_error(v: Any) -> Any:
+    e = SyntaxError("a", v)
+    return e.filename, e.lineno, str(e), repr(e)
+
+
+def os_error(v: Any) -> Any:
+    return str(OSError(*v)), OSError(*v).args
+
+
+def group(v: Any) -> Any:
+    return [repr(e) for e in ExceptionGroup("a", v).exceptions]
+
+
+PLACES: list[list[Any]] = [["a", 1, 2, "x"], ["b", 1, 2, "y"]]
+NAMES = [["p"], ["q"], ["p", "q"]]
+ROWS += [
+    (with_slots, NAMES), (with_slots, [("p",), ("q",)]), (with_slots, ["p", "q"]),
+    (with_slots, [{"p": 1}, {"q": 1}]), (with_slots_that_were_written, NAMES),
+    (with_slots_in_a_body, NAMES), (of_bases, [(First,), (Second,), (Second, First)]),
+    (of_a_namespace, DICTS), (of_a_function, TUPLES), (of_globals, DICTS),
+    (matched_by, [("p",), ("q",), ()]), (matched_by, NAMES), (named_tuple, NAMES),
+    (alias, LISTS), (alias, TUPLES), (partial, LISTS), (syntax_error, PLACES),
+    (syntax_error, [tuple(row) for row in PLACES]), (os_error, [[1, "a"], [2, "b"]]),
+    (group, [[KeyError(1)], [KeyError(1), ValueError(2)]]),
 ]  # fmt: skip
 
 
