@@ -6,11 +6,13 @@
 #include <torch/csrc/autograd/anomaly_mode.h>
 #include <torch/csrc/autograd/functions/basic_ops.h>
 #include <torch/csrc/autograd/functions/utils.h>
+#include <torch/csrc/autograd/python_variable.h>
 
 #include <algorithm>
 #include <optional>
 
 #include "backend/aot_executor.h"
+#include "backend/aot_part.h"
 #include "backend/history_place.h"
 #include "backend/rng_state.h"
 #include "backend/run_errors.h"
@@ -121,12 +123,25 @@ void AotExecutor::attach_gates(Call& call) const {
   const std::vector<int>& outputs = backward_->tangent_of();
   for (int output : outputs)
     call.node->add_input_metadata(call.results[output]);
+  const std::vector<BackwardPart>& plans = backward_->parts();
+  std::vector<graph::NodePtr<AotPart>> parts;
+  for (size_t i = 0; i < plans.size(); ++i) {
+    parts.push_back(graph::make_node<AotPart>(call.node, i));
+    for (int tangent : plans[i].direct)
+      parts[i]->add_input_metadata(call.results[outputs[tangent]]);
+  }
   std::vector<graph::NodePtr<OutputGate>> gates(outputs.size());
   for (size_t tangent : gate_order_) {
     std::vector<graph::NodePtr<OutputGate>> behind;
     for (int other : gates_behind_[tangent]) behind.push_back(gates[other]);
-    gates[tangent] = graph::make_node<OutputGate>(
-        call.node, static_cast<uint32_t>(tangent), behind);
+    const auto number = static_cast<uint32_t>(tangent);
+    std::vector<graph::NodePtr<AotPart>> next;
+    for (size_t i = 0; i < parts.size(); ++i)
+      if (std::ranges::count(plans[i].direct, static_cast<int>(tangent)))
+        next.push_back(parts[i]);
+    gates[tangent] =
+        parts.empty() ? graph::make_node<OutputGate>(call.node, number, behind)
+                      : graph::make_node<OutputGate>(next, number, behind);
     torch::autograd::set_history(call.results[outputs[tangent]],
                                  gates[tangent]);
   }
@@ -243,8 +258,8 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
       if (graph::unpack_tensor(inputs[input_objects_[input]]).is_leaf())
         continue;
       why =
-          "an input that was computed with gradients is in the history of some "
-          "outputs and not of others; such calls run at torch level";
+          "an input that was computed with gradients gets none from an output "
+          "in whose history it is; such calls run at torch level";
       break;
     }
   }

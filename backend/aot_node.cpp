@@ -98,8 +98,11 @@ uint32_t version_of(const at::Tensor& tensor) {
 
 }  // namespace
 
-AotNode::Task AotNode::task_of(const variable_list& grads) const {
+AotNode::Task AotNode::task_of(const variable_list& grads,
+                               const BackwardPart* alone) const {
   Task task{grads, {}, {}};
+  task.alone = alone;
+  task.complete = alone == nullptr;
   task.as_captured = !graph::AmbientState::casts_any_now() &&
                      code_->replay().has_default_dtype();
   for (const at::Tensor& grad : grads) task.complete &= grad.defined();
@@ -108,7 +111,9 @@ AotNode::Task AotNode::task_of(const variable_list& grads) const {
   if (task.complete && task.as_captured) return task;
   for (const at::Tensor& grad : grads) task.defined.push_back(grad.defined());
   for (size_t i = 0; i < num_outputs(); ++i)
-    task.wanted.push_back(task_should_compute_output(i));
+    task.wanted.push_back(
+        task_should_compute_output(i) &&
+        (!alone || std::count(alone->edges.begin(), alone->edges.end(), i)));
   return task;
 }
 
@@ -133,11 +138,12 @@ variable_list AotNode::apply(variable_list&& grads) {
   return results;
 }
 
-variable_list AotNode::gradients_of(const variable_list& grads) {
+variable_list AotNode::gradients_of(const variable_list& grads,
+                                    const BackwardPart* alone) {
   auto any = [](const std::vector<bool>& bits) {
     return std::find(bits.begin(), bits.end(), true) != bits.end();
   };
-  const Task task = task_of(grads);
+  const Task task = task_of(grads, alone);
   if (!task.complete && (!any(task.defined) || !any(task.wanted))) {
     begin(nullptr, /*runs=*/false);
     return variable_list(num_outputs());
@@ -244,8 +250,10 @@ variable_list AotNode::replay(const Task& task) {
   // The gates have run: the engine will not look at their edges again in this
   // task.
   if (c10::GradMode::is_enabled() && code_->replay().may_be_nonlinear()) {
-    for (size_t i = 0; i < gates_.size(); ++i)
+    for (size_t i = 0; i < gates_.size(); ++i) {
+      if (task.alone && !task.grads[i].defined()) continue;
       if (auto gate = gates_[i].lock()) gate->lead_to(std::move(history.at(i)));
+    }
   }
   return by_edge(task, std::move(found));
 }
@@ -262,42 +270,45 @@ bool AotNode::is_passage_watched() const {
 variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
                                    const std::vector<int>& behind,
                                    const std::vector<bool>& wanted) {
-  constexpr size_t kMaxPassing = 8;
   const int task = torch::autograd::get_current_graph_task_id();
-  auto is_this = [&](const auto& row) { return row.first == task; };
   std::shared_ptr<const CutReplay> cut;
-  bool known = false;
+  bool asked = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
-    auto found = std::find_if(passing_.begin(), passing_.end(), is_this);
-    known = found != passing_.end();
-    if (known) cut = found->second;
+    if (const UnderWay* row = under_way(task)) {
+      asked = row->asked;
+      cut = row->cut;
+    }
   }
-  if (!known) {
+  if (!asked) {
     // Asked once: all gates and the node must do the same.
     if (is_passage_watched()) {
       check_passage(from, wanted);
       cut = code_->replay().cut(inputs_to_replay(), code_->tangent_of());
     }
     std::lock_guard<std::mutex> lock(mutex_);
-    if (passing_.size() >= kMaxPassing) passing_.erase(passing_.begin());
-    passing_.emplace_back(task, cut);
+    UnderWay& row = note_under_way(task);
+    row.asked = true;
+    row.cut = cut;
   }
   if (!cut) return {};
-  if (known) check_passage(from, wanted);
+  if (asked) check_passage(from, wanted);
   return cut->to_outputs(from, gradient, behind);
 }
 
+// Parts share it.
 std::shared_ptr<const CutReplay> AotNode::take_cut() {
   const int task = torch::autograd::get_current_graph_task_id();
+  UnderWay over;  // dies behind the lock
   std::lock_guard<std::mutex> lock(mutex_);
-  for (auto row = passing_.begin(); row != passing_.end(); ++row) {
-    if (row->first != task) continue;
-    auto cut = std::move(row->second);
-    passing_.erase(row);
-    return cut;
+  UnderWay* row = under_way(task);
+  if (!row) return nullptr;
+  auto cut = row->cut;
+  if (parts().empty()) {
+    over = std::move(*row);
+    under_way_.erase(under_way_.begin() + (row - under_way_.data()));
   }
-  return nullptr;
+  return cut;
 }
 
 // The tangents are all that came to each output, of which nothing goes on
@@ -564,7 +575,8 @@ void AotNode::free_all() {
   watched_.clear();
   kept_.clear();
   originals_.clear();
-  passing_.clear();
+  std::erase_if(under_way_,
+                [](const UnderWay& row) { return row.results.empty(); });
   random_states_.clear();
 }
 

@@ -1,7 +1,8 @@
 // AotNode: the backward of one call of an AOT-compiled graph.
 //
 // The outputs that have a gradient are its inputs, the graph inputs that
-// require grad are where its edges lead. What the backward programs read is in
+// require grad are where its edges lead; where outputs lead to different inputs
+// it is in the graph in parts (aot_part.h). What the backward programs read is in
 // SavedVariables, so that a write to an input or an output before the backward
 // raises as in eager. A value that is saved but shares memory with an input or
 // an output is watched through a SavedVariable of that tensor, too, and so is
@@ -98,6 +99,13 @@ class AotNode final : public torch::autograd::Node {
                                              const at::Tensor& gradient,
                                              const std::vector<int>& behind,
                                              const std::vector<bool>& wanted);
+  // In parts (aot_part.h): this node is not in the graph itself.
+  const std::vector<BackwardPart>& parts() const { return code_->parts(); }
+  // In a backward: a gradient has come to the output of this tangent.
+  void arrive(size_t tangent, const at::Tensor& gradient);
+  // direct: what came along the edges of this part.
+  torch::autograd::variable_list gradients_of_part(
+      size_t number, const torch::autograd::variable_list& direct);
   void keep_random_states(RngState::States states) {
     random_states_ = std::move(states);
   }
@@ -135,10 +143,33 @@ class AotNode final : public torch::autograd::Node {
     std::vector<bool> defined, wanted;  // tangents, edges
     bool complete = true;
     bool as_captured = true;  // no autocast region, and the default dtype
+    const BackwardPart* alone = nullptr;
     bool wants(size_t edge) const { return complete || wanted[edge]; }
   };
-  variable_list gradients_of(const variable_list& grads);
-  Task task_of(const variable_list& grads) const;
+  // A backward that is under way.
+  struct UnderWay {
+    int task = 0;  // the engine's number
+    // Does somebody look at what passes through an output? Null: nobody does.
+    bool asked = false;
+    std::shared_ptr<const CutReplay> cut;
+    // Of a node in parts: what has come to the outputs, by tangent; what was
+    // computed of which of that for all parts, by edge; the parts that have
+    // run, and the programs, until what those read is let go.
+    std::vector<bool> arrived;
+    variable_list tangents, used, results;
+    std::vector<bool> done;
+    std::vector<std::shared_ptr<const BackwardProgram>> ran;
+  };
+  // alone: for the gradients of this part only.
+  variable_list gradients_of(const variable_list& grads,
+                             const BackwardPart* alone = nullptr);
+  Task task_of(const variable_list& grads, const BackwardPart* alone) const;
+  UnderWay* under_way(int task);  // under mutex_
+  UnderWay& note_under_way(int task);
+  std::vector<bool> to_arrive(const std::vector<bool>& arrived) const;
+  bool are_done(const UnderWay& row, const std::vector<bool>& to_arrive) const;
+  variable_list take_part(const BackwardPart& part, variable_list& all) const;
+  void finish_part(size_t number, int task, const std::vector<bool>& late);
   std::shared_ptr<const BackwardProgram> program_for(const Task& task,
                                                      bool* fits) const;
   variable_list run(const Task& task, const BackwardProgram& program,
@@ -183,8 +214,7 @@ class AotNode final : public torch::autograd::Node {
   std::vector<int64_t> consumed_;
   std::shared_ptr<const BackwardProgram> last_;
   bool released_ = false;
-  // Backwards that are under way, by the engine's number; null: nobody looks.
-  std::vector<std::pair<int, std::shared_ptr<const CutReplay>>> passing_;
+  std::vector<UnderWay> under_way_;
 };
 
 }  // namespace framejit::backend

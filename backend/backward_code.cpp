@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <chrono>
+#include <map>
+#include <numeric>
 #include <optional>
 #include <set>
 #include <thread>
@@ -204,19 +206,69 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
     if (tensor_of(backward.outputs[i]))
       code->edge_inputs_.push_back(static_cast<int>(i));
   }
-  std::set<int> partial;
-  for (size_t i = 0; num_tangents > 1 && i < num_tangents; ++i) {
-    auto computed = computed_from(
-        backward, backward.inputs[tensor_inputs[code->num_saved() + i]]);
-    for (int input : code->edge_inputs_)
-      if (!computed.contains(tensor_of(backward.outputs[input])))
-        partial.insert(input);
-  }
-  code->partial_inputs_.assign(partial.begin(), partial.end());
+  code->find_parts(graphs);
+  code->find_partial_inputs(backward, tensor_inputs);
   FJ_TRY(auto complete, code->make_program(backward, tangents));
   code->note_readers(graphs.readers, complete.get());
   code->complete_ = std::move(complete);
   return code;
+}
+
+void BackwardCode::find_parts(const AotGraphs& graphs) {
+  auto contains = [](const std::vector<int>& all, int one) {
+    return std::find(all.begin(), all.end(), one) != all.end();
+  };
+  const int num_tangents = static_cast<int>(tangent_of_.size());
+  auto info = [&](int tangent) -> const graph::OutputInfo& {
+    return graphs.outputs[tangent_of_[tangent]];
+  };
+  std::map<std::vector<int>, std::vector<int>> edges;
+  for (size_t edge = 0; num_tangents > 1 && edge < edge_inputs_.size();
+       ++edge) {
+    std::vector<int> tangents;
+    for (int i = 0; i < num_tangents; ++i)
+      if (info(i).reached.empty() ||
+          contains(info(i).reached, edge_inputs_[edge]))
+        tangents.push_back(i);
+    if (tangents.empty()) {  // not known
+      tangents.resize(num_tangents);
+      std::iota(tangents.begin(), tangents.end(), 0);
+    }
+    edges[std::move(tangents)].push_back(static_cast<int>(edge));
+  }
+  for (const auto& [tangents, of_part] : edges) {
+    BackwardPart part{of_part, tangents, {}};
+    for (int i : tangents)
+      if (std::none_of(tangents.begin(), tangents.end(), [&](int other) {
+            return contains(info(i).behind, tangent_of_[other]);
+          }))
+        part.direct.push_back(i);
+    parts_.push_back(std::move(part));
+  }
+  const bool all_alike =
+      parts_.size() == 1 &&
+      parts_[0].tangents.size() == static_cast<size_t>(num_tangents);
+  if (all_alike) parts_.clear();
+}
+
+void BackwardCode::find_partial_inputs(const Graph& backward,
+                                       const std::vector<int>& tensor_inputs) {
+  std::set<int> partial;
+  for (size_t i = 0; tangent_of_.size() > 1 && i < tangent_of_.size(); ++i) {
+    auto computed = computed_from(
+        backward, backward.inputs[tensor_inputs[num_saved() + i]]);
+    auto look = [&](int input) {
+      if (!computed.contains(tensor_of(backward.outputs[input])))
+        partial.insert(input);
+    };
+    for (const BackwardPart& part : parts_)
+      if (std::find(part.tangents.begin(), part.tangents.end(), i) !=
+          part.tangents.end())
+        for (int edge : part.edges) look(edge_inputs_[edge]);
+    if (parts_.empty())
+      for (int input : edge_inputs_) look(input);
+  }
+  partial_inputs_.assign(partial.begin(), partial.end());
 }
 
 Passage BackwardCode::passage_of(const AotGraphs& graphs, int output) const {

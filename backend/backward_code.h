@@ -34,6 +34,14 @@ struct Passage {
   LooksAt beside;  // in the rest of its history, and before one of them
 };
 
+// Inputs that the same outputs lead to (aot_part.h).
+struct BackwardPart {
+  std::vector<int> edges;  // of the node
+  // All tangents whose outputs lead there; those that do not so through
+  // another output.
+  std::vector<int> tangents, direct;
+};
+
 // One pattern's program and how a node feeds it.
 struct BackwardProgram {
   std::shared_ptr<const Program> program;  // null: there are no gradients
@@ -89,7 +97,8 @@ class BackwardCode {
   const std::vector<int>& tangent_of() const { return tangent_of_; }
   // The graph input of each next edge.
   const std::vector<int>& edge_inputs() const { return edge_inputs_; }
-  // Those of them whose gradient does not depend on every tangent.
+  // Those of them that an output leads to on whose tangent the gradient does
+  // not depend.
   const std::vector<int>& partial_inputs() const { return partial_inputs_; }
   size_t num_symbols() const { return num_symbols_; }
   size_t num_saved() const { return num_saved_; }
@@ -108,6 +117,8 @@ class BackwardCode {
   const std::vector<bool>& read_inputs() const { return read_inputs_; }
   // By tangent.
   const std::vector<Passage>& passages() const { return passages_; }
+  // Empty: all outputs lead to all inputs.
+  const std::vector<BackwardPart>& parts() const { return parts_; }
   bool uses_random() const { return uses_random_; }
   const TorchReplay& replay() const { return *replay_; }
 
@@ -135,6 +146,9 @@ class BackwardCode {
   std::string line(const std::string& text) const;
   Result<std::shared_ptr<BackwardProgram>> make_program(
       const graph::Graph& backward, const std::vector<int>& tangents) const;
+  void find_parts(const graph::AotGraphs& graphs);
+  void find_partial_inputs(const graph::Graph& backward,
+                           const std::vector<int>& tensor_inputs);
   Passage passage_of(const graph::AotGraphs& graphs, int output) const;
   LooksAt looks_of(const std::vector<int64_t>& readers) const;
   void note_readers(std::vector<int64_t> readers,
@@ -157,6 +171,7 @@ class BackwardCode {
   // By graph input and by user output: the saved value that it is, or -1.
   std::vector<int> saved_as_, output_saved_as_;
   std::vector<Passage> passages_;
+  std::vector<BackwardPart> parts_;
   size_t num_inputs_ = 0, num_saved_ = 0, num_symbols_ = 0;
   bool uses_random_ = false;
   // What the guards of the entry say of the sizes.

@@ -1,6 +1,9 @@
 #include "backend/output_gate.h"
 
+#include <torch/csrc/autograd/graph_task.h>
+
 #include "backend/aot_node.h"
+#include "backend/aot_part.h"
 #include "graph/tensors/libtorch_private.h"
 
 namespace framejit::backend {
@@ -11,6 +14,20 @@ OutputGate::OutputGate(const graph::NodePtr<AotNode>& node, uint32_t tangent,
                        const std::vector<graph::NodePtr<OutputGate>>& behind)
     : tangent_(tangent) {
   add_next_edge({node, tangent});
+  lead_behind(behind);
+}
+
+OutputGate::OutputGate(const std::vector<graph::NodePtr<AotPart>>& parts,
+                       uint32_t tangent,
+                       const std::vector<graph::NodePtr<OutputGate>>& behind)
+    : tangent_(tangent), num_first_(parts.size()), leads_to_parts_(true) {
+  for (const auto& part : parts)
+    add_next_edge({part, part->place_of(static_cast<int>(tangent))});
+  lead_behind(behind);
+}
+
+void OutputGate::lead_behind(
+    const std::vector<graph::NodePtr<OutputGate>>& behind) {
   for (const auto& gate : behind) {
     add_next_edge({gate, 0});
     behind_.push_back(static_cast<int>(gate->tangent_));
@@ -18,17 +35,25 @@ OutputGate::OutputGate(const graph::NodePtr<AotNode>& node, uint32_t tangent,
   }
 }
 
+AotNode& OutputGate::node() const {
+  Node& next = *next_edge(0).function;
+  if (num_first_ == 0) return static_cast<OutputGate&>(next).node();
+  return leads_to_parts_ ? static_cast<AotPart&>(next).whole()
+                         : static_cast<AotNode&>(next);
+}
+
 variable_list OutputGate::apply(variable_list&& grads) {
   variable_list results(num_outputs());
-  results[0] = grads.at(0);
+  for (size_t i = 0; i < num_first_; ++i) results[i] = grads.at(0);
+  if (leads_to_parts_) node().arrive(tangent_, grads.at(0));
   if (behind_.empty() || !grads[0].defined()) return results;
-  auto& node = static_cast<AotNode&>(*next_edge(0).function);
   std::vector<bool> wanted;
   for (size_t i = 0; i < behind_.size(); ++i)
-    wanted.push_back(task_should_compute_output(i + 1));
-  variable_list passed = node.pass_behind(tangent_, grads[0], behind_, wanted);
+    wanted.push_back(task_should_compute_output(num_first_ + i));
+  variable_list passed =
+      node().pass_behind(tangent_, grads[0], behind_, wanted);
   for (size_t i = 0; i < passed.size(); ++i)
-    results[i + 1] = std::move(passed[i]);
+    results[num_first_ + i] = std::move(passed[i]);
   return results;
 }
 
@@ -40,6 +65,15 @@ bool OutputGate::is_watched() {
   if (!asked) return false;
   auto found = asked->find(this);
   return found != asked->end() && found->second.captures_;
+}
+
+bool OutputGate::will_run() {
+  const auto* nodes = torch::autograd::get_current_graph_task_nodes_in_graph();
+  if (!nodes || !nodes->contains(this)) return false;
+  const auto* asked = torch::autograd::get_current_graph_task_exec_info();
+  if (!asked || asked->empty()) return true;
+  auto found = asked->find(this);
+  return found != asked->end() && found->second.needed_;
 }
 
 }  // namespace framejit::backend

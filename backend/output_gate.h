@@ -25,12 +25,18 @@
 namespace framejit::backend {
 
 class AotNode;
+class AotPart;
 
 class OutputGate final : public torch::autograd::Node {
  public:
   // tangent: the output's number among those of the node. behind: the gates
   // its gradient passes through next, and their numbers.
   OutputGate(const graph::NodePtr<AotNode>& node, uint32_t tangent,
+             const std::vector<graph::NodePtr<OutputGate>>& behind);
+  // parts: those of the node that this output leads to, but for what the gates
+  // behind lead to. One of both is there.
+  OutputGate(const std::vector<graph::NodePtr<AotPart>>& parts,
+             uint32_t tangent,
              const std::vector<graph::NodePtr<OutputGate>>& behind);
 
   torch::autograd::variable_list apply(
@@ -40,18 +46,26 @@ class OutputGate final : public torch::autograd::Node {
   // Does somebody look at the gradient that comes here, in the backward that
   // runs on this thread?
   bool is_watched();
+  // Will the backward that runs on this thread come here, or has it?
+  bool will_run();
   bool is_behind_another() const { return is_behind_another_; }
   // Its place in the order of nodes stays: it leads to the same inputs.
   void lead_to(torch::autograd::Edge edge) {
     next_edges_ = {std::move(edge)};
     behind_.clear();
+    num_first_ = 1;
+    leads_to_parts_ = false;
   }
 
  private:
-  // The AotNode is where the first edge leads. Nothing else holds it: it knows
-  // its gates weakly, and what a node is known by weakly gives up its edges and
-  // nothing more when it goes.
+  void lead_behind(const std::vector<graph::NodePtr<OutputGate>>& behind);
+  AotNode& node() const;
+  // The AotNode is where the first edge leads, or that of a gate behind.
+  // Nothing else holds it: it knows its gates weakly, and what a node is known
+  // by weakly gives up its edges and nothing more when it goes.
   uint32_t tangent_;
+  size_t num_first_ = 1;  // edges that are not to gates
+  bool leads_to_parts_ = false;
   std::vector<int> behind_;
   bool is_behind_another_ = false;
 };

@@ -75,6 +75,8 @@ struct OutputInfo {
   // run before one of those does. By order of creation.
   std::vector<std::vector<int64_t>> ways;
   std::vector<int64_t> beside_ways;
+  // The graph inputs that its history leads to. Of several outputs.
+  std::vector<int> reached;
 };
 
 // Which part of the backward is wanted, and in which state of the thread.

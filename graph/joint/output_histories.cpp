@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <map>
 #include <set>
+#include <unordered_map>
 #include <unordered_set>
 
 namespace framejit::graph {
@@ -88,6 +89,39 @@ void note_ways(const Passage& passage, const Outputs& outputs,
       info->beside_ways.push_back(tracer.number_of(*node));
 }
 
+using Leaves = std::unordered_map<const AutogradNode*, int>;
+
+Leaves leaves_of(const std::vector<at::Tensor>& inputs) {
+  Leaves leaves;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    if (!inputs[i].defined()) continue;
+    if (auto leaf = torch::autograd::impl::try_get_grad_accumulator(inputs[i]))
+      leaves.emplace(leaf.get(), static_cast<int>(i));
+  }
+  return leaves;
+}
+
+// The inputs that a node leads to, sorted.
+std::vector<int> find_reached(const AutogradNode* start, const Leaves& leaves) {
+  std::set<int> reached;
+  std::unordered_set<const AutogradNode*> seen{start};
+  std::vector<const AutogradNode*> open{start};
+  while (!open.empty()) {
+    const AutogradNode* node = open.back();
+    open.pop_back();
+    for (const auto& edge : node->next_edges()) {
+      const AutogradNode* next = edge.function.get();
+      if (!next || !seen.insert(next).second) continue;
+      auto leaf = leaves.find(next);
+      if (leaf != leaves.end())
+        reached.insert(leaf->second);
+      else
+        open.push_back(next);
+    }
+  }
+  return {reached.begin(), reached.end()};
+}
+
 // Does the caller make what eager's history of each says?
 bool are_made_alike(std::vector<OutputInfo>* infos,
                     const std::vector<std::vector<int>>& behind) {
@@ -115,7 +149,8 @@ bool are_made_alike(std::vector<OutputInfo>* infos,
 
 }  // namespace
 
-bool find_histories(const std::vector<at::Tensor>& outputs,
+bool find_histories(const std::vector<at::Tensor>& inputs,
+                    const std::vector<at::Tensor>& outputs,
                     const JointTracer& tracer, std::vector<OutputInfo>* infos) {
   Outputs places;
   for (size_t i = 0; i < outputs.size(); ++i) {
@@ -130,14 +165,17 @@ bool find_histories(const std::vector<at::Tensor>& outputs,
   if (places.size() < 2 &&
       (places.empty() || places.begin()->second.size() < 2))
     return true;
+  const Leaves leaves = leaves_of(inputs);
   std::vector<std::vector<int>> behind(outputs.size());
   for (const auto& [place, members] : places) {
     const Passage passage = find_passage(place.first, places);
+    const std::vector<int> reached = find_reached(place.first, leaves);
     for (int output : members) {
       OutputInfo& info = infos->at(output);
       behind[output] = passage.behind;
       info.made_at = static_cast<int64_t>(place.first->sequence_nr());
       info.behind = passage.behind;
+      info.reached = reached;
       if (info.alias == OutputInfo::Alias::kNone)
         note_ways(passage, places, tracer, &info);
     }
