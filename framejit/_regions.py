@@ -267,6 +267,7 @@ def autograd_backward(
             if gradient is None:
                 continue
             before = leaf.grad
+            _steps.accumulates(leaf, before)
             if before is None:
                 leaf.grad = _new_gradient(leaf, gradient)
             else:

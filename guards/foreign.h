@@ -99,10 +99,11 @@ class TensorTracer {
                            const std::vector<PyObject*>& args,
                            PyObject* kwnames) = 0;  // kw values last in args
   virtual Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) = 0;
-  // A C attribute (.grad, .data, requires_grad); null value: delete. True: the
-  // caller replays it after the graph; false: it is part of the graph.
-  virtual Result<bool> set_attribute(PyObject* stand_in, PyObject* name,
-                                     PyObject* value) = 0;
+  // A C attribute (.grad, .data, requires_grad); null value: delete. Empty: it
+  // is part of the graph. Else the caller replays it after the graph: None, as
+  // it is; or by this function of the tensor and the value.
+  virtual Result<Ref> set_attribute(PyObject* stand_in, PyObject* name,
+                                    PyObject* value) = 0;
   // isinstance(stand_in, type) for a type written in C.
   virtual Result<bool> is_instance(PyObject* stand_in, PyObject* type) = 0;
   // Operators with at least one stand-in or symbolic operand; `function` is the

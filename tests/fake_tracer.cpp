@@ -428,7 +428,7 @@ Result<Ref> FakeTracer::get_attribute(PyObject* object, PyObject* name) {
   return from_api(PyObject_GenericGetAttr(object, name));
 }
 
-Result<bool> FakeTracer::set_attribute(PyObject*, PyObject* name, PyObject*) {
+Result<Ref> FakeTracer::set_attribute(PyObject*, PyObject* name, PyObject*) {
   return broke(BreakReason::kUnsupportedWrite,
                "tensor attribute " + string_text(name));
 }

@@ -80,8 +80,8 @@ class FakeTracer : public TensorTracer {
   Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
                    PyObject* kwnames) override;
   Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override;
-  Result<bool> set_attribute(PyObject* stand_in, PyObject* name,
-                             PyObject* value) override;
+  Result<Ref> set_attribute(PyObject* stand_in, PyObject* name,
+                            PyObject* value) override;
   Result<bool> is_instance(PyObject* stand_in, PyObject* type) override;
   Result<Ref> operate(PyObject* function,
                       const std::vector<PyObject*>& operands) override;

@@ -121,6 +121,7 @@ class Planner {
   FJ_REPLAY(replay_instance_set)
   FJ_REPLAY(replay_instance_del)
   FJ_REPLAY(replay_setattr)
+  FJ_REPLAY(replay_stored_by)
   FJ_REPLAY(replay_delattr)
   FJ_REPLAY(replay_set_item)
   FJ_REPLAY(replay_delete_item)

@@ -123,6 +123,13 @@ Status Planner::replay_delattr(const Write& write, PyObject*) {
   return replay_by(remove, write, nullptr);
 }
 
+Status Planner::replay_stored_by(const Write& write, PyObject* content) {
+  FJ_TRY(int target, value(write.object.get()));
+  FJ_TRY(int operand, value(content));
+  call(write.key.get(), {target, operand});
+  return ok_status();
+}
+
 Status Planner::replay_set_item(const Write& write, PyObject* content) {
   return replay_method("__setitem__", write, content);
 }
@@ -196,7 +203,8 @@ std::vector<bool> writes_to_made_tensors(CaptureState& state,
   std::vector<bool> found;
   for (const Write& entry : log) {
     const bool is_attribute = entry.kind == Write::Kind::kAttrSet ||
-                              entry.kind == Write::Kind::kAttrDel;
+                              entry.kind == Write::Kind::kAttrDel ||
+                              entry.kind == Write::Kind::kStoredBy;
     PyObject* object = entry.object.get();
     if (entry.kind == Write::Kind::kCall ||
         entry.kind == Write::Kind::kReplace ||

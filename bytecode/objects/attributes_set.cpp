@@ -244,12 +244,15 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
     FJ_TRY(Ref answer, call_override(state, setter, args));
     if (answer) return ok_status();
     FJ_CHECK_OK(check_stored_in_c(state, name, value));
-    FJ_TRY(bool replay, state.tracer.set_attribute(stand_in, name, value));
-    if (replay) {
+    FJ_TRY(Ref replay, state.tracer.set_attribute(stand_in, name, value));
+    if (!replay) return ok_status();
+    PyObject* object = real ? real : stand_in;
+    if (replay.get() != Py_None)
+      WriteLog::add(state, Write::Kind::kStoredBy, object, replay.get(), value);
+    else
       WriteLog::add(state,
                     value ? Write::Kind::kAttrSet : Write::Kind::kAttrDel,
-                    real ? real : stand_in, name, value);
-    }
+                    object, name, value);
     return ok_status();
   }
   if (!real) {

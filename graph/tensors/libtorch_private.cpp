@@ -37,6 +37,7 @@ struct Expose {
   template struct Expose<tag, &__VA_ARGS__>
 
 FJ_EXPOSE(OperatorDef, c10::OperatorHandle::operatorDef_);
+FJ_EXPOSE(NodeMutex, torch::autograd::Node::mutex_);
 FJ_EXPOSE(Kernels, c10::impl::OperatorEntry::kernels_);
 FJ_EXPOSE(ImplStorage, c10::TensorImpl::storage_);
 FJ_EXPOSE(ImplAutogradMeta, c10::TensorImpl::autograd_meta_);
@@ -217,6 +218,10 @@ c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor) {
   if (torch::is_symbool(handle))
     return handle.cast<c10::SymBool>().toSymNodeImpl();
   return {};
+}
+
+std::mutex& mutex_of(torch::autograd::Node& node) {
+  return node.*member(NodeMutex());
 }
 
 }  // namespace framejit::graph

@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/function.h>
 #include <torch/version.h>
 
+#include <mutex>
 #include <optional>
 
 #include "guards/set/guard_set.h"
@@ -78,6 +79,9 @@ MetaKernel find_meta_kernel(const c10::OperatorHandle& op);
 // Field offsets of TensorImpl, AutogradMeta and the Python tensor object; the
 // function pointers are left empty.
 TensorLayout native_tensor_offsets();
+
+// What AccumulateGrad holds while it adds to a .grad.
+std::mutex& mutex_of(torch::autograd::Node& node);
 
 // Parts of torch's ambient state whose API costs more than reading them.
 uint64_t context_flags();

@@ -37,6 +37,7 @@ PyObject* outside(PyObject*, PyObject*) {
   X(tensor_hook)           \
   X(leaves)                \
   X(gradient)              \
+  X(accumulates)           \
   X(handle)                \
   X(same)                  \
   X(argument_count)        \
@@ -302,6 +303,17 @@ Result<Ref> gradient(Recorder& recorder, const Objects& args) {
   SingleThreaded single;
   NoAnomalyMode no_anomaly_mode;
   return recorder.record_call(function.get(), args, names.get());
+}
+
+// accumulates(leaf, before): a backward() gives it a .grad next, or adds to the
+// one that it has.
+Result<Ref> accumulates(Recorder& recorder, const Objects& args) {
+  const Recorder::Entry* before = recorder.find(args.at(1));
+  if (args.at(1) == Py_None)
+    recorder.accumulates = args.at(0);
+  else if (before && before->source)
+    recorder.note_accumulating(args.at(0));
+  return Ref::borrow(Py_None);
 }
 
 // An object that must not outlive the capture: nothing can rebuild it.

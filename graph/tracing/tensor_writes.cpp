@@ -1,11 +1,13 @@
 #include "graph/tracing/tensor_writes.h"
 
 #include <string_view>
+#include <utility>
 
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/python_text.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
+#include "graph/tracing/accumulation.h"
 #include "graph/tracing/number_tensors.h"
 #include "graph/tracing/tensor_classes.h"
 #include "graph/tracing/tensor_constructors.h"
@@ -70,8 +72,8 @@ bool same_layout(const at::Tensor& a, const at::Tensor& b) {
          x.sizes == y.sizes && x.strides == y.strides;
 }
 
-Result<bool> write_data(Recorder& recorder, PyObject* stand_in, PyObject* name,
-                        PyObject* value) {
+Result<Ref> write_data(Recorder& recorder, PyObject* stand_in, PyObject* name,
+                       PyObject* value) {
   if (!is_tensor_object(value) || !recorder.find(value))
     return unsupported_write(recorder, name);
   // Nodes before and after name one value, so its metadata must stay.
@@ -82,7 +84,7 @@ Result<bool> write_data(Recorder& recorder, PyObject* stand_in, PyObject* name,
   FJ_CHECK_OK(recorder.record_effect(setter.get(), {stand_in, name, value},
                                      nullptr, nullptr));
   recorder.note_written(stand_in);
-  return false;
+  return Ref();
 }
 
 Result<Ref> write_requires_grad(Recorder& recorder, PyObject* stand_in,
@@ -100,8 +102,8 @@ Result<Ref> write_requires_grad(Recorder& recorder, PyObject* stand_in,
   return result;
 }
 
-Result<bool> write_grad(Recorder& recorder, PyObject* stand_in, PyObject* name,
-                        PyObject* value) {
+Result<Ref> write_grad(Recorder& recorder, PyObject* stand_in, PyObject* name,
+                       PyObject* value) {
   FJ_TRY(bool leaf, is_leaf(recorder, stand_in));
   if (!leaf) return internals(recorder, "grad of a non-leaf tensor");
   if (value != Py_None && (!is_tensor_object(value) || !recorder.find(value)))
@@ -114,7 +116,9 @@ Result<bool> write_grad(Recorder& recorder, PyObject* stand_in, PyObject* name,
                  recorder.span()};
   }
   recorder.written_grads[stand_in] = Ref::borrow(value);
-  return true;
+  if (std::exchange(recorder.accumulates, nullptr) == stand_in)
+    return gradient_accumulator();
+  return Ref::borrow(Py_None);
 }
 
 Result<bool> true_of(Recorder& recorder, PyObject* value) {
@@ -240,8 +244,8 @@ Ref written_grad(Recorder& recorder, PyObject* stand_in) {
   return found == recorder.written_grads.end() ? Ref() : found->second;
 }
 
-Result<bool> write_attribute(Recorder& recorder, PyObject* stand_in,
-                             PyObject* name, PyObject* value) {
+Result<Ref> write_attribute(Recorder& recorder, PyObject* stand_in,
+                            PyObject* name, PyObject* value) {
   // A gradient function runs later, and perhaps not at all.
   if (!recorder.find(stand_in) || recorder.in_block())
     return unsupported_write(recorder, name);
@@ -256,13 +260,13 @@ Result<bool> write_attribute(Recorder& recorder, PyObject* stand_in,
     FJ_CHECK_OK(write_requires_grad(recorder, stand_in, setter.get(),
                                     {stand_in, name, value}, nullptr, nullptr,
                                     wanted));
-    return false;
+    return Ref();
   }
   if (is_text(name, "real") || is_text(name, "imag")) {
     FJ_TRY(Ref setter, builtin("setattr"));
     FJ_CHECK_OK(
         recorder.record_call(setter.get(), {stand_in, name, value}, nullptr));
-    return false;
+    return Ref();
   }
   return unsupported_write(recorder, name);
 }

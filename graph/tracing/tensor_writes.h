@@ -18,10 +18,10 @@ Result<Ref> read_grad_fn(Recorder& recorder, PyObject* stand_in);
 // The .grad that the program wrote in this capture; empty: none written.
 Ref written_grad(Recorder& recorder, PyObject* stand_in);
 
-// tensor.name = value; null value: del tensor.name. True: the write log
-// replays it.
-Result<bool> write_attribute(Recorder& recorder, PyObject* stand_in,
-                             PyObject* name, PyObject* value);
+// tensor.name = value; null value: del tensor.name. Gives what
+// Tracer::set_attribute does.
+Result<Ref> write_attribute(Recorder& recorder, PyObject* stand_in,
+                            PyObject* name, PyObject* value);
 
 // x[i] with tensors of one integer in the index selects, whichever they are:
 // the index with 0 in their places. Empty: there are none.

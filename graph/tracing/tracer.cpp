@@ -75,8 +75,8 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
                    PyObject* kwnames) override;
   Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override;
-  Result<bool> set_attribute(PyObject* stand_in, PyObject* name,
-                             PyObject* value) override;
+  Result<Ref> set_attribute(PyObject* stand_in, PyObject* name,
+                            PyObject* value) override;
   Result<bool> is_instance(PyObject* stand_in, PyObject* type) override;
   bool is_binding_metaclass(PyTypeObject* type) override {
     return type == pybind_metaclass();
@@ -697,8 +697,8 @@ Result<Ref> LibTorchTracer::instance_attribute(PyObject* stand_in,
   return Ref::borrow(value);
 }
 
-Result<bool> LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
-                                           PyObject* value) {
+Result<Ref> LibTorchTracer::set_attribute(PyObject* stand_in, PyObject* name,
+                                          PyObject* value) {
   FJ_CHECK(recorder_, "set_attribute outside a capture");
   return guarded(
       [&] { return write_attribute(*recorder_, stand_in, name, value); });
