@@ -18,12 +18,13 @@ Result<OutputView> OutputView::build(const OutputInfo& info) {
            make_aten_args(step.op.schema(), step.args, {}));
     view.steps_.push_back({step.op, std::move(args), step.result, step.list});
   }
-  view.detaches_ =
-      info.detached &&
-      std::none_of(info.views.begin(), info.views.end(),
-                   [](const graph::ViewStep& step) {
-                     return step.op.schema().name() == "aten::detach";
-                   });
+  auto is_detach = [](const graph::ViewStep& step) {
+    return step.op.schema().name() == "aten::detach";
+  };
+  view.detaches_ = info.detached && std::none_of(info.views.begin(),
+                                                 info.views.end(), is_detach);
+  view.ends_detached_ = info.detached && !info.grad_mode &&
+                        (info.views.empty() || !is_detach(info.views.back()));
   return view;
 }
 
@@ -52,6 +53,7 @@ at::Tensor OutputView::make(const at::Tensor& base, bool counted,
                             const int64_t* symbols, ViewLists* lists) const {
   c10::AutoGradMode mode(info_.grad_mode.value_or(c10::GradMode::is_enabled()));
   at::Tensor view = make_of(base, symbols, lists);
+  if (ends_detached_) view = view.detach();
   auto* meta = torch::autograd::impl::get_view_autograd_meta(view);
   if (meta && meta->has_bw_view() && !view.is_inference()) {
     const uint32_t before = view._version() - (counted ? info_.writes : 0);

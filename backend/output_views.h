@@ -55,6 +55,8 @@ class OutputView {
   std::vector<Step> steps_;  // empty: by its strides
   bool of_all_ = false;
   bool detaches_ = false;  // no step does
+  // What eager detached last is no view to autograd, whatever it was made of.
+  bool ends_detached_ = false;
   graph::OutputInfo info_;
 };
 
