@@ -213,6 +213,21 @@ void AotExecutor::commit(Call& call, bool* committing) const {
     call.node->note_memory(of, *call.tensors[of.index]);
 }
 
+// Hooks that were removed, and pickling, leave a dict without any.
+bool has_hooks(PyObject* object) {
+  namespace impl = torch::autograd::impl;
+  const at::Tensor& tensor = graph::unpack_tensor(object);
+  const auto* python = reinterpret_cast<const THPVariable*>(object);
+  auto is_empty = [](PyObject* hooks) {
+    return hooks && PyDict_Check(hooks) && PyDict_GET_SIZE(hooks) == 0;
+  };
+  // The dict is one hook to torch.
+  const size_t none = is_empty(python->backward_hooks) ? 1 : 0;
+  return impl::hooks(tensor).size() > none ||
+         (impl::post_acc_grad_hooks(tensor) &&
+          !is_empty(python->post_accumulate_grad_hooks));
+}
+
 // Is its .grad nothing that another gradient can be added to in place?
 bool refuses_gradients(const at::Tensor& leaf) {
   const at::Tensor& grad = leaf.grad();
@@ -231,17 +246,15 @@ bool refuses_gradients(const at::Tensor& leaf) {
 // own functions, which get zeros then. A leaf that refuses its gradient raises,
 // too.
 bool AotExecutor::is_node_seen(PyObject* const* inputs) {
-  namespace impl = torch::autograd::impl;
   bool hooked = false, hooked_leaf = false, refusing_leaf = false;
   int leaves = 0;
   for (int input : backward_->edge_inputs()) {
-    const at::Tensor& tensor =
-        graph::unpack_tensor(inputs[input_objects_[input]]);
+    PyObject* object = inputs[input_objects_[input]];
+    const at::Tensor& tensor = graph::unpack_tensor(object);
     if (tensor.is_leaf()) ++leaves;
     if (!tensor.unsafeGetTensorImpl()->autograd_meta()) continue;  // no past
     refusing_leaf |= tensor.is_leaf() && refuses_gradients(tensor);
-    if (impl::hooks(tensor).empty() && !impl::post_acc_grad_hooks(tensor))
-      continue;
+    if (!has_hooks(object)) continue;
     hooked = true;
     hooked_leaf |= tensor.is_leaf();
   }

@@ -204,10 +204,18 @@ Status check_leaf(Recorder& recorder, PyObject* stand_in) {
   for (const char* name : {"_backward_hooks", "_post_accumulate_grad_hooks"}) {
     Ref hooks = Ref::steal(PyObject_GetAttrString(entry->real.get(), name));
     if (!hooks) return Status::raised();
+    const Source* source = attribute_of(recorder, entry->source, name);
+    // Hooks that were removed, and pickling, leave a dict without any.
+    if (hooks.get() != Py_None && PyDict_Check(hooks.get()) &&
+        PyDict_GET_SIZE(hooks.get()) == 0) {
+      guards.add(GuardKind::kTypeIs, source,
+                 reinterpret_cast<PyObject*>(Py_TYPE(hooks.get())));
+      guards.add(GuardKind::kLength, source, nullptr, 0);
+      continue;
+    }
     if (hooks.get() != Py_None)
       return refuse(recorder, "a gradient of a tensor with hooks");
-    guards.add(GuardKind::kIs, attribute_of(recorder, entry->source, name),
-               Py_None);
+    guards.add(GuardKind::kIs, source, Py_None);
   }
   return ok_status();
 }
