@@ -128,33 +128,31 @@ variable_list AotNode::gradients_of_part(size_t number,
     TORCH_CHECK(row, "framejit: a backward came past the outputs of a call");
     return *row;
   };
-  std::vector<bool> arrived;
+  std::vector<bool> arrived;  // empty: all have
   variable_list tangents, results;
-  bool computed = false;
   {
     std::lock_guard<std::mutex> lock(mutex_);
     UnderWay& row = row_of_task();
-    arrived = row.arrived;
-    tangents = row.tangents;
     // Hooks of this node may have changed them.
     for (size_t i = 0; i < part.direct.size(); ++i)
-      tangents[part.direct[i]] = direct.at(i);
-    computed =
-        !row.used.empty() &&
-        std::all_of(part.tangents.begin(), part.tangents.end(),
-                    [&](int tangent) {
-                      return row.used[tangent].is_same(tangents[tangent]);
-                    });
-    if (computed) results = take_part(part, row.results);
+      row.tangents[part.direct[i]] = direct.at(i);
+    auto is_used = [&](int i) { return row.used[i].is_same(row.tangents[i]); };
+    if (std::find(row.arrived.begin(), row.arrived.end(), false) !=
+        row.arrived.end())
+      arrived = row.arrived;
+    if (!row.used.empty() &&
+        std::all_of(part.tangents.begin(), part.tangents.end(), is_used))
+      results = take_part(part, row.results);
+    else
+      tangents = row.tangents;
   }
   const std::vector<bool> late = to_arrive(arrived);
-  const bool alone = std::find(late.begin(), late.end(), true) != late.end();
-  if (!computed) {
-    if (alone)
-      for (size_t i = 0; i < tangents.size(); ++i)
-        if (std::find(part.tangents.begin(), part.tangents.end(), i) ==
-            part.tangents.end())
-          tangents[i] = at::Tensor();
+  if (results.empty()) {
+    const bool alone = std::find(late.begin(), late.end(), true) != late.end();
+    for (size_t i = 0; alone && i < tangents.size(); ++i)
+      if (std::find(part.tangents.begin(), part.tangents.end(), i) ==
+          part.tangents.end())
+        tangents[i] = at::Tensor();
     variable_list all = gradients_of(tangents, alone ? &part : nullptr);
     results = take_part(part, all);
     std::lock_guard<std::mutex> lock(mutex_);
@@ -172,6 +170,7 @@ variable_list AotNode::gradients_of_part(size_t number,
 variable_list AotNode::take_part(const BackwardPart& part,
                                  variable_list& all) const {
   variable_list found;
+  found.reserve(part.edges.size());
   for (int edge : part.edges) found.push_back(std::move(all.at(edge)));
   return found;
 }
