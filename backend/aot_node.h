@@ -2,11 +2,12 @@
 //
 // The outputs that have a gradient are its inputs, the graph inputs that
 // require grad are where its edges lead; where outputs lead to different inputs
-// it is in the graph in parts (aot_part.h). What the backward programs read is in
-// SavedVariables, so that a write to an input or an output before the backward
-// raises as in eager. A value that is saved but shares memory with an input or
-// an output is watched through a SavedVariable of that tensor, too, and so is
-// an input or an output that eager's history holds and no program reads.
+// it is in the graph in parts (aot_part.h). What the backward programs read is
+// in SavedVariables, so that a write to an input or an output before the
+// backward raises as in eager. A value that is saved but shares memory with an
+// input or an output is watched through a SavedVariable of that tensor, too,
+// and so is an input or an output that eager's history holds and no program
+// reads.
 //
 // A SavedVariable holds the tensor itself. Where eager holds something else of
 // its memory (a part of it, what was computed of it), the node has that memory
