@@ -164,6 +164,9 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
     case GuardKind::kThreadState:
       return "call it in one torch mode (grad, autocast, default dtype)";
     case GuardKind::kLength:
+      if (source_text(guard.source, request.code) == "positional arguments")
+        return "pass as many arguments each time";
+      [[fallthrough]];
     case GuardKind::kDictKeys:
       return "keep the container's size and keys, or read fewer of them";
     default:

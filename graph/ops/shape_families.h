@@ -127,6 +127,7 @@ bool shape_adaptive_pool(ShapeCall& call);
 bool shape_embedding(ShapeCall& call);
 bool shape_embedding_backward(ShapeCall& call);
 bool shape_embedding_bag(ShapeCall& call);
+bool shape_native_attention(ShapeCall& call);
 bool shape_embedding_bag_backward(ShapeCall& call);
 bool shape_glu(ShapeCall& call);
 bool shape_nll_loss(ShapeCall& call);

@@ -217,11 +217,27 @@ bool shape_embedding_bag(ShapeCall& call) {
   return true;
 }
 
-// (gradient, indices, offset2bag, bag_size, maximum_indices, num_weights, ...)
+// (query, key, ...) -> what is attended to, and the weights: of each head,
+// their mean, or nothing.
+bool shape_native_attention(ShapeCall& call) {
+  std::vector<Expr> query = call.tensor(0).sizes, key = call.tensor(1).sizes;
+  if (query.size() != 3 || key.size() != 3 || !call.fresh(0, query))
+    return false;
+  if (call.metas.size() < 2) return true;
+  if (call.metas[1].dim() == 3)
+    return call.fresh(1, {query[0], query[1], key[1]});
+  return call.metas[1].dim() == 4 &&
+         call.fresh(1, {query[0], call.integer(4), query[1], key[1]});
+}
+
+// (gradient, ..., num_weights, ...): of the table, unless it is sparse.
 bool shape_embedding_bag_backward(ShapeCall& call) {
   std::vector<Expr> gradient = call.tensor(0).sizes;
-  return gradient.size() == 2 &&
-         call.fresh_contiguous(0, {call.integer(5), gradient[1]});
+  const int rows = argument_index(call, "num_weights");
+  const int sparse = argument_index(call, "sparse");
+  if (gradient.size() != 2 || rows < 0 || (sparse >= 0 && call.boolean(sparse)))
+    return false;
+  return call.fresh_contiguous(0, {call.integer(rows), gradient[1]});
 }
 
 // (self, dim): one half gates the other.
