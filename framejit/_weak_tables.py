@@ -3,14 +3,15 @@
 Those of the module ``weakref`` forget an entry in a function in Python, which runs
 where the object dies. If a signal has come by then, its handler runs in there, and what
 it raises is lost: CPython prints what a callback raises and goes on. What is called
-here is C code alone, ``dict.pop`` with the key it is to take.
+here is C code alone.
 """
 
 from __future__ import annotations
 
-import functools
 import weakref
 from typing import Any, Generic, TypeVar
+
+from framejit import _C
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -20,8 +21,7 @@ def _forgetting(object: _K, entries: dict[int, Any], key: int) -> weakref.ref[_K
     """A reference at whose end the entry goes. CPython calls this before it frees the
     object, so no other one has its id yet; an entry that replaces this one drops the
     reference, and with it what would be called."""
-    # (pop(key, reference): the second argument is the default.)
-    return weakref.ref(object, functools.partial(entries.pop, key))
+    return weakref.ref(object, _C.forgetting_callback(entries, key))
 
 
 class WeakKeyTable(Generic[_K, _V]):

@@ -50,6 +50,9 @@ constexpr FastPathRow kFastPaths[] = {
     {"torch._dynamo.decorators", "graph_break", {}, run_graph_break},
 };
 
+// Dynamo remembers when each module was made.
+constexpr const char* kQuietCallbacks[] = {"torch._dynamo.utils"};
+
 constexpr SubstituteTable kSubstitutes = {"framejit._regions", "REPLACEMENTS"};
 
 }  // namespace
@@ -59,6 +62,7 @@ const Library& torch_functions() {
                                        .fast_paths = kFastPaths,
                                        .wrappers = kWrappers,
                                        .marks = kMarks,
+                                       .quiet_callbacks = kQuietCallbacks,
                                        .substitutes = &kSubstitutes};
   return kLibrary;
 }

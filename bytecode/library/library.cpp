@@ -10,6 +10,7 @@
 #include "frame_hook/observers.h"
 #include "frame_hook/python_text.h"
 #include "guards/set/guard_set.h"
+#include "guards/set/quiet_callbacks.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -278,6 +279,8 @@ bool is_initializing(PyObject* module) {
 }  // namespace
 
 bool register_library(const Library& library) {
+  for (const char* module : library.quiet_callbacks)
+    add_quiet_callbacks_of(module);
   return add_to(registry(), library);
 }
 

@@ -158,6 +158,9 @@ struct Library {
   std::span<const TupleTypeRow> tuple_types = {};
   std::span<const ManagerRow> managers = {};
   std::span<const ObserverRow> observers = {};
+  // Modules whose functions, as callbacks of weak references, only keep a table
+  // of the library's own.
+  std::span<const char* const> quiet_callbacks = {};
   const SubstituteTable* substitutes = nullptr;
   const OverrideProtocol* overrides = nullptr;
 };

@@ -33,6 +33,7 @@
 #include "guards/emit/armed_guards.h"
 #include "guards/emit/dict_epoch.h"
 #include "guards/emit/machine_code.h"
+#include "guards/set/quiet_callbacks.h"
 
 namespace py = pybind11;
 
@@ -273,6 +274,9 @@ PYBIND11_MODULE(_C, m) {
   m.def("operators", [] { return own(operator_report()); });
   bind_cuda_kernels(m);
   m.def("break_reasons", &break_reasons);
+  m.def("forgetting_callback", [](const py::dict& entries, py::int_ key) {
+    return own(forgetting_callback(entries.ptr(), key.ptr()));
+  });
   m.def("notices", &notices);
   m.def("log_notice", &log_notice_named);
   m.def("set_error_types",

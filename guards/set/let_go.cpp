@@ -5,6 +5,7 @@
 #include "frame_hook/interjections.h"
 #include "guards/set/guard_set.h"
 #include "guards/set/object_layout.h"
+#include "guards/set/quiet_callbacks.h"
 
 namespace framejit {
 namespace {
@@ -19,7 +20,6 @@ bool is_tensor(PyObject* object) {
   return layout && layout->is_tensor && layout->is_tensor(object);
 }
 
-// Our own callbacks (guards/set/weak_objects.h) are C functions.
 bool is_seen_by_weak_references(PyObject* object, bool callbacks_only) {
   PyTypeObject* type = Py_TYPE(object);
   // Negative from 3.12 on, where the list lies before the object.
@@ -28,7 +28,7 @@ bool is_seen_by_weak_references(PyObject* object, bool callbacks_only) {
       reinterpret_cast<char*>(object) + type->tp_weaklistoffset);
   for (; reference; reference = reference->wr_next) {
     PyObject* callback = reference->wr_callback;
-    if (callback ? !PyCFunction_Check(callback) : !callbacks_only) return true;
+    if (callback ? !is_quiet_callback(callback) : !callbacks_only) return true;
   }
   return false;
 }

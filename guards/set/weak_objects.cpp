@@ -3,6 +3,7 @@
 #include "frame_hook/interjections.h"
 #include "guards/set/evaluate.h"
 #include "guards/set/object_layout.h"
+#include "guards/set/quiet_callbacks.h"
 #include "guards/set/wrapped_functions.h"
 
 namespace framejit {
@@ -42,6 +43,7 @@ WeakObjects::WeakObjects(GuardSet& set, std::function<void()> on_death)
     : state_(std::make_shared<State>()) {
   static PyMethodDef method = {"object_died", &WeakObjects::object_died, METH_O,
                                nullptr};
+  add_quiet_callback(&WeakObjects::object_died);
   state_->on_death = std::move(on_death);
   auto* shared = new std::shared_ptr<State>(state_);
   Ref capsule =
