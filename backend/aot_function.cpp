@@ -246,7 +246,8 @@ bool refuses_gradients(const at::Tensor& leaf) {
 // own functions, which get zeros then. A leaf that refuses its gradient raises,
 // too.
 bool AotExecutor::is_node_seen(PyObject* const* inputs) {
-  bool hooked = false, hooked_leaf = false, refusing_leaf = false;
+  bool hooked = false, hooked_leaf = false, refusing_leaf = false,
+       has_grad_dtype = false;
   int leaves = 0;
   for (int input : backward_->edge_inputs()) {
     PyObject* object = inputs[input_objects_[input]];
@@ -254,6 +255,7 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
     if (tensor.is_leaf()) ++leaves;
     if (!tensor.unsafeGetTensorImpl()->autograd_meta()) continue;  // no past
     refusing_leaf |= tensor.is_leaf() && refuses_gradients(tensor);
+    has_grad_dtype |= graph::has_own_grad_dtype(tensor);
     if (!has_hooks(object)) continue;
     hooked = true;
     hooked_leaf |= tensor.is_leaf();
@@ -266,6 +268,8 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
     why =
         "an input has a .grad that cannot be added to in place; such calls run "
         "at torch level";
+  } else if (has_grad_dtype) {
+    why = "an input has a grad_dtype; such calls run at torch level";
   } else {
     for (int input : backward_->partial_inputs()) {
       if (graph::unpack_tensor(inputs[input_objects_[input]]).is_leaf())

@@ -138,8 +138,9 @@ variable_list AotNode::apply(variable_list&& grads) {
   return results;
 }
 
-variable_list AotNode::gradients_of(const variable_list& grads,
-                                    const BackwardPart* alone) {
+variable_list AotNode::gradients_of(
+    const variable_list& grads, const BackwardPart* alone,
+    std::shared_ptr<const BackwardProgram>* ran) {
   auto any = [](const std::vector<bool>& bits) {
     return std::find(bits.begin(), bits.end(), true) != bits.end();
   };
@@ -155,6 +156,7 @@ variable_list AotNode::gradients_of(const variable_list& grads,
                               : BackwardCode::Use::kPlain);
   bool fits = true;
   auto program = program_for(task, &fits);
+  if (ran && program != code_->complete()) *ran = program;
   begin(program, /*runs=*/true);
   // Also for a replay: what eager has saved may not have been written to.
   std::vector<at::Tensor> values;
@@ -286,8 +288,9 @@ variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
       check_passage(from, wanted);
       cut = code_->replay().cut(inputs_to_replay(), code_->tangent_of());
     }
+    std::vector<UnderWay> over;
     std::lock_guard<std::mutex> lock(mutex_);
-    UnderWay& row = note_under_way(task);
+    UnderWay& row = note_under_way(task, &over);
     row.asked = true;
     row.cut = cut;
   }
@@ -542,8 +545,10 @@ ReplayedCall AotNode::inputs_to_replay() {
 
 void AotNode::release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
-  std::shared_ptr<const BackwardProgram> last = std::move(last_);
-  last_ = nullptr;
+  release(std::exchange(last_, nullptr));
+}
+
+void AotNode::release(std::shared_ptr<const BackwardProgram> last) {
   if (!last) {
     free_all();
     return;

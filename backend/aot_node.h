@@ -149,7 +149,8 @@ class AotNode final : public torch::autograd::Node {
   };
   // A backward that is under way.
   struct UnderWay {
-    int task = 0;  // the engine's number
+    int task = 0;               // the engine's number
+    std::weak_ptr<void> alive;  // over when that is
     // Does somebody look at what passes through an output? Null: nobody does.
     bool asked = false;
     std::shared_ptr<const CutReplay> cut;
@@ -162,11 +163,14 @@ class AotNode final : public torch::autograd::Node {
     std::vector<std::shared_ptr<const BackwardProgram>> ran;
   };
   // alone: for the gradients of this part only.
-  variable_list gradients_of(const variable_list& grads,
-                             const BackwardPart* alone = nullptr);
+  // ran: what release() is to let go of then.
+  variable_list gradients_of(
+      const variable_list& grads, const BackwardPart* alone = nullptr,
+      std::shared_ptr<const BackwardProgram>* ran = nullptr);
   Task task_of(const variable_list& grads, const BackwardPart* alone) const;
   UnderWay* under_way(int task);  // under mutex_
-  UnderWay& note_under_way(int task);
+  // over: rows of backwards that are, to die behind the lock.
+  UnderWay& note_under_way(int task, std::vector<UnderWay>* over);
   std::vector<bool> to_arrive(const std::vector<bool>& arrived) const;
   bool are_done(const UnderWay& row, const std::vector<bool>& to_arrive) const;
   variable_list take_part(const BackwardPart& part, variable_list& all) const;
@@ -183,6 +187,8 @@ class AotNode final : public torch::autograd::Node {
   std::shared_ptr<const CutReplay> take_cut();
   variable_list finish_cut(const Task& task, const CutReplay& cut);
   void begin(std::shared_ptr<const BackwardProgram> program, bool runs);
+  // Under mutex_. null: the complete program.
+  void release(std::shared_ptr<const BackwardProgram> program);
   void free_early(const BackwardProgram& program);
   void free_all();
   bool is_kept(int saved) const;

@@ -1,5 +1,6 @@
 #include "backend/aot_part.h"
 
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/graph_task.h>
 
 #include <algorithm>
@@ -66,13 +67,26 @@ AotNode::UnderWay* AotNode::under_way(int task) {
   return found == under_way_.end() ? nullptr : &*found;
 }
 
-AotNode::UnderWay& AotNode::note_under_way(int task) {
-  constexpr size_t kMaxUnderWay = 64;
+// Lives as long as the engine's task, whether that ends or raises: what is to
+// be called at its end holds it.
+std::weak_ptr<void> life_of_task() {
+  auto token = std::make_shared<char>();
+  torch::autograd::Engine::get_default_engine().queue_callback([token] {});
+  return token;
+}
+
+AotNode::UnderWay& AotNode::note_under_way(int task,
+                                           std::vector<UnderWay>* over) {
   if (UnderWay* found = under_way(task)) return *found;
-  // Those that raised, and those that came to a gate only, are over.
-  if (under_way_.size() >= kMaxUnderWay) under_way_.erase(under_way_.begin());
+  // Those that raised, and those that came to a gate only.
+  for (size_t i = under_way_.size(); i > 0; --i) {
+    if (!under_way_[i - 1].alive.expired()) continue;
+    over->push_back(std::move(under_way_[i - 1]));
+    under_way_.erase(under_way_.begin() + static_cast<ptrdiff_t>(i - 1));
+  }
   UnderWay& row = under_way_.emplace_back();
   row.task = task;
+  row.alive = life_of_task();
   row.arrived.resize(code_->tangent_of().size());
   row.tangents.resize(code_->tangent_of().size());
   row.done.resize(parts().size());
@@ -84,8 +98,10 @@ void AotNode::arrive(size_t tangent, const at::Tensor& gradient) {
   for (size_t i = 0; i < num_outputs() && !any; ++i)
     any = task_should_compute_output(i);
   if (!any) return;  // no part runs
+  std::vector<UnderWay> over;
   std::lock_guard<std::mutex> lock(mutex_);
-  UnderWay& row = note_under_way(torch::autograd::get_current_graph_task_id());
+  UnderWay& row =
+      note_under_way(torch::autograd::get_current_graph_task_id(), &over);
   row.arrived[tangent] = true;
   row.tangents[tangent] = gradient;
 }
@@ -153,11 +169,12 @@ variable_list AotNode::gradients_of_part(size_t number,
       if (std::find(part.tangents.begin(), part.tangents.end(), i) ==
           part.tangents.end())
         tangents[i] = at::Tensor();
-    variable_list all = gradients_of(tangents, alone ? &part : nullptr);
+    std::shared_ptr<const BackwardProgram> ran;
+    variable_list all = gradients_of(tangents, alone ? &part : nullptr, &ran);
     results = take_part(part, all);
     std::lock_guard<std::mutex> lock(mutex_);
     UnderWay& row = row_of_task();
-    row.ran.push_back(last_);
+    row.ran.push_back(std::move(ran));
     if (!alone) {
       row.used = std::move(tangents);
       row.results = std::move(all);
@@ -193,14 +210,9 @@ void AotNode::finish_part(size_t number, int task,
       under_way_.erase(under_way_.begin() + (row - under_way_.data()));
     }
   }
-  for (auto& program : ran) {
-    if (keeps) break;
-    {
-      std::lock_guard<std::mutex> lock(mutex_);
-      last_ = std::move(program);
-    }
-    release_variables();
-  }
+  if (keeps) return;
+  std::lock_guard<std::mutex> lock(mutex_);
+  for (auto& program : ran) release(std::move(program));
 }
 
 }  // namespace framejit::backend

@@ -1,6 +1,5 @@
 #include "backend/backend.h"
 
-#include "backend/accumulation_locks.h"
 #include "backend/aot_function.h"
 #include "backend/callable_executor.h"
 #include "backend/isa.h"
@@ -15,8 +14,7 @@ Result<CompiledGraph> compile_torch_level(const BackendRequest& request,
                                           std::string reason) {
   FJ_TRY(auto executor, make_torch_executor(request.graph));
   CompiledGraph compiled;
-  compiled.executor =
-      with_accumulation_locks(std::move(executor), request.graph);
+  compiled.executor = std::move(executor);
   compiled.info.torch_graph = request.graph->str();
   compiled.info.fell_back_to_torch_level = !reason.empty();
   compiled.info.fallback_reason = std::move(reason);
@@ -41,10 +39,8 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   options.function = request.graph->function;
   const bool wants_loops = request.backend == "native";
   if (wants_loops) options.loops = loop_target();
-  FJ_TRY(auto executor,
+  FJ_TRY(compiled.executor,
          make_aot_executor(request.graph, graphs, options, &info.program));
-  compiled.executor =
-      with_accumulation_locks(std::move(executor), request.graph);
   if (wants_loops && options.loops == LoopTarget::kNone)
     info.program.not_lowered = {"the whole graph: no instruction set for it"};
   info.torch_graph = request.graph->str();

@@ -33,8 +33,6 @@ class TorchGraph final : public ForeignGraph {
   std::vector<int> input_objects;
   // Graph inputs (tensors) that nodes of the graph write to.
   std::vector<int> mutated_inputs;
-  // Graph inputs to whose .grad, which is another input, the graph adds.
-  std::vector<int> accumulating_inputs;
   // Per output; none where the graph was not captured.
   std::vector<PromisedOutput> promised;
   // Hints of the symbols, by symbol index.

@@ -6,6 +6,7 @@
 
 #include <ATen/core/Tensor.h>
 #include <torch/csrc/Export.h>
+#include <torch/csrc/autograd/variable.h>
 
 #include <exception>
 
@@ -61,5 +62,13 @@ class HoldGil {
  private:
   PyGILState_STATE state_;
 };
+
+// Has the program said which type the gradients of this tensor are of?
+inline bool has_own_grad_dtype(const at::Tensor& tensor) {
+  const auto* meta = torch::autograd::impl::get_autograd_meta(tensor);
+  return meta &&
+         ((meta->grad_dtype_ && *meta->grad_dtype_ != tensor.scalar_type()) ||
+          meta->allow_grad_dtype_mismatch_);
+}
 
 }  // namespace framejit::graph

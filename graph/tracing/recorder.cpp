@@ -644,11 +644,6 @@ bool is_stale_view(PyObject* object) {
 
 }  // namespace
 
-void Recorder::note_accumulating(PyObject* stand_in) {
-  Entry* entry = find(stand_in);
-  if (entry && entry->source) accumulating_.insert(entry->value);
-}
-
 Result<std::unique_ptr<TorchGraph>> Recorder::finish(
     const std::vector<PyObject*>& outputs) {
   FJ_CHECK(blocks_.empty(), "a capture ends inside a block");
@@ -678,8 +673,6 @@ Result<std::unique_ptr<TorchGraph>> Recorder::finish(
     Value* input = graph.inputs[i];
     result_->input_objects.push_back(guards()->gather(sources.at(input)));
     if (mutated_.count(input)) result_->mutated_inputs.push_back(i);
-    if (accumulating_.count(input))
-      result_->accumulating_inputs.push_back(static_cast<int>(i));
   }
   promise_outputs(outputs);
   add_symbol_inputs();

@@ -72,8 +72,6 @@ class Recorder final : public TraceSession {
   std::unordered_map<PyObject*, Ref> written_grads;
   // The next .grad that is written to this one comes of a backward().
   PyObject* accumulates = nullptr;
-  // A backward() adds to the .grad that this input came with.
-  void note_accumulating(PyObject* stand_in);
   // Runs it with tracing on but makes no node.
   Result<Ref> run_unrecorded(PyObject* callable,
                              const std::vector<PyObject*>& args,
@@ -204,9 +202,8 @@ class Recorder final : public TraceSession {
   std::unordered_map<PyObject*, Entry> entries_;
   std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
   std::vector<Ref> kept_;
-  std::vector<PyObject*> inputs_;      // stand-ins of inputs, in order
-  StorageMap<Value*> input_storages_;  // to see mutations
-  std::unordered_set<Value*> accumulating_;
+  std::vector<PyObject*> inputs_;             // stand-ins of inputs, in order
+  StorageMap<Value*> input_storages_;         // to see mutations
   std::unordered_map<Value*, Span> mutated_;  // where the first write was
   StorageMap<Ref> constants_;  // the one element of each, until written to
   WriteRules write_rules_;

@@ -217,6 +217,14 @@ Status check_leaf(Recorder& recorder, PyObject* stand_in) {
       return refuse(recorder, "a gradient of a tensor with hooks");
     guards.add(GuardKind::kIs, source, Py_None);
   }
+  Ref dtype = Ref::steal(PyObject_GetAttrString(entry->real.get(), "dtype"));
+  Ref grad_dtype =
+      Ref::steal(PyObject_GetAttrString(entry->real.get(), "grad_dtype"));
+  if (!dtype || !grad_dtype) return Status::raised();
+  if (has_own_grad_dtype(real))
+    return refuse(recorder, "a gradient of a tensor with a grad_dtype");
+  guards.add(GuardKind::kIs,
+             attribute_of(recorder, entry->source, "grad_dtype"), dtype.get());
   return ok_status();
 }
 
@@ -313,14 +321,10 @@ Result<Ref> gradient(Recorder& recorder, const Objects& args) {
   return recorder.record_call(function.get(), args, names.get());
 }
 
-// accumulates(leaf, before): a backward() gives it a .grad next, or adds to the
-// one that it has.
+// accumulates(leaf, before): a backward() gives it a .grad next, where it had
+// none.
 Result<Ref> accumulates(Recorder& recorder, const Objects& args) {
-  const Recorder::Entry* before = recorder.find(args.at(1));
-  if (args.at(1) == Py_None)
-    recorder.accumulates = args.at(0);
-  else if (before && before->source)
-    recorder.note_accumulating(args.at(0));
+  if (args.at(1) == Py_None) recorder.accumulates = args.at(0);
   return Ref::borrow(Py_None);
 }
 
