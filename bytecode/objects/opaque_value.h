@@ -35,9 +35,9 @@ Result<Ref> make_opaque(CaptureState& state, OpaqueKind kind,
 bool is_opaque(PyObject* object);
 bool is_opaque(PyObject* object, OpaqueKind kind);
 OpaqueKind opaque_kind(PyObject* object);
-// A traceback: the lines, or null. id(): the object. A token: the variable; `other` is what it had before. A
-// frame: its globals and its code. A text: the call that makes it, or null (it
-// came in). One that is handed on: its type.
+// A traceback: the lines, or null. id(): the object. A token: the variable;
+// `other` is what it had before. A frame: its globals and its code. A text: the
+// call that makes it, or null (it came in). One that is handed on: its type.
 PyObject* opaque_object(PyObject* object);
 PyObject* opaque_other(PyObject* object);
 // What type() says of it; empty: not known.
