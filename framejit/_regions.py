@@ -267,8 +267,8 @@ def autograd_backward(
             if gradient is None:
                 continue
             before = leaf.grad
-            _steps.accumulates(leaf, before)
             if before is None:
+                _steps.accumulates(leaf)
                 leaf.grad = _new_gradient(leaf, gradient)
             else:
                 before.add_(gradient)

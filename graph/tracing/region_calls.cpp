@@ -217,12 +217,10 @@ Status check_leaf(Recorder& recorder, PyObject* stand_in) {
       return refuse(recorder, "a gradient of a tensor with hooks");
     guards.add(GuardKind::kIs, source, Py_None);
   }
-  Ref dtype = Ref::steal(PyObject_GetAttrString(entry->real.get(), "dtype"));
-  Ref grad_dtype =
-      Ref::steal(PyObject_GetAttrString(entry->real.get(), "grad_dtype"));
-  if (!dtype || !grad_dtype) return Status::raised();
   if (has_own_grad_dtype(real))
     return refuse(recorder, "a gradient of a tensor with a grad_dtype");
+  Ref dtype = Ref::steal(PyObject_GetAttrString(entry->real.get(), "dtype"));
+  if (!dtype) return Status::raised();
   guards.add(GuardKind::kIs,
              attribute_of(recorder, entry->source, "grad_dtype"), dtype.get());
   return ok_status();
@@ -321,10 +319,9 @@ Result<Ref> gradient(Recorder& recorder, const Objects& args) {
   return recorder.record_call(function.get(), args, names.get());
 }
 
-// accumulates(leaf, before): a backward() gives it a .grad next, where it had
-// none.
+// accumulates(leaf): a backward() gives it a .grad next, where it had none.
 Result<Ref> accumulates(Recorder& recorder, const Objects& args) {
-  if (args.at(1) == Py_None) recorder.accumulates = args.at(0);
+  recorder.accumulates = args.at(0);
   return Ref::borrow(Py_None);
 }
 
