@@ -6,6 +6,7 @@
 #include "guards/set/evaluate.h"
 #include "guards/set/object_layout.h"
 #include "guards/set/object_text.h"
+#include "guards/set/source_text.h"
 
 namespace framejit {
 namespace {
@@ -80,11 +81,6 @@ bool is_other_number(const Expr& expected, int64_t actual,
          value != actual;
 }
 
-// As the source of its length would be called (source_text.cpp).
-std::string length_text(const Source* container, PyObject* code) {
-  return "len(" + source_text(container, code) + ")";
-}
-
 bool holds_numbers(PyObject* constant) {
   return number_value(constant) || PyTuple_CheckExact(constant);
 }
@@ -133,7 +129,7 @@ bool ShapeHistory::note_miss(const GuardSet& set, PyObject* const* args,
       PyObject* container = sources.get(guard.source);
       const Py_ssize_t actual = container ? container_length(container) : -1;
       if (actual >= 0 && actual != guard.number)
-        changed |= mark_number(length_text(guard.source, code));
+        changed |= mark_number(text_of_length(source_text(guard.source, code)));
     } else if (guard.kind == GuardKind::kTypeAttrIs) {
       if (guard.number) continue;  // a property, which may be gone
       // A number of a class: a counter, say.

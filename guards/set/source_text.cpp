@@ -286,7 +286,7 @@ std::string offset_text(const Source* source, const Beneath& beneath) {
 }
 
 std::string length_text(const Source* source, const Beneath& beneath) {
-  return "len(" + beneath.base + ")";
+  return text_of_length(beneath.base);
 }
 
 std::string number_text(const Source* source, const Beneath& beneath) {
@@ -296,6 +296,10 @@ std::string number_text(const Source* source, const Beneath& beneath) {
 }  // namespace
 
 void set_fact_type(PyTypeObject* type) { g_fact_type = type; }
+
+std::string text_of_length(const std::string& container) {
+  return "len(" + container + ")";
+}
 
 Argument argument_of(const Source* source, PyObject* code) {
   if (!code || !PyCode_Check(code)) return {};

@@ -13,5 +13,7 @@ struct Argument {
 // code: whose call the path belongs to; it may stand for the program's
 // (program_code.h).
 Argument argument_of(const Source* source, PyObject* code);
+// How the length of a container of this text is called.
+std::string text_of_length(const std::string& container);
 
 }  // namespace framejit
