@@ -27,10 +27,8 @@ import itertools
 import linecache
 import os
 import re
-import signal
 import sys
 import threading
-import traceback
 import types
 import warnings
 import weakref
@@ -49,6 +47,8 @@ HERE = Path(__file__).parent
 sys.path.insert(0, str(HERE.parent / "python"))
 
 from fuzz.generate import CALLS, Program  # noqa: E402
+from fuzz.interrupts import interrupt  # noqa: E402
+from fuzz.loading import Mismatch, load, seed_all  # noqa: E402
 from fuzz.picture import (  # noqa: E402
     Picture,
     compare,
@@ -57,29 +57,14 @@ from fuzz.picture import (  # noqa: E402
     tensors_in,
 )
 
-_PRELUDE = compile((HERE / "prelude.py").read_text(), str(HERE / "prelude.py"), "exec")
-
 GLOBALS = ("LOG", "G_INT", "G_STR", "G_TENSOR", "G_LIST", "G_DICT", "OBJ", "NET")
 GLOBALS += ("EXC", "SHARED")
 ROUNDS = 12  # of calls that another thread makes meanwhile
 _BY_ITSELF = re.compile(r"\b(\w+) [-+*/]= .*\b\1\b|\b(\w+)\.\w+_\(.*\b\2\b")
-VISITS = 8  # of a line, at which eager is interrupted
-
-
-class Mismatch(AssertionError):
-    """Compiled and eager differ."""
 
 
 # rounded: they differ, by what rounding alone makes of eager's own results.
 Report = collections.namedtuple("Report", ["graphs", "breaks", "raised", "rounded"])
-
-
-def load(code: types.CodeType, silent: bool = False) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": "fuzz_program"}
-    exec(_PRELUDE, names)
-    names["SILENT"] = silent
-    exec(code, names)
-    return names
 
 
 def _chain(error: BaseException | None) -> list[Any]:
@@ -144,9 +129,17 @@ def _gradients(
             (total + penalty).backward()
             return [t.grad for t in leaves]
         if not isinstance(penalty, torch.Tensor) or not penalty.requires_grad:
-            return list(first)
+            # Nothing leads to a leaf. (Eager's may say that it requires grad all
+            # the same: a view that is saved, of a leaf that requires grad since.)
+            return [*first, *[None] * len(leaves)]
         return [*first, *grad(penalty, leaves)]
     except Exception as error:  # hooks of the program's may make anything
+        if "stack" in settings:
+            # Nodes are run by their numbers, and each thread counts its own: what
+            # was stored before the one that fails is nobody's promise.
+            for tensor in tensors_in([result, inputs]):
+                with contextlib.suppress(RuntimeError):  # of inference
+                    tensor.grad = None
         return str(error)
 
 
@@ -160,11 +153,6 @@ class Outcome:
     rng: torch.Tensor
     written_unseen: bool = False  # an input, and autograd did not count it
     arguments: tuple[weakref.ref[torch.Tensor], ...] = ()
-
-
-def _seed(number: int) -> None:
-    # torch.manual_seed formats a stack for CUDA each time.
-    torch.random.default_generator.manual_seed(number)
 
 
 def _call(names: dict[str, Any], fn: Any, call: int, args: Any) -> Any:
@@ -209,12 +197,12 @@ def _has_history(tensor: torch.Tensor) -> bool:
 
 
 def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
-    _seed(50 + call)
+    seed_all(50 + call)
     try:
         args = names["make_args"](call)
     except Exception as failed:  # what `between` did
         return Outcome(failed, None, "make_args", torch.get_rng_state())
-    _seed(80 + call)
+    seed_all(80 + call)
     settings = names["SETTINGS"]
     inputs = [*tensors_in(args), *names["NET"].parameters()]
     before = [
@@ -344,117 +332,6 @@ def _compare(
                     msg=lambda m, i=i: f"gradients: number {i}: {m}",
                     **limits_of(x, limits),
                 )
-
-
-class Interrupt(BaseException):
-    """What a signal handler raises."""
-
-
-def _was_interrupted(error: BaseException | None) -> bool:
-    """It, or something raised while it was handled."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        if isinstance(error, Interrupt):
-            return True
-        seen.add(id(error))
-        error = error.__context__
-    return False
-
-
-def _loses_it(code: types.CodeType, raised: Interrupt) -> bool:
-    """Does eager lose an exception that comes at this line, too?
-
-    A `finally` that raises, or returns, puts its own in its place. It is raised
-    at the first, second ... time that the line is reached.
-    """
-    at = None
-    for frame, line in traceback.walk_tb(raised.__traceback__):
-        if frame.f_code.co_filename == code.co_filename:
-            at = frame.f_code.co_name, line
-    if at is None:
-        return False  # no code of the program has seen it
-    for visit in range(VISITS):
-        left = [visit]
-        names = load(code)
-        _seed(50)
-        args = names["make_args"](0)
-
-        def trace(frame: types.FrameType, event: str, _: Any, left: Any = left) -> Any:
-            if event == "line" and (frame.f_code.co_name, frame.f_lineno) == at:
-                left[0] -= 1
-                if left[0] < 0:
-                    sys.settrace(None)
-                    raise Interrupt
-            return trace
-
-        error: BaseException | None = None
-        try:
-            with names["around"](0):
-                sys.settrace(trace)
-                names["f"](*args)
-        except BaseException as found:
-            error = found
-        finally:
-            sys.settrace(None)
-        if left[0] >= 0:
-            return False  # the line is not reached as often
-        if not _was_interrupted(error):
-            return True
-    return False
-
-
-def _interrupted(code: types.CodeType, backend: str, delay: float) -> None:
-    """A call in a namespace of its own, in which a signal handler raises."""
-    names = load(code)
-    fn = framejit.compile(names["f"], backend=backend)
-    state = {"armed": False}
-    raised: list[Interrupt] = []
-
-    def handler(*_: Any) -> None:
-        if state["armed"]:
-            state["armed"] = False
-            raised.append(Interrupt())
-            raise raised[0]
-
-    unraisable: list[Any] = []
-    hook, sys.unraisablehook = sys.unraisablehook, unraisable.append
-    before = signal.signal(signal.SIGALRM, handler)
-    modes = torch.is_grad_enabled(), torch.overrides._len_torch_function_stack()
-    error: BaseException | None = None
-    try:
-        _seed(50)
-        try:
-            args = names["make_args"](0)
-        except Exception:  # the program's own; eager's turn says so
-            return
-        state["armed"] = True
-        try:
-            signal.setitimer(signal.ITIMER_REAL, delay)
-            with names["around"](0):
-                fn(*args)
-            state["armed"] = False
-        except BaseException as found:
-            state["armed"] = False
-            error = found
-        for _ in range(2):  # at whose end signals are looked for
-            pass
-    except Interrupt as late:  # it came while another error was caught
-        error = late
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
-        sys.unraisablehook = hook
-        # A signal between `with` and `__enter__`'s end leaves these in eager, too.
-        torch.set_grad_enabled(modes[0])
-        while torch.overrides._len_torch_function_stack() > modes[1]:
-            torch._C._pop_torch_function_stack()
-        autograd = torch._C._autograd
-        while autograd._top_saved_tensors_default_hooks(True) is not None:
-            autograd._pop_saved_tensors_default_hooks()
-    if not raised or _was_interrupted(error) or unraisable:
-        return
-    if not _loses_it(code, raised[0]):
-        raise Mismatch(f"the exception of a signal handler is gone: {error!r}")
 
 
 def _meanwhile(
@@ -728,7 +605,7 @@ def _run(
         eager["SETTINGS"] = compiled["SETTINGS"] = settings
         framejit.reset()
         for delay in settings.get("signals", ()):
-            _interrupted(code, backend, delay)
+            interrupt(code, backend, delay)
         for _ in range(settings.get("threads", 0)):
             body = _meanwhile(code, backend, stop)
             threads.append(threading.Thread(target=body, daemon=True))
