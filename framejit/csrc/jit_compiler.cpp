@@ -107,6 +107,9 @@ CompileOutcome give_up(const CompileRequest& request, const Break& brk,
     return outcome;
   }
   outcome.hook_callees = callees_worth_compiling(brk.reason);
+  if (brk.reason == BreakReason::kFinalizerObject) {
+    run_without_hook(request.code);
+  }
   // A second attempt would cost as much, and end where this one did.
   outcome.skip_forever = leaves_code(brk.reason);
   return outcome;
