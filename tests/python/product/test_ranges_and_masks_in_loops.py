@@ -188,6 +188,10 @@ def test_flat_rolls(isa: str, dtype: torch.dtype, shift: int) -> None:
 @pytest.mark.parametrize("size", ((1, 1), (7, 7), (16, 17), (40, 9)))
 def test_traces(isa: str, size: tuple[int, int], dtype: torch.dtype) -> None:
     x = (images(torch.float64, *size, train=False) * 4).to(dtype)
+    try:
+        torch.trace(x)
+    except NotImplementedError:
+        pytest.skip("eager has none of this type")
     check(torch.trace, [x], "trace")
     check(torch.trace, [x.t()], "trace", dynamic=True)
 
