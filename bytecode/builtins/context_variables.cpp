@@ -3,24 +3,28 @@
 #include "bytecode/builtins/builtins.h"
 #include "bytecode/objects/native_calls.h"
 #include "bytecode/objects/opaque_value.h"
+#include "bytecode/objects/write_log.h"
 #include "guards/set/source.h"
 
 namespace framejit::bytecode {
 
 namespace {
 
-Result<Ref> context_value(CaptureState& state, PyObject* variable) {
-  auto written = state.table<ContextValues>().values.find(variable);
-  if (written != state.table<ContextValues>().values.end()) {
-    return written->second.first;
-  }
+const Source* source_of_value(CaptureState& state, PyObject* variable) {
   const Source* source = state.source_of(variable);
   if (!source) {
     state.pin(variable);
     source = state.source_of(variable);
   }
-  const Source* value_source =
-      state.guards.sources().make(SourceKind::kContextValue, source);
+  return state.guards.sources().make(SourceKind::kContextValue, source);
+}
+
+Result<Ref> context_value(CaptureState& state, PyObject* variable) {
+  auto written = state.table<ContextValues>().values.find(variable);
+  if (written != state.table<ContextValues>().values.end()) {
+    return written->second.first;
+  }
+  const Source* value_source = source_of_value(state, variable);
   Ref value = evaluate_step(value_source, variable);
   if (!value) return state.after_native(nullptr);
   if (value.get() == no_context_value()) {
@@ -47,7 +51,13 @@ Result<Ref> model_context_set(BuiltinCall& call) {
   FJ_TRY(Ref before, context_value(state, call.args[0]));
   auto [entry, inserted] = state.table<ContextValues>().values.try_emplace(
       call.args[0], Ref(), before);
-  if (inserted) state.keep_alive(call.args[0]);
+  if (inserted) {
+    state.keep_alive(call.args[0]);
+    const Source* source = source_of_value(state, call.args[0]);
+    Ref value = evaluate_step(source, call.args[0]);
+    if (!value) return state.after_native(nullptr);
+    WriteLog::let_go(state, LetGo::kObject, source, value.get(), nullptr);
+  }
   entry->second.first = Ref::borrow(call.args[1]);
   return make_opaque(state, OpaqueKind::kToken, call.args[0], before.get());
 }

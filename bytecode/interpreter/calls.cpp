@@ -135,6 +135,10 @@ Result<Ref> Interpreter::frame_locals() {
         PyUnicode_ReadChar(name, 1) == 's') {
       continue;
     }
+    // The namespace of a class has no free variables.
+    if (slot >= frame->decoded->first_free() &&
+        !(frame->code_object()->co_flags & CO_OPTIMIZED))
+      continue;
     FJ_CHECK_OK(read_argument(*this, *frame, slot));
     Ref value = frame->slots[slot];
     if (value && PyCell_Check(value.get()) &&

@@ -247,6 +247,7 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
     FJ_TRY(Ref replay, state.tracer.set_attribute(stand_in, name, value));
     if (!replay) return ok_status();
     PyObject* object = real ? real : stand_in;
+    WriteLog::let_go(state, LetGo::kAttribute, object, name);
     if (replay.get() != Py_None)
       WriteLog::add(state, Write::Kind::kStoredBy, object, replay.get(), value);
     else

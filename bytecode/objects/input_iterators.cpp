@@ -90,6 +90,8 @@ class Reader {
 
   Result<Ref> exhausted() {
     ahead_ = -1;
+    // It lets go of what it is over.
+    WriteLog::let_go(state_, LetGo::kContent, iterator_);
     if (log_) FJ_CHECK_OK(log_advance(state_, iterator_));
     return Ref();
   }

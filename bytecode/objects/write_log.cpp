@@ -128,12 +128,17 @@ bool is_known_to_be_quiet(CaptureState& state, LetGo what, const Source* source,
       reinterpret_cast<PyObject*>(Py_TYPE(value)));
 }
 
+}  // namespace
+
 // What the write removes goes when the log is replayed, behind the graph.
-void let_go(CaptureState& state, Write::Kind kind, PyObject* object,
-            PyObject* key) {
+void WriteLog::let_go(CaptureState& state, LetGo what, PyObject* object,
+                      PyObject* key) {
   const Source* source = state.source_of(object);
-  if (!source) return;
-  const LetGo what = kWriteRows[size_t(kind)].goes;
+  if (source) let_go(state, what, source, object, key);
+}
+
+void WriteLog::let_go(CaptureState& state, LetGo what, const Source* source,
+                      PyObject* object, PyObject* key) {
   if (what == LetGo::kNothing) return;
   // A stand-in dies with the capture.
   if (key && state.tracer.classify(key) == ObjectClass::kStandIn) {
@@ -149,16 +154,12 @@ void let_go(CaptureState& state, Write::Kind kind, PyObject* object,
                            Py_TYPE(object)->tp_name + " holds"));
 }
 
-}  // namespace
-
-namespace {}  // namespace
-
 Write::Part Write::part() const { return kWriteRows[size_t(kind)].part; }
 Write::Change Write::change() const { return kWriteRows[size_t(kind)].change; }
 
 void WriteLog::add(CaptureState& state, Write::Kind kind, PyObject* object,
                    PyObject* key, PyObject* value) {
-  let_go(state, kind, object, key);
+  let_go(state, kWriteRows[size_t(kind)].goes, object, key);
   state.table<WriteLog>().entries.push_back(
       Write{kind, Ref::borrow(object), Ref::borrow(key), Ref::borrow(value),
             state.caller.here()});

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "bytecode/objects/capture_state.h"
+#include "guards/set/let_go.h"
 
 namespace framejit::bytecode {
 
@@ -40,6 +41,12 @@ struct WriteLog {
 
   static void add(CaptureState& state, Write::Kind kind, PyObject* object,
                   PyObject* key = nullptr, PyObject* value = nullptr);
+  // Breaks, or guards that nobody can tell, where the write that comes next
+  // lets go of that. (add() asks for what the row of the kind says.)
+  static void let_go(CaptureState& state, LetGo what, PyObject* object,
+                     PyObject* key = nullptr);
+  static void let_go(CaptureState& state, LetGo what, const Source* source,
+                     PyObject* object, PyObject* key);
   // The whole content will be written back from the shadow.
   static void replace_content(CaptureState& state, PyObject* container);
 };

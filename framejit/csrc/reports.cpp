@@ -315,7 +315,7 @@ int behind_line(PyObject* code) {
   if (code_kind(code) != CodeKind::kResume || stands_for_other(code)) return 0;
   auto* object = reinterpret_cast<PyCodeObject*>(code);
   for (Py_ssize_t at = 0; at < Py_SIZE(object); ++at) {
-    int line = PyCode_Addr2Line(object, int(at * sizeof(_Py_CODEUNIT)));
+    int line = PyCode_Addr2Line(object, int(2 * at));  // two bytes a unit
     if (line > 0) return line;
   }
   return object->co_firstlineno;

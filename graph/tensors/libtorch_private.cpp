@@ -4,6 +4,7 @@
 #include <c10/core/TensorImpl.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/PyInterpreter.h>
+#include <torch/csrc/autograd/python_function.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/python_symnode.h>
@@ -222,6 +223,15 @@ c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor) {
 
 std::mutex& mutex_of(torch::autograd::Node& node) {
   return node.*member(NodeMutex());
+}
+
+PyObject* object_of_node(torch::autograd::Node& node) {
+#if FJ_TORCH_213
+  return node.pyobj_slot()->load_pyobj();
+#else
+  auto* of_python = dynamic_cast<torch::autograd::PyNode*>(&node);
+  return of_python ? of_python->obj : node.pyobj();
+#endif
 }
 
 }  // namespace framejit::graph

@@ -83,6 +83,9 @@ TensorLayout native_tensor_offsets();
 // What AccumulateGrad holds while it adds to a .grad.
 std::mutex& mutex_of(torch::autograd::Node& node);
 
+// The Python object of a gradient function, borrowed; null: it has none.
+PyObject* object_of_node(torch::autograd::Node& node);
+
 // Parts of torch's ambient state whose API costs more than reading them.
 uint64_t context_flags();
 // The modes that see torch calls. The default device is one; where it is the

@@ -17,6 +17,7 @@
 
 #include "frame_hook/cpython_internals.h"
 #include "graph/ops/fake_fallback.h"
+#include "graph/tensors/held_by_tensors.h"
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
@@ -250,6 +251,8 @@ bool install_torch(std::string* error) {
     layout.explain_thread_state = &explain_thread_state;
     layout.is_foreign_constant = &is_torch_constant;
     layout.gradient = &gradient;
+    layout.grad_object = &grad_object;
+    layout.visit_beneath = &visit_beneath;
     set_storage_memory(find_storage_memory());
     layout.hash_function = hash_of_tensors();
     if (!reads_right(layout, 2) || !reads_right(layout, 5) ||

@@ -99,6 +99,14 @@ struct TensorLayout {
   // tensor.grad as a tensor or None, new reference; runs no Python code. The
   // tensor keeps the result alive. Null: TensorGrad sources never exist.
   PyObject* (*gradient)(PyObject* tensor) = nullptr;
+  // The Python object of tensor.grad, borrowed; null: there is none, or nobody
+  // has asked for it yet.
+  PyObject* (*grad_object)(PyObject* tensor) = nullptr;
+  // Visits Python objects that go with a tensor and that its tp_traverse does
+  // not know: its gradient's, and those of gradient functions in its history.
+  // What else is there (hooks) counts as an answer that is not 0.
+  int (*visit_beneath)(PyObject* tensor, int (*visit)(PyObject*, void*),
+                       void* argument) = nullptr;
   // The tensor's own __hash__, if it is a Python function: it gives id().
   PyObject* hash_function = nullptr;
 };

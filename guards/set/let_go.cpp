@@ -2,6 +2,11 @@
 
 #include <structmember.h>
 
+#include <array>
+#include <unordered_map>
+#include <utility>
+
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/interjections.h"
 #include "guards/set/guard_set.h"
 #include "guards/set/object_layout.h"
@@ -33,9 +38,30 @@ bool is_seen_by_weak_references(PyObject* object, bool callbacks_only) {
   return false;
 }
 
+// How often each object that has more than one holder was met.
+class Meetings {
+ public:
+  Py_ssize_t add(PyObject* object) {
+    for (size_t i = 0; i < count_; ++i) {
+      if (few_[i].first == object) return ++few_[i].second;
+    }
+    if (count_ < few_.size()) {
+      few_[count_++] = {object, 1};
+      return 1;
+    }
+    return ++many_[object];
+  }
+
+ private:
+  std::array<std::pair<PyObject*, Py_ssize_t>, 16> few_;
+  size_t count_ = 0;
+  std::unordered_map<PyObject*, Py_ssize_t> many_;
+};
+
 class Walk {
  public:
-  // `held`: by one who lets go; what others hold as well stays.
+  // An object that goes. So does all that it alone holds, and what has several
+  // holders of which each one goes.
   bool visit(PyObject* object) {
     if (++seen_ > kMaxObjects) return false;
     PyTypeObject* type = Py_TYPE(object);
@@ -46,7 +72,11 @@ class Walk {
                    PyModule_Check(object);
     bool tensor = is_tensor(object);
     if (is_seen_by_weak_references(object, is_code)) return false;
-    if (tensor || PyType_Check(object) || PyModule_Check(object)) return true;
+    if (PyType_Check(object) || PyModule_Check(object)) return true;
+    if (tensor) {
+      auto* beneath = tensor_layout()->visit_beneath;
+      if (beneath && beneath(object, visit_held, this) != 0) return false;
+    }
     if (!PyObject_IS_GC(object) || !type->tp_traverse) return true;
     return type->tp_traverse(object, visit_held, this) == 0;
   }
@@ -61,18 +91,35 @@ class Walk {
   static int visit_held(PyObject* object, void* walk) {
     auto* self = static_cast<Walk*>(walk);
     if (++self->places_ > kMaxPlaces) return 1;
-    return Py_REFCNT(object) == 1 && !self->visit(object);
+    PyTypeObject* type = Py_TYPE(object);
+    if (is_quiet_type(type) || PyType_Check(object) || PyModule_Check(object))
+      return 0;
+    const Py_ssize_t holders = Py_REFCNT(object);
+    if (holders != 1 && self->met_.add(object) != holders) return 0;
+    return !self->visit(object);
   }
   static int visit_item(PyObject* object, void* walk) {
     return PyType_Check(object) ? 0 : !static_cast<Walk*>(walk)->visit(object);
   }
 
   int seen_ = 0, places_ = 0;
+  Meetings met_;
 };
 
-// In the instance's dict, or a member of __slots__.
+// In the class's or the instance's dict, a member of __slots__, or a tensor's
+// gradient.
 PyObject* attribute_of(PyObject* object, PyObject* name) {
   PyObject* value = nullptr;
+  if (PyType_Check(object)) {
+    Ref dict = internals::own_dict(reinterpret_cast<PyTypeObject*>(object));
+    const bool found =
+        dict && dict_find(dict.get(), name, &value) == Lookup::kFound;
+    return found ? value : nullptr;
+  }
+  if (is_tensor(object) && tensor_layout()->grad_object &&
+      PyUnicode_Check(name) &&
+      PyUnicode_CompareWithASCIIString(name, "grad") == 0)
+    return tensor_layout()->grad_object(object);
   if (instance_find(object, name, &value) == Lookup::kFound) return value;
   PyObject* found = _PyType_Lookup(Py_TYPE(object), name);
   if (!found || !Py_IS_TYPE(found, &PyMemberDescr_Type)) return nullptr;

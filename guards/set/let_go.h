@@ -5,8 +5,8 @@
 // object has a finalizer, a weak reference callback or is seen through a weak
 // reference, or it is the last to hold something that is. A capture breaks
 // before letting go of such an object, and guards that there is none where
-// there was none. What is held by something else as well stays, and is not
-// looked into.
+// there was none. What is held by something that stays, stays as well, and is
+// not looked into.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +18,9 @@ namespace framejit {
 enum class LetGo : int64_t {
   kNothing,
   kObject,     // the object itself
-  kAttribute,  // the object's instance attribute `key`, if it has one
+  // The object's own attribute `key`, if it has one: an instance's, a class's,
+  // a tensor's grad.
+  kAttribute,
   kItem,       // the dict's or list's item, if it has one
   kContent,    // all that the container holds
 };

@@ -4,6 +4,8 @@
 #include <string>
 #include <vector>
 
+#include "guards/set/object_layout.h"
+
 namespace framejit {
 
 namespace {
@@ -48,8 +50,13 @@ bool is_quiet_callback(PyObject* callback) {
            known.functions.end();
   }
   if (!PyFunction_Check(callback)) return false;
-  PyObject* module = PyFunction_GET_MODULE(callback);
-  return module && PyUnicode_Check(module) &&
+  // Not its __module__, which functools.wraps copies.
+  static PyObject* const name = PyUnicode_InternFromString("__name__");
+  PyObject* module = nullptr;
+  const Lookup found =
+      name ? dict_find(PyFunction_GET_GLOBALS(callback), name, &module)
+           : Lookup::kAbsent;
+  return found == Lookup::kFound && PyUnicode_Check(module) &&
          std::ranges::any_of(known.modules, [&](const std::string& name) {
            return PyUnicode_CompareWithASCIIString(module, name.c_str()) == 0;
          });
