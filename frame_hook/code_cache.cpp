@@ -155,7 +155,9 @@ bool CodeCache::is_known_to_raise(PyObject* const* slots, PyObject* function) {
 }
 
 void CodeCache::note_death(const CacheEntry& entry) {
-  if (entry.hits <= 1) {
+  // Calls that a compile has to serve: it takes as long as some dozens of them.
+  constexpr uint64_t kFewHits = 16;
+  if (entry.hits < kFewHits) {
     ++short_lived;
   } else {
     short_lived = 0;

@@ -57,8 +57,8 @@ class CodeCache {
   // Takes every entry out and forgets all verdicts (reset()).
   void clear();
 
-  // An object that the entry guards is gone. Not even a second call was
-  // answered? Then what is guarded may be made anew for each call.
+  // An object that the entry guards is gone. It answered few calls? Then what
+  // is guarded may be made anew every few calls.
   void note_death(const CacheEntry& entry);
   // After `limit` such entries in a row few calls are compiled, fewer the
   // longer it goes on. Counts this call.

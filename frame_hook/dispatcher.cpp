@@ -346,8 +346,8 @@ void note_passing_over(CodeCache* cache, PyObject* function) {
       "recompile_limit (" + std::to_string(cache->short_lived) +
           ") reached for " + describe_function(function) + " (" +
           break_reason_row(BreakReason::kRecompileLimit).id +
-          "): compiled anew for each call, for an object that the compiled "
-          "code guards was gone before the next one (a lambda or local "
+          "): compiled anew every few calls, for an object that the compiled "
+          "code guards was gone by then (a lambda or local "
           "function that is stored or handed to C code, a model or an "
           "optimizer made in the call); most other calls run the original "
           "code. Make it once, outside");

@@ -664,6 +664,42 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
   return found == 1;
 }
 
+namespace {
+
+// What append() and extend() will have added to a list of the program that is
+// not looked at otherwise.
+Py_ssize_t items_added(CaptureState& state, PyObject* list) {
+  Py_ssize_t count = 0;
+  for (const Write& write : state.table<WriteLog>().entries) {
+    if (write.object.get() != list) continue;
+    if (write.kind == Write::Kind::kAppend) ++count;
+    if (write.kind == Write::Kind::kExtend)
+      count += PyList_GET_SIZE(write.value.get());
+  }
+  return count;
+}
+
+// Of a container that has not been copied.
+Result<Ref> length_of_input(CaptureState& state, PyObject* container,
+                            const Source* source, bool written) {
+  Py_ssize_t size = PyObject_Size(container);
+  if (size < 0) return Result<Ref>::raised();
+  Ref added;
+  if (written) {
+    added = Ref::steal(PyLong_FromSsize_t(items_added(state, container)));
+    if (!added) return Result<Ref>::raised();
+  }
+  FJ_TRY(Ref symbol, dynamic_length(state, source, size));
+  if (symbol && !written) return symbol;
+  PyObject* add = library_object("operator", "add");
+  if (symbol) return state.tracer.operate(add, {symbol.get(), added.get()});
+  state.guard(GuardKind::kLength, source, nullptr, size);
+  if (written) size += PyLong_AsSsize_t(added.get());
+  return from_api(PyLong_FromSsize_t(size));
+}
+
+}  // namespace
+
 Result<Ref> CaptureState::length(PyObject* object) {
   FJ_CHECK_OK(room_for(*this, "objects"));
   if (PyObject* inner = proxied(*this, object)) return length(inner);
@@ -688,14 +724,8 @@ Result<Ref> CaptureState::length(PyObject* object) {
   const Source* source = source_of(object);
   if (source && is_container(object)) {
     ContainerState& entry = table<Containers>().states[object];
-    if (!entry.shadow && !entry.written) {
-      Py_ssize_t size = PyObject_Size(object);
-      if (size < 0) return Result<Ref>::raised();
-      FJ_TRY(Ref symbol, dynamic_length(*this, source, size));
-      if (symbol) return symbol;
-      guard(GuardKind::kLength, source, nullptr, size);
-      return from_api(PyLong_FromSsize_t(size));
-    }
+    if (!entry.shadow && (!entry.written || PyList_CheckExact(object)))
+      return length_of_input(*this, object, source, entry.written);
     FJ_TRY(Ref copy, shadow(object));
     return from_api(PyLong_FromSsize_t(PyObject_Size(copy.get())));
   }

@@ -1,6 +1,7 @@
 #include "graph/ops/fake_fallback.h"
 
 #include <ATen/ScalarOps.h>
+#include <ATen/autocast_mode.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 #include <ATen/core/jit_type.h>
@@ -392,6 +393,16 @@ bool has_own_kernel(const OpFacts& facts, const Stack& stack) {
   return on_cuda && facts.op.hasKernelForDispatchKey(c10::DispatchKey::CUDA);
 }
 
+// Of the first tensor among the arguments.
+c10::DeviceType device_of(const OpFacts& facts, const Stack& stack) {
+  std::optional<c10::DeviceType> found;
+  for (const c10::IValue& argument : arguments_of(facts, stack))
+    visit_tensors(argument, [&](const at::Tensor& tensor) {
+      if (!found) found = tensor.device().type();
+    });
+  return found.value_or(c10::DeviceType::CPU);
+}
+
 void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
   TensorKinds kinds = kinds_of(arguments_of(facts, *stack));
   if (kinds.meta && !kinds.trace && !kinds.real) {
@@ -414,6 +425,12 @@ void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
   }
   if (facts.has(kReadsData)) {
     stop(&session, {BreakReason::kDataDependentValue, facts.name, {}});
+  }
+  if (facts.has(kCastsWithin) &&
+      at::autocast::is_autocast_enabled(device_of(facts, *stack))) {
+    stop(&session, {BreakReason::kUnknownOperation,
+                    facts.name + " under autocast, which casts within it",
+                    {}});
   }
   if (facts.has(kDataShape)) {
     stop(&session, {BreakReason::kDataDependentShape, facts.name, {}});

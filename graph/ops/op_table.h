@@ -43,6 +43,9 @@ enum Traits : uint32_t {
   // which its schema does not say.
   kHidesWrites = 1 << 11,
   kIntegers = 1 << 12,  // its kernels take no floats
+  // Its kernel calls operators that autocast casts, where it is on. (A graph
+  // runs without autocast: what is cast is in it.)
+  kCastsWithin = 1 << 13,
 };
 constexpr Traits operator|(Traits a, Traits b) {
   return static_cast<Traits>(static_cast<uint32_t>(a) |

@@ -51,6 +51,26 @@ def counted(x, *items):
     return x * len(items)
 
 
+def appends(x, items):
+    items.append(2.0)
+    return x / len(items)
+
+
+def appends_and_pops(x, items):
+    items.append(2.0)
+    if len(items) > 12:
+        items.pop(0)
+    return x / len(items)
+
+
+def extends(x, items):
+    before = len(items)
+    items.append(1.0)
+    items.extend([2.0, 3.0])
+    items += [before]
+    return x * len(items), before
+
+
 def equal(got, expected):
     if isinstance(expected, torch.Tensor):
         return torch.equal(got, expected)
@@ -83,6 +103,37 @@ def test_lengths_that_are_computed_with(fn, kind):
     for n in LENGTHS:
         items = KINDS[kind](n)
         assert equal(compiled(x, items), fn(x, items)), n
+
+
+@pytest.mark.parametrize("fn", [appends, appends_and_pops, extends])
+@pytest.mark.parametrize("dynamic", [None, False])
+def test_lengths_of_what_was_added_to(fn, dynamic):
+    compiled = framejit.compile(fn, backend="eager", dynamic=dynamic)
+    x = torch.ones(3)
+    for n in LENGTHS:
+        mine, theirs = [0.5] * n, [0.5] * n
+        assert equal(compiled(x, mine), fn(x, theirs)), n
+        assert mine == theirs
+    # (A list whose first item goes is looked at as a whole.)
+    if dynamic is None and fn is not appends_and_pops:
+        assert len(framejit.inspect(compiled)) <= 4
+
+
+def test_one_list_added_to_under_two_names():
+    def fn(x, items, same):
+        items.append(1.0)
+        before = len(same)
+        same.append(2.0)
+        return x * before, len(items)
+
+    compiled = framejit.compile(fn, backend="eager")
+    x = torch.ones(3)
+    for n in range(2, 8):
+        for alias in (True, False, True):
+            mine, theirs = [0.5] * n, [0.5] * n
+            got = compiled(x, mine, mine if alias else [0.5])
+            assert equal(got, fn(x, theirs, theirs if alias else [0.5]))
+            assert mine == theirs
 
 
 def test_dynamic_false_keeps_lengths_constant():

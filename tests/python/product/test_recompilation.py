@@ -454,7 +454,7 @@ def entries_of(function) -> int:
     return len(framejit.inspect(function))
 
 
-@pytest.mark.parametrize("uses", [1, 2])
+@pytest.mark.parametrize("uses", [1, 2, 5, 20])
 def test_an_entry_goes_with_the_class_it_was_made_for(uses, caplog):
     def f(x, o):
         return x * o.scale()
@@ -480,15 +480,15 @@ def test_an_entry_goes_with_the_class_it_was_made_for(uses, caplog):
     assert sum(r() is not None for r in refs) == 0
     assert entries_of(compiled) == 0
     said = [r.getMessage() for r in caplog.records if "FJ501" in r.getMessage()]
-    if uses > 1:
+    if uses == 20:
         # Never the limit: dead entries are no entries.
         assert compiles() == 20
         assert not said
     else:
-        # None answered a second call: few calls are compiled from the ninth on.
-        assert compiles() == 8
+        # None answered more than a few: few calls are compiled from then on.
+        assert compiles() <= 10
         assert len(said) == 1
-        assert "compiled anew for each call" in said[0]
+        assert "compiled anew every few calls" in said[0]
 
 
 def test_what_was_compiled_anew_is_tried_again():
