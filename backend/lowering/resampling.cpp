@@ -1,5 +1,7 @@
-// Planes at other sizes: nearest and linear, forward and backward. Which input
-// an output takes is computed as eager computes it, in floats.
+// Planes at other sizes: nearest, forward and backward. Which input an output
+// takes is computed as eager computes it, in floats.
+#include "backend/lowering/resampling.h"
+
 #include <cmath>
 
 #include "backend/lowering/pointwise_math.h"
@@ -12,42 +14,25 @@ using codegen::Combiner;
 using codegen::DType;
 using codegen::Index;
 
-namespace {
-
-constexpr int kLead = 2;  // batch, channels
-
-enum class Nearest : uint8_t { kFloor, kExact };
-
-// One dim that changes its size.
-struct Axis {
-  Expr input, output;
-  std::optional<Expr> factor;  // as the program gave it
-
-  // Inputs per output, as compute_scales_value has it.
-  Term scale(Elements& elements, DType type) const {
-    if (factor) {
-      Term one = elements.constant(DType::kF64, 1);
-      return cast(type, one / cast(DType::kF64, elements.number(*factor)));
-    }
-    return cast(type, elements.number(input)) /
-           cast(type, elements.number(output));
+Term ResampledAxis::scale(Elements& elements, DType type) const {
+  if (factor) {
+    Term one = elements.constant(DType::kF64, 1);
+    return cast(type, one / cast(DType::kF64, elements.number(*factor)));
   }
-  bool is_known() const {
-    return input.is_const() && output.is_const() &&
-           (!factor || factor->is_float_const());
-  }
-};
+  return cast(type, elements.number(input)) /
+         cast(type, elements.number(output));
+}
 
-// `scales`: the argument that has the first dim's factor.
-std::vector<Axis> axes_of(const NodeLowering& node,
-                          const std::vector<Expr>& inputs,
-                          const std::vector<Expr>& outputs, size_t scales) {
-  require(inputs.size() == outputs.size() && inputs.size() > kLead,
+std::vector<ResampledAxis> axes_of(const NodeLowering& node,
+                                   const std::vector<Expr>& inputs,
+                                   const std::vector<Expr>& outputs,
+                                   size_t scales) {
+  require(inputs.size() == outputs.size() && inputs.size() > kPlaneLead,
           "a plane of other dims");
-  std::vector<Axis> out;
-  for (size_t dim = kLead; dim < inputs.size(); ++dim) {
-    Axis axis{inputs[dim], outputs[dim], std::nullopt};
-    const size_t i = scales + dim - kLead;
+  std::vector<ResampledAxis> out;
+  for (size_t dim = kPlaneLead; dim < inputs.size(); ++dim) {
+    ResampledAxis axis{inputs[dim], outputs[dim], std::nullopt};
+    const size_t i = scales + dim - kPlaneLead;
     if (node.has(i)) {
       Expr factor = node.number(i);
       require(factor.is_float_const(), "a symbolic factor");
@@ -57,6 +42,12 @@ std::vector<Axis> axes_of(const NodeLowering& node,
   }
   return out;
 }
+
+namespace {
+
+using Axis = ResampledAxis;
+
+enum class Nearest : uint8_t { kFloor, kExact };
 
 // At equal and at doubled sizes some of eager's kernels look at the factor, and
 // some do not: which one runs, threads and channels decide.
@@ -121,9 +112,9 @@ void set_nearest(NodeLowering& node, Nearest how) {
   const auto axes = axes_of(node, view.sizes, node.out().sizes, 2);
   if (how == Nearest::kFloor) ensure_one_nearest(node, axes);
   Elements elements(node, node.out().sizes);
-  auto indices = elements.at_loops(0, kLead);
+  auto indices = elements.at_loops(0, kPlaneLead);
   for (size_t i = 0; i < axes.size(); ++i) {
-    const int loop = kLead + static_cast<int>(i);
+    const int loop = kPlaneLead + static_cast<int>(i);
     indices.push_back(
         elements.at_data(nearest(elements, axes[i], elements.loop(loop), how)));
   }
@@ -162,11 +153,11 @@ void set_nearest_backward(NodeLowering& node, Nearest how) {
     Elements elements(node, node.out().sizes);
     Term sum;
     for (int64_t tap = 0; tap < taps; ++tap) {
-      auto indices = elements.at_loops(0, kLead);
+      auto indices = elements.at_loops(0, kPlaneLead);
       int64_t block = taps, rest = tap;
       for (size_t i = 0; i < axes.size(); ++i) {
         block /= ratios[i];
-        indices.push_back(elements.at_loop(kLead + static_cast<int>(i),
+        indices.push_back(elements.at_loop(kPlaneLead + static_cast<int>(i),
                                            ratios[i], rest / block));
         rest %= block;
       }
@@ -177,99 +168,14 @@ void set_nearest_backward(NodeLowering& node, Nearest how) {
   }
   TensorView base = zeros(node);
   Elements elements(node, gradient.sizes);
-  auto target = elements.at_loops(0, kLead);
+  auto target = elements.at_loops(0, kPlaneLead);
   for (size_t i = 0; i < axes.size(); ++i) {
-    const int loop = kLead + static_cast<int>(i);
+    const int loop = kPlaneLead + static_cast<int>(i);
     target.push_back(
         elements.at_data(nearest(elements, axes[i], elements.loop(loop), how)));
   }
   Term value = cast(type, elements.load_broadcast(gradient));
   set_sums(node, node.update(std::move(elements), base, target, value,
-                             Combiner::kSum));
-}
-
-// ---- linear
-
-// The two inputs that an output lies between, and their shares.
-struct Between {
-  Term first, second, first_share, second_share;
-};
-
-Between between(Elements& elements, const Axis& axis, Term at, bool align,
-                DType type) {
-  Term one = elements.constant(type, 1);
-  if (axis.input == axis.output) return {at, at, one, one - 1};
-  require(axis.input.is_const() && axis.output.is_const(), "a symbolic plane");
-  const int64_t input = axis.input.constant(), output = axis.output.constant();
-  Term place = cast(type, at);
-  if (align) {
-    Term steps = elements.constant(type, static_cast<double>(input - 1));
-    place = output > 1 ? place * (steps / static_cast<double>(output - 1))
-                       : place * 0;
-  } else {
-    place = axis.scale(elements, type) * (place + 0.5) - 0.5;
-    place = select(place < 0, 0, place);
-  }
-  Term whole = minimum(floor(place), static_cast<double>(input - 1));
-  Term share = minimum(maximum(place - whole, 0), 1);
-  Term first = cast(DType::kI64, whole);
-  return {first, minimum(first + 1, static_cast<double>(input - 1)),
-          one - share, share};
-}
-
-void set_linear(NodeLowering& node) {
-  // (self, output_size, align_corners, scales ...)
-  TensorView view = node.tensor(0);
-  const auto axes = axes_of(node, view.sizes, node.out().sizes, 3);
-  const bool align = node.flag(2);
-  const DType type = compute_type(view.type);
-  require(codegen::is_float(type), "no floats");
-  Elements elements(node, node.out().sizes);
-  std::vector<Between> places;
-  for (size_t i = 0; i < axes.size(); ++i)
-    places.push_back(between(elements, axes[i],
-                             elements.loop(kLead + static_cast<int>(i)), align,
-                             type));
-  // The innermost dim first.
-  auto indices = elements.at_loops(0, kLead);
-  const std::function<Term(size_t)> value = [&](size_t i) {
-    if (i == axes.size()) return cast(type, elements.load(view, indices));
-    indices.push_back(elements.at_data(places[i].first));
-    Term first = value(i + 1);
-    indices.back() = elements.at_data(places[i].second);
-    Term second = value(i + 1);
-    indices.pop_back();
-    return places[i].first_share * first + places[i].second_share * second;
-  };
-  Term result = value(0);
-  node.set_map(0, std::move(elements), result);
-}
-
-void set_linear_backward(NodeLowering& node) {
-  // (grad, output_size, input_size, align_corners, scales ...)
-  TensorView gradient = node.tensor(0);
-  const auto axes = axes_of(node, node.out().sizes, gradient.sizes, 4);
-  const bool align = node.flag(3);
-  const DType type = compute_type(node.out_type());
-  require(codegen::is_float(type), "no floats");
-  TensorView base = zeros(node);
-  // Each output, then which of the inputs around it.
-  std::vector<Expr> loops = gradient.sizes;
-  for (size_t i = 0; i < axes.size(); ++i) loops.emplace_back(2);
-  Elements elements(node, std::move(loops));
-  auto target = elements.at_loops(0, kLead);
-  Term value = cast(
-      type, elements.load(gradient, elements.at_loops(0, gradient.rank())));
-  Term share;
-  for (size_t i = 0; i < axes.size(); ++i) {
-    const int dim = kLead + static_cast<int>(i);
-    Between b = between(elements, axes[i], elements.loop(dim), align, type);
-    Term is_first = elements.loop(gradient.rank() + static_cast<int>(i)) == 0;
-    target.push_back(elements.at_data(select(is_first, b.first, b.second)));
-    Term part = select(is_first, b.first_share, b.second_share);
-    share = share ? share * part : part;
-  }
-  set_sums(node, node.update(std::move(elements), base, target, share * value,
                              Combiner::kSum));
 }
 
@@ -286,10 +192,6 @@ void lower_upsample_nearest_backward(NodeLowering& node) {
 }
 void lower_upsample_nearest_exact_backward(NodeLowering& node) {
   set_nearest_backward(node, Nearest::kExact);
-}
-void lower_upsample_linear(NodeLowering& node) { set_linear(node); }
-void lower_upsample_linear_backward(NodeLowering& node) {
-  set_linear_backward(node);
 }
 
 }  // namespace framejit::backend

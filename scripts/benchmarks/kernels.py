@@ -198,6 +198,11 @@ CASES = (
         lambda x: F.interpolate(x, scale_factor=2.0),
         lambda: (normal(8, 32, 56, 56),),
     ),
+    Case(
+        "upsample bilinear 2x",
+        lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
+        lambda: (normal(8, 32, 56, 56),),
+    ),
     Case("cumsum, 4096x1024", lambda x: x.cumsum(-1), lambda: (normal(4096, 1024),)),
     Case(
         "one row written in place",
