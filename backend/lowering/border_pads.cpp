@@ -73,13 +73,47 @@ std::vector<Index> shown_inputs(Elements& elements, const Pads& pads,
   return out;
 }
 
+// Of the innermost dim: so small that each added element is a case of its own.
+bool has_small_border(const Pads& pads) {
+  constexpr int64_t kMaxAdded = 8;
+  const int64_t added = pads.before.back() + pads.behind.back();
+  return added > 0 && added <= kMaxAdded && pads.inputs.back().is_const();
+}
+
+// A row lies as it is between its borders; an element of a border is one for
+// all rows. indices: of the other dims.
+Term row_with_border(Elements& elements, const TensorView& view,
+                     const Pads& pads, Border border,
+                     std::vector<Index> indices) {
+  const int loop = pads.lead + pads.dims() - 1;
+  const int64_t before = pads.before.back(), behind = pads.behind.back();
+  const int64_t last = pads.inputs.back().constant() - 1;
+  indices.back() = elements.at_loop(loop, 1, -before);
+  Term at = elements.value_of(indices.back());
+  Term inside = (at >= 0) & (at <= static_cast<double>(last));
+  Term value = elements.load(view, indices, inside);
+  auto add = [&](int64_t place, int64_t shown) {
+    indices.back() = elements.at(shown);
+    value = select(at == static_cast<double>(place),
+                   elements.load(view, indices), value);
+  };
+  const bool reflects = border == Border::kReflect;
+  for (int64_t i = 1; i <= before; ++i) add(-i, reflects ? i : 0);
+  for (int64_t i = 1; i <= behind; ++i)
+    add(last + i, reflects ? last - i : last);
+  return value;
+}
+
 void set_padded(NodeLowering& node, Border border) {
   // (self, padding)
   TensorView view = node.tensor(0);
   require(view.type != DType::kBool, "a border of bools");
   const Pads pads = pads_of(node, 1, view.sizes, border);
   Elements elements(node, node.out().sizes);
-  Term value = elements.load(view, shown_inputs(elements, pads, border));
+  auto indices = shown_inputs(elements, pads, border);
+  Term value = has_small_border(pads)
+                   ? row_with_border(elements, view, pads, border, indices)
+                   : elements.load(view, indices);
   node.set_map(0, std::move(elements), value);
 }
 

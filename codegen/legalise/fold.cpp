@@ -324,4 +324,10 @@ Fold make_fold(Combiner combiner, DType type) {
   }
 }
 
+Fold make_plain_fold(Combiner combiner, DType type) {
+  if (combiner == Combiner::kSum && type == DType::kF64)
+    return Builder(type).simple(combiner);
+  return make_fold(combiner, type);
+}
+
 }  // namespace framejit::codegen

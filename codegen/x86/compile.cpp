@@ -23,14 +23,29 @@ void expand_all(Body* body, std::vector<ScalarId>* roots, Functions functions) {
   *body = expand(*body, pointers, functions);
 }
 
+bool has_few_elements(const Stage& stage) {
+  int64_t count = 1;
+  for (const Expr& loop : stage.loops) {
+    if (!loop.is_const() || loop.constant() > kFewElements) return false;
+    count *= loop.constant();
+  }
+  return count <= kFewElements;
+}
+
 std::vector<StagePlan> plan(const Kernel& kernel, Functions functions) {
   std::vector<StagePlan> plans;
   int nodes = 0;
   for (const Stage& stage : kernel.stages) {
     std::vector<Fold> folds;
-    for (const Reduction& reduction : stage.reductions) {
+    for (size_t i = 0; i < stage.reductions.size(); ++i) {
+      const Reduction& reduction = stage.reductions[i];
+      const bool is_prefix = std::any_of(
+          stage.stores.begin(), stage.stores.end(), [&](const Store& store) {
+            return store.prefix_of == static_cast<int>(i);
+          });
       Fold fold =
-          make_fold(reduction.combiner, stage.body.type(reduction.value));
+          (is_prefix || has_few_elements(stage) ? make_plain_fold : make_fold)(
+              reduction.combiner, stage.body.type(reduction.value));
       expand_all(&fold.step, &fold.stepped, functions);
       expand_all(&fold.join, &fold.joined, functions);
       folds.push_back(std::move(fold));
