@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cstring>
 
 #include "codegen/x86/compile.h"
 
@@ -229,8 +230,55 @@ int KernelEmitter::copies_of(size_t nodes, size_t states) const {
   return copies;
 }
 
+// Does a run take elements from one place to another, as they are?
+bool KernelEmitter::copies_memory() const {
+  if (kernel_.stages.size() != 1 || kernel_.loops.empty()) return false;
+  const Stage& stage = kernel_.stages[0];
+  if (!stage.loops.empty() || !stage.reductions.empty() ||
+      !stage.rows.empty() || stage.loads.size() != 1 ||
+      stage.stores.size() != 1)
+    return false;
+  const Store& store = stage.stores[0];
+  const Place& from = stage.loads[0];
+  const size_t last = kernel_.loops.size() - 1;
+  auto is_plain = [&](const Place& place) {
+    return place.data.empty() && place.when == kNoScalar &&
+           place.strides[last].is_const(1);
+  };
+  return is_plain(from) && is_plain(store.place) && !store.combiner &&
+         store.prefix_of < 0 &&
+         stage.body.node(store.value).op == ScalarOp::kLoad &&
+         kernel_.arguments[from.argument].type ==
+             kernel_.arguments[store.place.argument].type;
+}
+
+// memmove knows how memory is written without being read before.
+void KernelEmitter::emit_long_copy(const aj::Label& done) {
+  constexpr int64_t kLong = 4096;  // bytes: fewer are not worth a call
+  const PlaceCode &from = places_[0][0], &to = places_[0][1];
+  x86::Gp bytes = cc_.newInt64();
+  cc_.mov(bytes, run_);
+  multiply(bytes, Expr(1), static_cast<int64_t>(dtype_size(to.type)));
+  aj::Label is_short = cc_.newLabel();
+  cc_.cmp(bytes, kLong);
+  cc_.jl(is_short);
+  aj::InvokeNode* node = nullptr;
+  cc_.invoke(&node,
+             aj::imm(reinterpret_cast<void*>(
+                 static_cast<void* (*)(void*, const void*, size_t)>(&memmove))),
+             aj::FuncSignatureT<void*, void*, const void*, size_t>(
+                 aj::CallConvId::kHost));
+  node->setArg(0, to.start);
+  node->setArg(1, from.start);
+  node->setArg(2, bytes);
+  cc_.jmp(done);
+  cc_.bind(is_short);
+}
+
 // kOuter: a run is blocks of vectors.
 void KernelEmitter::emit_columns() {
+  aj::Label copied = cc_.newLabel();
+  if (copies_memory()) emit_long_copy(copied);
   size_t nodes = 0, states = 0;
   bool narrow = false;
   for (const StagePlan& plan : plans_) {
@@ -289,6 +337,7 @@ void KernelEmitter::emit_columns() {
   block(1, &mask);
   cc_.jmp(top);
   cc_.bind(done);
+  cc_.bind(copied);
 }
 
 // kInner: a run is one point after the other.

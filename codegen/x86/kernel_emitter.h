@@ -76,6 +76,8 @@ class KernelEmitter {
   void emit_runs();
   void begin_run();
   void emit_columns();
+  bool copies_memory() const;
+  void emit_long_copy(const aj::Label& done);
   void emit_rows();
   void emit_point(int copies, const Lanes* mask);
   void emit_stage(size_t number, int copies, const Lanes* mask);
