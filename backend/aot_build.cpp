@@ -31,10 +31,14 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
                           ProgramReport* report) {
   const Graph& forward = *graphs.forward;
   torch_graph_ = torch_graph;
-  torch_level_.emplace(torch_graph);
+  torch_level_.emplace(torch_graph->captured ? torch_graph->captured
+                                             : torch_graph);
   input_objects_ = torch_graph->input_objects;
   uses_random_ = torch_graph->uses_random;
   num_user_outputs_ = graphs.num_user_outputs;
+  num_given_outputs_ = torch_graph->captured
+                           ? torch_graph->captured->graph->outputs.size()
+                           : num_user_outputs_;
   FJ_CHECK(forward.inputs.size() == input_objects_.size());
   FJ_CHECK(forward.outputs.size() >= num_user_outputs_);
   AliasAnalysis aliases(forward);

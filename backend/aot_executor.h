@@ -84,7 +84,9 @@ class AotExecutor final : public Executor {
   std::shared_ptr<const Program> program_;
   std::shared_ptr<BackwardCode> backward_;  // null: no gradient
   std::vector<int> input_objects_;
-  size_t num_user_outputs_ = 0;
+  // Of user outputs, the last may be what others are made of, and no output of
+  // the call.
+  size_t num_user_outputs_ = 0, num_given_outputs_ = 0;
   std::vector<UserOutput> user_outputs_;
   std::vector<InputWrite> writes_;      // in order
   std::vector<int> inputs_used_later_;  // behind the graph

@@ -342,9 +342,9 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
       count_writes(call.results[output], writes);
     if (backward_) attach_node(call);
     if (!spent_outputs_.empty()) attach_spent(call);
-    if (wrap_outputs(user_outputs_, {call.tensors, call.results, inputs},
-                     symbols, outputs)) {
-      wrapped = num_user_outputs_;
+    if (wrap_outputs(user_outputs_, num_given_outputs_,
+                     {call.tensors, call.results, inputs}, symbols, outputs)) {
+      wrapped = num_given_outputs_;
       commit(call, &committing);
       return RunStatus::kOk;
     }

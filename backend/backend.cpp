@@ -24,8 +24,15 @@ Result<CompiledGraph> compile_torch_level(const BackendRequest& request,
 Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   CompiledGraph compiled;
   CompiledInfo& info = compiled.info;
-  FJ_TRY(graph::JointGraph joint,
-         graph::trace_joint(*request.graph, request.guards));
+  std::shared_ptr<const graph::TorchGraph> torch_graph = request.graph;
+  std::vector<const graph::Value*> bases;
+  auto traced = graph::trace_joint(*torch_graph, request.guards,
+                                   /*pattern=*/nullptr, &bases);
+  if (!traced.ok() && !traced.is_raised() && !bases.empty()) {
+    torch_graph = torch_graph->with_outputs(torch_graph, bases);
+    traced = graph::trace_joint(*torch_graph, request.guards);
+  }
+  FJ_TRY(graph::JointGraph joint, std::move(traced));
   info.joint_graph = joint.graph->str();
   FJ_TRY(graph::AotGraphs graphs, graph::partition(std::move(joint)));
   info.forward_graph = graphs.forward->str();
@@ -40,7 +47,7 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   const bool wants_loops = request.backend == "native";
   if (wants_loops) options.loops = loop_target();
   FJ_TRY(compiled.executor,
-         make_aot_executor(request.graph, graphs, options, &info.program));
+         make_aot_executor(torch_graph, graphs, options, &info.program));
   if (wants_loops && options.loops == LoopTarget::kNone)
     info.program.not_lowered = {"the whole graph: no instruction set for it"};
   info.torch_graph = request.graph->str();

@@ -44,7 +44,7 @@ Result<UserOutput> UserOutput::build(const Arg& arg, const OutputInfo& info,
   return output;
 }
 
-bool wrap_outputs(const std::vector<UserOutput>& user_outputs,
+bool wrap_outputs(const std::vector<UserOutput>& user_outputs, size_t count,
                   const RanCall& call, const int64_t* symbols,
                   PyObject** outputs) {
   using Kind = UserOutput::Kind;
@@ -64,7 +64,7 @@ bool wrap_outputs(const std::vector<UserOutput>& user_outputs,
       views[i] = output.view.make(result, /*counted=*/true, symbols, &lists);
     return views[i];
   };
-  for (size_t i = 0; i < user_outputs.size(); ++i) {
+  for (size_t i = 0; i < count; ++i) {
     const UserOutput& output = user_outputs[i];
     switch (output.kind) {
       case Kind::kTensor:

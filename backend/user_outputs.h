@@ -38,8 +38,9 @@ struct RanCall {
   PyObject* const* inputs;                   // gathered objects
 };
 
-// False: an exception is set, and nothing in `outputs`.
-bool wrap_outputs(const std::vector<UserOutput>& user_outputs,
+// The first `count` are the caller's. False: an exception is set, and nothing
+// in `outputs`.
+bool wrap_outputs(const std::vector<UserOutput>& user_outputs, size_t count,
                   const RanCall& call, const int64_t* symbols,
                   PyObject** outputs);
 

@@ -35,6 +35,9 @@ class TorchGraph final : public ForeignGraph {
   std::vector<int> mutated_inputs;
   // Per output; none where the graph was not captured.
   std::vector<PromisedOutput> promised;
+  // The graph as it was captured, whose outputs are the caller's. This one has
+  // more behind them: values that some of those are views of. Null: itself.
+  std::shared_ptr<const TorchGraph> captured;
   // Hints of the symbols, by symbol index.
   std::vector<int64_t> symbol_hints;
   // Random operations inside: the executor restores the generator state when
@@ -55,6 +58,11 @@ class TorchGraph final : public ForeignGraph {
   std::string torch_level_only;
   // Grad mode etc. when the graph starts is the guarded thread state.
   bool grad_enabled_at_entry = true;
+
+  // This graph with more outputs: values of its nodes.
+  std::shared_ptr<const TorchGraph> with_outputs(
+      std::shared_ptr<const TorchGraph> self,
+      const std::vector<const Value*>& values) const;
 
   size_t num_operations() const override { return graph->num_calls(); }
   std::string str() const override { return graph->str(); }

@@ -169,8 +169,11 @@ struct AotGraphs {
 // A Break (NoMetaKernel, AliasedMutation, ...) means: this graph can only be
 // run at torch level.
 // pattern: null for all tangents and all inputs.
+// bases: receives the values that outputs are views of, where the graph could
+// be taken if those were outputs, too.
 Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
-                               const BackwardPattern* pattern = nullptr);
+                               const BackwardPattern* pattern = nullptr,
+                               std::vector<const Value*>* bases = nullptr);
 
 // Passes run from one ordered list (passes.h); then the cut.
 Result<AotGraphs> partition(JointGraph joint);

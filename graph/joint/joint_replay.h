@@ -21,9 +21,14 @@ namespace framejit::graph {
 
 class JointReplay {
  public:
+  // bases: as of trace_joint.
   JointReplay(const TorchGraph& source, GuardSet* guards,
-              const BackwardPattern* pattern)
-      : source_(source), guards_(guards), pattern_(pattern), tracer_(guards) {}
+              const BackwardPattern* pattern, std::vector<const Value*>* bases)
+      : source_(source),
+        guards_(guards),
+        pattern_(pattern),
+        bases_(bases),
+        tracer_(guards) {}
 
   Result<JointGraph> run();
   // After a C++ exception: what a callee stored aside says more.
@@ -60,6 +65,9 @@ class JointReplay {
   bool has_relatives(size_t output, const at::Tensor& base,
                      const std::optional<std::vector<ViewStep>>& views);
   void describe_hidden_base(size_t output);
+  std::vector<const Value*> hidden_bases() const;
+  bool keeps_order_of_hooks() const;
+  const Value* source_of(const at::Tensor& tensor) const;
   bool is_mutated(int input) const;
 
   // ---- what autograd does
@@ -74,6 +82,7 @@ class JointReplay {
   const TorchGraph& source_;
   GuardSet* guards_;
   const BackwardPattern* pattern_;  // null: everything
+  std::vector<const Value*>* bases_;
   JointTracer tracer_;
   JointGraph joint_;
   std::unordered_map<const Value*, Ref> objects_;

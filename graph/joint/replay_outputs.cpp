@@ -10,6 +10,7 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "graph/joint/joint_replay.h"
 #include "graph/ops/shape_rules.h"
@@ -180,6 +181,11 @@ Status JointReplay::find_outputs() {
   joint_.num_user_outputs = output_args_.size();
   for (size_t i = 0; i < tensors_.size(); ++i) choose_base(i);
   for (size_t i = 0; i < tensors_.size(); ++i) describe_view(i);
+  if (bases_) {
+    *bases_ = hidden_bases();
+    if (!bases_->empty())
+      return torch_level_only("outputs are views of what is no output");
+  }
   for (size_t i = 0; i < tensors_.size(); ++i) {
     bool computed = joint_.outputs[i].alias == OutputInfo::Alias::kNone;
     if (!computed || !tensors_[i].defined()) continue;
@@ -365,6 +371,58 @@ bool JointReplay::has_relatives(
   return false;
 }
 
+// Values that outputs are views of which cannot be made of another output: all
+// that are wanted; none: not all are values of the graph.
+std::vector<const Value*> JointReplay::hidden_bases() const {
+  using Alias = OutputInfo::Alias;
+  std::vector<const Value*> found;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const at::Tensor& tensor = tensors_[i];
+    const OutputInfo& info = joint_.outputs[i];
+    const bool is_wanted = info.alias == Alias::kOutput
+                               ? !info.remade
+                               : info.alias == Alias::kNone &&
+                                     tensor.defined() && refuses_writes(tensor);
+    if (!is_wanted) continue;
+    const at::Tensor base = viewed_by(tensor);
+    const Value* value = base.is_same(tensor) ? nullptr : source_of(base);
+    if (!value) return {};
+    if (!std::count(found.begin(), found.end(), value)) found.push_back(value);
+  }
+  return found;
+}
+
+// The engine runs the youngest nodes first, and with them what the program
+// hangs on outputs. Views that are made outside are the youngest of all: they
+// are in eager, too, where nothing else is computed behind them.
+bool JointReplay::keeps_order_of_hooks() const {
+  using Alias = OutputInfo::Alias;
+  int64_t first_view = std::numeric_limits<int64_t>::max();
+  for (const OutputInfo& info : joint_.outputs)
+    if (info.alias == Alias::kOutput && info.requires_grad)
+      first_view = std::min(first_view, info.made_at);
+  return std::none_of(joint_.outputs.begin(), joint_.outputs.end(),
+                      [&](const OutputInfo& info) {
+                        return info.alias == Alias::kNone &&
+                               info.requires_grad && info.made_at > first_view;
+                      });
+}
+
+// Of a node's results; null: it is none of those.
+const Value* JointReplay::source_of(const at::Tensor& tensor) const {
+  for (const auto& node : source_.graph->block().nodes) {
+    if (node->op == Opcode::kPlaceholder || node->op == Opcode::kGetAttr)
+      continue;
+    for (const auto& value : node->outputs) {
+      auto found = objects_.find(value.get());
+      if (found != objects_.end() && is_tensor_object(found->second.get()) &&
+          unpack_tensor(found->second.get()).is_same(tensor))
+        return value.get();
+    }
+  }
+  return nullptr;
+}
+
 void JointReplay::describe_hidden_base(size_t output) {
   OutputInfo& info = joint_.outputs[output];
   const at::Tensor& tensor = tensors_[output];
@@ -401,8 +459,7 @@ bool JointReplay::is_remade(const at::Tensor& base, const at::Tensor& view) {
   if (meta && meta->has_bw_view()) {
     auto how = meta->get_creation_meta();
     // Made outside each by itself, parts would have a node each.
-    bool as_one_of_several =
-        chain && is_one_of_several(*chain) && !view.requires_grad();
+    bool as_one_of_several = chain && is_one_of_several(*chain);
     bool as_outside =
         how == autograd::CreationMeta::DEFAULT ||
         how == autograd::CreationMeta::NO_GRAD_MODE ||

@@ -277,7 +277,9 @@ Result<JointGraph> JointReplay::run() {
   const std::string problem = items_.problem(tensors_);
   if (!problem.empty()) return torch_level_only(problem);
   FJ_CHECK_OK(check_late_reads());
-  if (!pattern_ && !find_histories(inputs_, tensors_, tracer_, &joint_.outputs))
+  if (!pattern_ &&
+      (!find_histories(inputs_, tensors_, tracer_, &joint_.outputs) ||
+       (source_.captured && !keeps_order_of_hooks())))
     return torch_level_only(
         "the history of an output is not that of a view made outside");
   FJ_CHECK_OK(differentiate());
@@ -548,13 +550,14 @@ std::string without_place(std::string text) {
 }  // namespace
 
 Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
-                               const BackwardPattern* pattern) {
+                               const BackwardPattern* pattern,
+                               std::vector<const Value*>* bases) {
   FJ_CHECK(PyGILState_Check(), "trace_joint needs the GIL");
   if (!torch_graph.torch_level_only.empty())
     return torch_level_only(torch_graph.torch_level_only);
   ErrorGuard keep_error;
   NoAnomalyMode no_anomaly_mode;
-  JointReplay replay(torch_graph, guards, pattern);
+  JointReplay replay(torch_graph, guards, pattern, bases);
   try {
     return replay.run();
   } catch (const c10::Error& error) {

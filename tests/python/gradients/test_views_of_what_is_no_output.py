@@ -1,0 +1,260 @@
+"""Outputs that are views of a value which is no output: parts, slices, rows of it.
+Graphs make that value and give its views, with eager's aliasing, refusals and
+gradients."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+import torch
+
+import framejit
+
+HIDDEN = {
+    "linear": lambda x, w: x @ w,
+    "pointwise": lambda x, w: torch.tanh(x) * w[0],
+    "written": lambda x, w: (x @ w).mul_(2).add_(1),
+    "of_no_gradient": lambda x, w: x.detach() * 2,
+    "with_a_view_written": lambda x, w: write_part(x @ w),
+}
+
+
+def write_part(h):
+    h[:, 1].mul_(3)
+    return h
+
+
+VIEWS = {
+    "chunk": lambda h: h.chunk(2, -1),
+    "split": lambda h: h.split([1, 3], -1),
+    "unbind": lambda h: h.unbind(0),
+    "one_of_chunk": lambda h: (h.chunk(2, -1)[0],),
+    "slices": lambda h: (h[..., :2], h[..., 2:]),
+    "overlapping": lambda h: (h[:, :3], h[:, 1:]),
+    "transposed_slices": lambda h: (h[:, :2].t(), h[:, 2:].t()),
+    "views_of_parts": lambda h: tuple(p.unsqueeze(0) for p in h.chunk(2, -1)),
+    "rows": lambda h: (h[0], h[1], h[2]),
+    "the_same_twice": lambda h: (h[:, :2], h[:, 2:], h[:, :2]),
+    "part_and_computed": lambda h: (h[:, :2], h[:, 2:], h.sin()),
+    "parts_and_computed_of_parts": lambda h: (*h.chunk(2, -1), h.chunk(2, -1)[0] * 2),
+    "part_and_all": lambda h: (*h.chunk(2, -1), h),
+    "detached_part": lambda h: (h[:, :2], h[:, 2:].detach()),
+    "view_and_parts": lambda h: (h.view(-1), *h.chunk(2, -1)),
+}
+BACKENDS = ["native", "aot_eager"]
+
+
+def arguments():
+    torch.manual_seed(0)
+    return torch.randn(3, 4, requires_grad=True), torch.randn(4, 4, requires_grad=True)
+
+
+def aliases(outputs):
+    return [
+        (
+            a.untyped_storage().data_ptr() == b.untyped_storage().data_ptr(),
+            a.storage_offset() - b.storage_offset(),
+            (a._base is not None) and a._base is b._base,
+        )
+        for a, b in itertools.combinations(outputs, 2)
+    ]
+
+
+def look(read, output):
+    """Where one of several views was written to, autograd refuses each look."""
+    try:
+        return read(output)
+    except RuntimeError as error:
+        return str(error)[:60]
+
+
+def facts(outputs):
+    return [
+        (
+            *(o.shape, o.stride(), o._version, o._is_view()),
+            look(lambda o: o.requires_grad, o),
+            look(lambda o: o.is_leaf, o),
+        )
+        for o in outputs
+    ]
+
+
+def assert_same(mine, theirs):
+    if isinstance(theirs, str):
+        assert mine == theirs
+    else:
+        torch.testing.assert_close(mine, theirs)
+
+
+def compiled(program, backend):
+    fn = framejit.compile(program, backend=backend)
+    for _ in range(2):
+        fn(*arguments())
+    return fn
+
+
+def is_whole(fn):
+    return all(not e.fallback_reason for e in framejit.inspect(fn))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("hidden", HIDDEN)
+def test_outputs_and_gradients(hidden, view, backend):
+    def program(x, w):
+        return VIEWS[view](HIDDEN[hidden](x, w))
+
+    fn = compiled(program, backend)
+    count = len(program(*arguments()))
+    for used in (range(count), [0], [count - 1]):
+        found = []
+        for run in (program, fn):
+            args = arguments()
+            outputs = run(*args)
+            seen = aliases(outputs), facts(outputs)
+            total = sum((outputs[i] * (i + 1)).sum() for i in used)
+            grads = None
+            if total.requires_grad:
+                grads = torch.autograd.grad(total, args, allow_unused=True)
+            found.append((outputs, seen, grads))
+        (expected, looks, grads), (got, my_looks, my_grads) = found
+        torch.testing.assert_close(got, expected)
+        assert my_looks == looks
+        torch.testing.assert_close(my_grads, grads)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("where", ["grad", "no_grad"])
+def test_writes_to_outputs(view, where, backend):
+    """Refused as in eager, or seen by all the others, and in the gradients."""
+
+    def program(x, w):
+        return VIEWS[view](x @ w)
+
+    fn = compiled(program, backend)
+    for place in range(len(program(*arguments()))):
+        found = []
+        for run in (program, fn):
+            args = arguments()
+            outputs = run(*args)
+            try:
+                with torch.set_grad_enabled(where == "grad"):
+                    outputs[place].mul_(3)
+            except RuntimeError as error:
+                found.append(str(error)[:60])
+                continue
+            with torch.no_grad():
+                seen = [look(torch.clone, o) for o in outputs], facts(outputs)
+            try:
+                grads = torch.autograd.grad(sum(o.sum() for o in outputs), args)
+            except RuntimeError as error:
+                grads = str(error)[:40]
+            found.append((*seen, grads))
+        if isinstance(found[0], str):
+            assert found[0] == found[1]
+            continue
+        assert found[1][1] == found[0][1]
+        for mine, theirs in zip(found[1][0], found[0][0], strict=True):
+            assert_same(mine, theirs)
+        assert_same(found[1][2], found[0][2])
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("how", ["hook", "retain", "of_output", "double", "twice"])
+def test_what_looks_at_gradients(view, how, backend):
+    def program(x, w):
+        return VIEWS[view]((x @ w).tanh())
+
+    fn = compiled(program, backend)
+    found = []
+    for run in (program, fn):
+        args = arguments()
+        outputs = run(*args)
+        noted = []
+        wanted = [o for o in outputs if o.requires_grad]
+        total = sum((o * o).sum() * (i + 1) for i, o in enumerate(wanted))
+        if how == "hook":
+            for o in wanted:
+                o.register_hook(lambda g, noted=noted: noted.append(g.clone()) or g * 2)
+        if how == "retain":
+            for o in wanted:
+                o.retain_grad()
+        if how == "of_output":
+            noted += torch.autograd.grad(total, wanted, retain_graph=True)
+        if how == "double":
+            first = torch.autograd.grad(total, args, create_graph=True)
+            noted += [g.detach() for g in first]
+            total = sum(g.square().sum() for g in first)
+        total.backward(retain_graph=how == "twice")
+        if how == "twice":
+            total.backward()
+            with pytest.raises(RuntimeError, match="second time"):
+                total.backward()
+        if how == "retain":
+            noted += [o.grad for o in wanted]
+        found.append((noted, [a.grad for a in args]))
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("mode", [torch.no_grad, torch.inference_mode])
+@pytest.mark.parametrize("view", VIEWS)
+def test_without_gradients(view, mode):
+    def program(x, w):
+        return VIEWS[view](x @ w)
+
+    with mode():
+        fn = compiled(program, "native")
+        outputs, expected = fn(*arguments()), program(*arguments())
+        torch.testing.assert_close(outputs, expected)
+        assert [a[:2] for a in aliases(outputs)] == [a[:2] for a in aliases(expected)]
+        outputs[0].zero_()
+        expected[0].zero_()
+        torch.testing.assert_close(outputs, expected)
+
+
+@pytest.mark.parametrize(
+    "view",
+    ["chunk", "split", "unbind", "slices", "rows", "views_of_parts", "overlapping"],
+)
+def test_they_are_taken_as_a_whole(view):
+    def program(x, w):
+        return VIEWS[view]((x @ w).tanh())
+
+    assert is_whole(compiled(program, "native"))
+
+
+def test_sizes_that_change():
+    def program(x, w):
+        return (x @ w).tanh().chunk(2, 0)
+
+    fn = framejit.compile(program)
+    for rows in (4, 6, 8, 5, 2, 1):
+        x, w = torch.randn(rows, 4, requires_grad=True), torch.randn(4, 4)
+        found = []
+        for run in (program, fn):
+            outputs = run(x, w)
+            found.append(
+                (outputs, torch.autograd.grad(sum(o.sum() for o in outputs), x))
+            )
+        torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-4)
+
+
+def test_a_call_that_fails_behind_the_graph():
+    def program(x, w, items):
+        a, b = (x @ w).chunk(2, -1)
+        items[0] = a
+        framejit.graph_break()
+        return b, items[3]
+
+    fn = framejit.compile(program)
+    for _ in range(3):
+        items = [None]
+        with pytest.raises(IndexError):
+            fn(*arguments(), items)
+        expected = [None]
+        with pytest.raises(IndexError):
+            program(*arguments(), expected)
+        torch.testing.assert_close(items, expected)
