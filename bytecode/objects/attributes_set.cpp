@@ -296,7 +296,14 @@ Status set_class_attr(CaptureState& state, PyObject* type, PyObject* name,
   const char* text = PyUnicode_AsUTF8(name);
   if (!text) return Status::raised();
   FJ_TRY(Ref of_meta, state.type_lookup(Py_TYPE(type), name));
-  FJ_TRY(Ref before, state.type_lookup(object, name));
+  bool replaces = false;
+  if (value) {
+    FJ_TRY(replaces, replaces_plain_attribute(state, object, name));
+  }
+  Ref before;
+  if (!replaces) {
+    FJ_TRY(before, state.type_lookup(object, name));
+  }
   auto is_descriptor = [](PyObject* raw) {
     return raw && (Py_TYPE(raw)->tp_descr_get || Py_TYPE(raw)->tp_descr_set);
   };

@@ -185,6 +185,10 @@ namespace {
 Result<Ref> read_class(CaptureState& state, PyTypeObject* type,
                        PyObject* name) {
   PyObject* type_object = reinterpret_cast<PyObject*>(type);
+  const auto& writes = state.table<ClassWrites>().values;
+  auto written = writes.find({type_object, name});
+  if (written != writes.end() && written->second.get() != deleted_marker())
+    return written->second;  // whatever was there before
   auto found = state.table<TypeLookups>().found.find({type_object, name});
   if (found != state.table<TypeLookups>().found.end()) {
     return written_class_attr(state, type, name, found->second);
@@ -226,6 +230,32 @@ Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
   FJ_TRY(Ref value, read_class(*this, type, name));
   if (reads_late(*this)) note_late_attribute(*this, type, name, value.get());
   return value;
+}
+
+Result<bool> replaces_plain_attribute(CaptureState& state, PyTypeObject* type,
+                                      PyObject* name) {
+  auto looked_up =
+      state.table<TypeLookups>().found.find({as_object(type), name});
+  Ref dict = own_dict(type);
+  PyObject* own = dict ? PyDict_GetItem(dict.get(), name) : nullptr;
+  // A function, a class: what is looked up is known by itself.
+  if (!own || looked_up != state.table<TypeLookups>().found.end() ||
+      is_fresh_class(state, as_object(type)) ||
+      state.table<ClassWrites>().values.contains({as_object(type), name}) ||
+      Py_TYPE(own)->tp_descr_get || Py_TYPE(own)->tp_descr_set ||
+      PyType_Check(own))
+    return false;
+  Ref keep = Ref::borrow(own);
+  state.keep_alive(as_object(type));
+  state.keep_alive(name);
+  state.guard(GuardKind::kTypeIs, class_source(state, type, name),
+              reinterpret_cast<PyObject*>(Py_TYPE(own)));
+  if (!is_heap_type(Py_TYPE(own))) return true;
+  for (const char* hook : {"__get__", "__set__", "__delete__"}) {
+    FJ_TRY(Ref descriptor, state.type_lookup(Py_TYPE(own), interned(hook)));
+    FJ_CHECK(!descriptor, "a descriptor without a slot");
+  }
+  return true;
 }
 
 void guard_mro(CaptureState& state, PyObject* type) {

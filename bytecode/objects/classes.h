@@ -78,6 +78,10 @@ Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
 Result<Ref> class_names(CaptureState& state, PyTypeObject* type);
 // An answer came from the MRO of `type`, which assigning __bases__ changes.
 void guard_mro(CaptureState& state, PyObject* type);
+// Is there a value in the class's own dict that no look-up has read, and whose
+// type is all that matters when another takes its place? Guards that it is.
+Result<bool> replaces_plain_attribute(CaptureState& state, PyTypeObject* type,
+                                      PyObject* name);
 // If it is a class: guards what its repr shows.
 Status guard_class_text(CaptureState& state, PyObject* object);
 
