@@ -397,6 +397,14 @@ std::vector<const Value*> JointReplay::hidden_bases() const {
 // are in eager, too, where nothing else is computed behind them.
 bool JointReplay::keeps_order_of_hooks() const {
   using Alias = OutputInfo::Alias;
+  const bool is_asked =
+      source_.captured ||
+      std::any_of(joint_.outputs.begin(), joint_.outputs.end(),
+                  [](const OutputInfo& info) {
+                    return info.alias == Alias::kOutput && info.requires_grad &&
+                           is_one_of_several(info.views);
+                  });
+  if (!is_asked) return true;
   int64_t first_view = std::numeric_limits<int64_t>::max();
   for (const OutputInfo& info : joint_.outputs)
     if (info.alias == Alias::kOutput && info.requires_grad)
@@ -458,8 +466,13 @@ bool JointReplay::is_remade(const at::Tensor& base, const at::Tensor& view) {
   auto chain = view_chain(base, view);
   if (meta && meta->has_bw_view()) {
     auto how = meta->get_creation_meta();
-    // Made outside each by itself, parts would have a node each.
-    bool as_one_of_several = chain && is_one_of_several(*chain);
+    // Of an input there may be others already, of the same call.
+    const bool of_input = std::any_of(
+        inputs_.begin(), inputs_.end(), [&](const at::Tensor& input) {
+          return input.defined() && input.is_same(base);
+        });
+    const bool as_one_of_several = chain && is_one_of_several(*chain) &&
+                                   (!of_input || !view.requires_grad());
     bool as_outside =
         how == autograd::CreationMeta::DEFAULT ||
         how == autograd::CreationMeta::NO_GRAD_MODE ||

@@ -279,7 +279,7 @@ Result<JointGraph> JointReplay::run() {
   FJ_CHECK_OK(check_late_reads());
   if (!pattern_ &&
       (!find_histories(inputs_, tensors_, tracer_, &joint_.outputs) ||
-       (source_.captured && !keeps_order_of_hooks())))
+       !keeps_order_of_hooks()))
     return torch_level_only(
         "the history of an output is not that of a view made outside");
   FJ_CHECK_OK(differentiate());

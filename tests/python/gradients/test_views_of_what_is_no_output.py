@@ -16,6 +16,8 @@ HIDDEN = {
     "pointwise": lambda x, w: torch.tanh(x) * w[0],
     "written": lambda x, w: (x @ w).mul_(2).add_(1),
     "of_no_gradient": lambda x, w: x.detach() * 2,
+    "an_input": lambda x, w: x,
+    "a_view_of_an_input": lambda x, w: x.unsqueeze(0)[0],
     "with_a_view_written": lambda x, w: write_part(x @ w),
 }
 
@@ -126,12 +128,13 @@ def test_outputs_and_gradients(hidden, view, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("hidden", ["linear", "an_input", "a_view_of_an_input"])
 @pytest.mark.parametrize("where", ["grad", "no_grad"])
-def test_writes_to_outputs(view, where, backend):
+def test_writes_to_outputs(view, hidden, where, backend):
     """Refused as in eager, or seen by all the others, and in the gradients."""
 
     def program(x, w):
-        return VIEWS[view](x @ w)
+        return VIEWS[view](HIDDEN[hidden](x, w))
 
     fn = compiled(program, backend)
     for place in range(len(program(*arguments()))):
@@ -148,7 +151,8 @@ def test_writes_to_outputs(view, where, backend):
             with torch.no_grad():
                 seen = [look(torch.clone, o) for o in outputs], facts(outputs)
             try:
-                grads = torch.autograd.grad(sum(o.sum() for o in outputs), args)
+                total = sum(o.sum() for o in outputs)
+                grads = torch.autograd.grad(total, args, allow_unused=True)
             except RuntimeError as error:
                 grads = str(error)[:40]
             found.append((*seen, grads))
@@ -163,10 +167,15 @@ def test_writes_to_outputs(view, where, backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("view", VIEWS)
+@pytest.mark.parametrize("hidden", ["linear", "an_input", "a_view_of_an_input"])
 @pytest.mark.parametrize("how", ["hook", "retain", "of_output", "double", "twice"])
-def test_what_looks_at_gradients(view, how, backend):
+def test_what_looks_at_gradients(view, hidden, how, backend):
+    """(Hooks of views of inputs run first: docs/architecture.md.)"""
+    if how == "hook" and hidden != "linear" and "computed" in view:
+        pytest.skip("another order than eager's")
+
     def program(x, w):
-        return VIEWS[view]((x @ w).tanh())
+        return VIEWS[view](HIDDEN[hidden](x, w))
 
     fn = compiled(program, backend)
     found = []
@@ -185,10 +194,14 @@ def test_what_looks_at_gradients(view, how, backend):
         if how == "of_output":
             noted += torch.autograd.grad(total, wanted, retain_graph=True)
         if how == "double":
-            first = torch.autograd.grad(total, args, create_graph=True)
+            first = torch.autograd.grad(
+                total, args, create_graph=True, allow_unused=True
+            )
+            first = [g for g in first if g is not None]
             noted += [g.detach() for g in first]
             total = sum(g.square().sum() for g in first)
-        total.backward(retain_graph=how == "twice")
+        if total.requires_grad:
+            total.backward(retain_graph=how == "twice")
         if how == "twice":
             total.backward()
             with pytest.raises(RuntimeError, match="second time"):
