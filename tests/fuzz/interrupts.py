@@ -50,7 +50,11 @@ def _loses_it(code: types.CodeType, raised: Interrupt) -> bool:
         args = names["make_args"](0)
 
         def trace(frame: types.FrameType, event: str, _: Any, left: Any = left) -> Any:
-            if event == "line" and (frame.f_code.co_name, frame.f_lineno) == at:
+            # (A function begins at the line of its `def`.)
+            if (
+                event in ("line", "call")
+                and (frame.f_code.co_name, frame.f_lineno) == at
+            ):
                 left[0] -= 1
                 if left[0] < 0:
                     sys.settrace(None)

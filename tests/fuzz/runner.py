@@ -153,6 +153,7 @@ class Outcome:
     rng: torch.Tensor
     written_unseen: bool = False  # an input, and autograd did not count it
     arguments: tuple[weakref.ref[torch.Tensor], ...] = ()
+    ends_with_error: bool = False  # something said so that it went with it
 
 
 def _call(names: dict[str, Any], fn: Any, call: int, args: Any) -> Any:
@@ -249,9 +250,12 @@ def _outcome(names: dict[str, Any], fn: Any, call: int) -> Outcome:
     lives = () if left else tuple(weakref.ref(t) for t in tensors_in(args))
     try:
         picture = Picture([result, state, error])
-        return Outcome(error, picture, grads, rng, unseen, lives)
+        outcome = Outcome(error, picture, grads, rng, unseen, lives)
     finally:
+        said = len(names["LOG"])
         _let_go(error)
+    outcome.ends_with_error = len(names["LOG"]) != said
+    return outcome
 
 
 def _check_lives(expected: Any, actual: Any) -> None:
@@ -636,6 +640,7 @@ def _run(
                 # Gradients that eager has stored, and a limit kept away.
                 apart = _was_refused(actual) and not _was_refused(expected)
                 apart |= backend != "eager" and _REPEATS in str(expected.grads)
+                ends = expected.ends_with_error
                 del expected, actual
                 if not differs and apart:
                     break
@@ -645,7 +650,7 @@ def _run(
                     if not settings.get("threads") and not _BY_ITSELF.search(source):
                         _check_lives(*lives)
                     continue
-                if silent or not _frees_what_matters(eager):
+                if silent or not (ends or _frees_what_matters(eager)):
                     raise Mismatch(differs)
                 break
         finally:
