@@ -5,6 +5,8 @@
 #include <c10/core/InferenceMode.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include <algorithm>
+
 #include "backend/tensor_places.h"
 
 namespace framejit::backend {
@@ -32,6 +34,12 @@ void set_version(const at::Tensor& tensor, int64_t version) {
   c10::VariableVersion counter =
       tensor.unsafeGetTensorImpl()->version_counter();
   counter.set_version(version);
+}
+
+// Whose versions count the writes to the tensor.
+at::Tensor counted_by(const at::Tensor& tensor) {
+  auto* view = view_meta(tensor);
+  return view ? view->get_backward_view().base_ : tensor;
 }
 
 // Inference tensors are written to in inference mode only.
@@ -122,10 +130,16 @@ bool InputSnapshot::restore() {
 }
 
 bool InputSnapshot::changed(const Watched& watched) const {
-  const auto* impl =
-      graph::unpack_tensor(objects_[watched.index]).unsafeGetTensorImpl();
-  return impl != watched.impl ||
-         impl->version_counter().current_version() != watched.version;
+  const at::Tensor& tensor = graph::unpack_tensor(objects_[watched.index]);
+  const auto* impl = tensor.unsafeGetTensorImpl();
+  if (impl != watched.impl) return true;
+  if (impl->version_counter().current_version() == watched.version)
+    return false;
+  // A view counts with its base, also where `base.data = y` gave that other
+  // memory since: the count is put back with the base's.
+  return std::none_of(items_.begin(), items_.end(), [&](const Item& item) {
+    return counted_by(item.tensor).is_same(counted_by(tensor));
+  });
 }
 
 bool InputSnapshot::can_restore(const Item& item) {
