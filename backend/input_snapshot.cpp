@@ -8,6 +8,7 @@
 #include <algorithm>
 
 #include "backend/tensor_places.h"
+#include "graph/tensors/libtorch_private.h"
 
 namespace framejit::backend {
 
@@ -34,12 +35,6 @@ void set_version(const at::Tensor& tensor, int64_t version) {
   c10::VariableVersion counter =
       tensor.unsafeGetTensorImpl()->version_counter();
   counter.set_version(version);
-}
-
-// Whose versions count the writes to the tensor.
-at::Tensor counted_by(const at::Tensor& tensor) {
-  auto* view = view_meta(tensor);
-  return view ? view->get_backward_view().base_ : tensor;
 }
 
 // Inference tensors are written to in inference mode only.
@@ -138,7 +133,7 @@ bool InputSnapshot::changed(const Watched& watched) const {
   // A view counts with its base, also where `base.data = y` gave that other
   // memory since: the count is put back with the base's.
   return std::none_of(items_.begin(), items_.end(), [&](const Item& item) {
-    return counted_by(item.tensor).is_same(counted_by(tensor));
+    return graph::share_versions(item.tensor, tensor);
   });
 }
 

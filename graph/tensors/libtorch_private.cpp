@@ -9,6 +9,8 @@
 #include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/utils/python_symnode.h>
 
+#include <cstring>
+
 #include "frame_hook/frame_eval.h"
 #include "graph/tensors/python_tensor.h"
 
@@ -223,6 +225,18 @@ c10::SymNode symbolic_wrapped_number(const at::Tensor& tensor) {
 
 std::mutex& mutex_of(torch::autograd::Node& node) {
   return node.*member(NodeMutex());
+}
+
+bool share_versions(const at::Tensor& a, const at::Tensor& b) {
+  // One pointer to the counter.
+  static_assert(sizeof(c10::VariableVersion) == sizeof(void*));
+  auto counter = [](const at::Tensor& tensor) {
+    const void* found = nullptr;
+    std::memcpy(&found, &tensor.unsafeGetTensorImpl()->version_counter(),
+                sizeof found);
+    return found;
+  };
+  return counter(a) && counter(a) == counter(b);
 }
 
 PyObject* object_of_node(torch::autograd::Node& node) {

@@ -83,6 +83,10 @@ TensorLayout native_tensor_offsets();
 // What AccumulateGrad holds while it adds to a .grad.
 std::mutex& mutex_of(torch::autograd::Node& node);
 
+// Do the two count their writes together (a view and its base, what was
+// detached and what it was detached from)?
+bool share_versions(const at::Tensor& a, const at::Tensor& b);
+
 // The Python object of a gradient function, borrowed; null: it has none.
 PyObject* object_of_node(torch::autograd::Node& node);
 
