@@ -202,6 +202,29 @@ Ref own_dict(PyTypeObject* type) {
 #endif
 }
 
+bool set_instance_dict(PyObject* object, PyObject* dict) {
+#if FJ_PYTHON_313
+  // Values may lie in the object itself, which only the descriptor that CPython
+  // made for the class takes out.
+  static PyObject* const name = PyUnicode_InternFromString("__dict__");
+  if (!name) return false;
+  PyTypeObject* type = Py_TYPE(object);
+  PyObject* mro = type->tp_mro;
+  const Py_ssize_t count = PyType_HasFeature(type, Py_TPFLAGS_MANAGED_DICT)
+                               ? PyTuple_GET_SIZE(mro)
+                               : 0;
+  for (Py_ssize_t i = 0; i < count; ++i) {
+    Ref own =
+        own_dict(reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i)));
+    PyObject* found = own ? PyDict_GetItemWithError(own.get(), name) : nullptr;
+    if (!found && PyErr_Occurred()) return false;
+    if (found && Py_IS_TYPE(found, &PyGetSetDescr_Type))
+      return Py_TYPE(found)->tp_descr_set(found, object, dict) == 0;
+  }
+#endif
+  return PyObject_GenericSetDict(object, dict, nullptr) == 0;
+}
+
 PyTypeObject* method_wrapper_type() {
   static PyTypeObject* const type = made_once([] {
     Ref wrapper = Ref::steal(PyObject_GetAttrString(Py_None, "__repr__"));

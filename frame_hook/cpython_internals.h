@@ -51,6 +51,9 @@ void discard_frame(PyThreadState* thread, _PyInterpreterFrame* frame);
 // What a class has itself. From 3.12 on tp_dict is null for the static types of
 // CPython, whose dicts belong to an interpreter.
 Ref own_dict(PyTypeObject* type);
+// object.__dict__ = dict, whatever the class calls __dict__. False: an error is
+// set.
+bool set_instance_dict(PyObject* object, PyObject* dict);
 // Of x.__add__ where the slot is C code; its name left the headers in 3.13.
 PyTypeObject* method_wrapper_type();
 

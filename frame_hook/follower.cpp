@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "frame_hook/compiled_function.h"
+#include "frame_hook/cpython_internals.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/program_code.h"
@@ -85,7 +86,7 @@ bool take_dict(PyObject* self, PyObject* original) {
   if (theirs && ours && *theirs && *theirs == *ours) [[likely]]
     return true;
   Ref dict = Ref::steal(PyObject_GenericGetDict(original, nullptr));
-  return dict && PyObject_GenericSetDict(self, dict.get(), nullptr) == 0;
+  return dict && internals::set_instance_dict(self, dict.get());
 }
 
 bool follow(PyObject* self, PyObject* original) {

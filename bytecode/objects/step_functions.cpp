@@ -4,6 +4,7 @@
 
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/itertools_state.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/known_objects.h"
 #include "guards/set/set_table.h"
 
@@ -40,7 +41,7 @@ PyObject* instance_dict(PyObject*, PyObject* const* args, Py_ssize_t) {
 }
 
 PyObject* set_instance_dict(PyObject*, PyObject* const* args, Py_ssize_t) {
-  if (PyObject_GenericSetDict(args[0], args[1], nullptr) < 0) return nullptr;
+  if (!internals::set_instance_dict(args[0], args[1])) return nullptr;
   Py_RETURN_NONE;
 }
 

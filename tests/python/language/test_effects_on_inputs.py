@@ -94,6 +94,7 @@ def test_effect_on_an_input(setup, change, look, before, raises, backend):
 # Names in types whose use changes nothing of the object (or makes another one, or
 # is its end).
 HARMLESS = """
+__firstlineno__ __static_attributes__
 __del__ __add__ __alloc__ __and__ __await__ __buffer__ __class_getitem__ __contains__ __copy__
 __deepcopy__ __dict__ __getitem__ __getnewargs__ __iter__ __len__ __length_hint__
 __missing__ __mod__ __module__ __mul__ __neg__ __or__ __pos__ __rand__
