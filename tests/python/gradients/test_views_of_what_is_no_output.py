@@ -271,3 +271,109 @@ def test_a_call_that_fails_behind_the_graph():
         with pytest.raises(IndexError):
             program(*arguments(), expected)
         torch.testing.assert_close(items, expected)
+
+
+# ---- programs in which more happens
+
+
+def part_written(x, w):
+    h = x @ w
+    a = h[:, :2]
+    a.mul_(2)
+    return a, h[:, 2:]
+
+
+def two_values(x, w):
+    h, g = (x @ w).tanh(), (x @ w).sin()
+    return (*h.chunk(2, -1), *g.split(1, -1))
+
+
+def written_behind_a_break(x, w):
+    h = (x @ w).sin()
+    a, b = h[:, :2], h[:, 2:]
+    framejit.graph_break()
+    a.mul_(2)
+    return a + b, h
+
+
+def refused_behind_a_break(x, w):
+    a, b = (x @ w).tanh().chunk(2, -1)
+    framejit.graph_break()
+    try:
+        a.mul_(2)
+    except RuntimeError:
+        return a * b, b
+    return a, b
+
+
+def under_autocast(x, w):
+    with torch.autocast("cpu", torch.bfloat16):
+        return (x @ w).chunk(2, -1)
+
+
+def complex_parts(x, w):
+    h = torch.complex(x @ w, x)
+    return h.real, h.imag
+
+
+def conjugates(x, w):
+    h = torch.complex(x @ w, x)
+    return h[:, :2].conj(), h[:, 2:]
+
+
+def parts_of_parts(x, w):
+    a, b = (x @ w).tanh().chunk(2, -1)
+    return (b, *a.chunk(2, -1))
+
+
+def heads(x, w):
+    joined = (x @ torch.cat([w, w, w], 1)).view(3, 3, 2, 2)
+    return joined.permute(1, 2, 0, 3).unbind(0)
+
+
+def value_written_behind(x, w):
+    h = (x @ w).sin()
+    a, b = h[:, :2], h[:, 2:]
+    h.mul_(2)
+    return a, b
+
+
+def nothing_in_it(x, w):
+    return (x[:0] @ w).tanh().chunk(2, -1)
+
+
+def random(x, w):
+    h = torch.nn.functional.dropout(x @ w, 0.5)
+    return h[:, :2], h[:, 2:]
+
+
+PROGRAMS = [part_written, two_values, written_behind_a_break, refused_behind_a_break]
+PROGRAMS += [under_autocast, complex_parts, conjugates, parts_of_parts, heads]
+PROGRAMS += [value_written_behind, nothing_in_it, random]
+
+
+@pytest.mark.parametrize("mode", ["grad", "no_grad", "one_input"])
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_programs(program, mode):
+    fn = framejit.compile(program)
+    for _ in range(3):
+        found = []
+        for run in (program, fn):
+            x, w = arguments()
+            if mode == "one_input":
+                x = x.detach()
+            torch.manual_seed(5)
+            with torch.set_grad_enabled(mode != "no_grad"):
+                outputs = run(x, w)
+            grads = None
+            total = sum(o.abs().double().sum() * (i + 1) for i, o in enumerate(outputs))
+            seen = aliases(outputs), facts(outputs)
+            values = [o.resolve_conj().detach().clone() for o in outputs]
+            if total.requires_grad:
+                leaves = [t for t in (x, w) if t.requires_grad]
+                grads = torch.autograd.grad(total, leaves)
+            found.append((values, seen, grads))
+        (expected, looks, grads), (got, my_looks, my_grads) = found
+        torch.testing.assert_close(got, expected)
+        assert my_looks == looks
+        torch.testing.assert_close(my_grads, grads)
