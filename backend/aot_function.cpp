@@ -163,8 +163,11 @@ void AotExecutor::attach_node(Call& call) const {
       c10::AutoGradMode no_grad(false);
       call.node->save(static_cast<int>(i), value.detach().clone(), false);
     } else {
-      call.node->save(static_cast<int>(i), value,
-                      slot.kind == SavedSlot::Kind::kUserOutput);
+      // A kernel may give what is no output to the graph (y.detach()) as the
+      // tensor that is one: with a history it is, and would keep the node.
+      const bool is_output =
+          slot.kind == SavedSlot::Kind::kUserOutput || value.requires_grad();
+      call.node->save(static_cast<int>(i), value, is_output);
     }
   }
   for (const Watch& watch : watches_) {
