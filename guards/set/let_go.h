@@ -17,12 +17,12 @@ namespace framejit {
 
 enum class LetGo : int64_t {
   kNothing,
-  kObject,     // the object itself
+  kObject,  // the object itself
   // The object's own attribute `key`, if it has one: an instance's, a class's,
   // a tensor's grad.
   kAttribute,
-  kItem,       // the dict's or list's item, if it has one
-  kContent,    // all that the container holds
+  kItem,     // the dict's or list's item, if it has one
+  kContent,  // all that the container holds
 };
 
 // Whose objects hold nothing and are seen by nobody when they go.
