@@ -4,6 +4,7 @@
 #include <ATen/ops/empty_strided.h>
 #include <ATen/ops/from_blob.h>
 #include <c10/core/Allocator.h>
+#include <c10/core/CPUAllocator.h>
 #include <c10/core/StorageImpl.h>
 #include <torch/csrc/Device.h>
 #include <torch/csrc/Dtype.h>
@@ -154,9 +155,17 @@ const c10::StorageImpl* storage_at(const void* storage) {
   return static_cast<const c10::StorageImpl*>(storage);
 }
 
+// Torch's plain allocator gives memory behind one that has taken its place (as
+// ours does for large blocks), and has given it before.
 const void* own_deleter(const void* storage) {
-  c10::Allocator* allocator =
-      c10::GetAllocator(storage_at(storage)->device_type());
+  const c10::StorageImpl* impl = storage_at(storage);
+  if (impl->device_type() == c10::DeviceType::CPU) {
+    static const void* const plain =
+        address_of(c10::GetDefaultCPUAllocator()->raw_deleter());
+    if (plain && address_of(impl->data_ptr().get_deleter()) == plain)
+      return plain;
+  }
+  c10::Allocator* allocator = c10::GetAllocator(impl->device_type());
   return allocator ? address_of(allocator->raw_deleter()) : nullptr;
 }
 

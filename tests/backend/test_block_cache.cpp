@@ -2,8 +2,11 @@
 #include "backend/block_cache.h"
 
 #include <ATen/ops/empty.h>
+#include <ATen/ops/from_blob.h>
 #include <c10/core/CPUAllocator.h>
 
+#include "graph/tracing/tracer.h"
+#include "guards/set/storage_memory.h"
 #include "tests/backend/torch_helpers.h"
 
 namespace framejit::backend::testing {
@@ -74,6 +77,23 @@ TEST(BlockCache, CallsAreCachedWhereTheyAreToBe) {
   inside.resize_({kMany});
   EXPECT_EQ(block_bytes().used, used);
   EXPECT_EQ(inside.storage().nbytes(), static_cast<size_t>(4 * kMany));
+}
+
+// Guards on shared memory are quick for those (guards/set/storage_memory.h).
+TEST(BlockCache, OtherTensorsOwnTheirMemoryAsBefore) {
+  exec("pass");  // imports torch
+  ASSERT_TRUE(graph::initialize_tracing()) << take_error();
+  const at::Tensor before = floats(10);
+  const CachedCalls cached;
+  const at::Tensor behind = floats(10), large = floats(kMany);
+  const at::Tensor lent = at::from_blob(before.data_ptr(), {10});
+  auto owns = [](const at::Tensor& tensor) {
+    return owns_its_memory(tensor.storage().unsafeGetStorageImpl());
+  };
+  EXPECT_TRUE(owns(before));
+  EXPECT_TRUE(owns(behind));
+  EXPECT_FALSE(owns(lent));
+  EXPECT_FALSE(owns(large));  // compared by where it lies
 }
 
 TEST(BlockCache, RawMemoryIsFreedByWhoGaveIt) {
