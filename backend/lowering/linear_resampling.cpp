@@ -124,8 +124,8 @@ void set_linear(NodeLowering& node) {
 // The outputs that take of an input j: `count` of them at most, from
 // floor(step * j + offset) on.
 struct Takers {
-  int64_t count;
-  float step, offset;
+  int64_t count = 0;
+  float step = 0, offset = 0;
 };
 
 constexpr int64_t kMaxTakers = 12;
@@ -298,7 +298,9 @@ void set_linear_backward(NodeLowering& node) {
   require(codegen::is_float(type), "no floats");
   std::vector<Takers> takers;
   for (const ResampledAxis& axis : axes) {
-    auto found = takers_of(axis, align);
+    const bool is_known = axis.input == axis.output ||
+                          whole_ratio(axis, align) || halves(axis, align);
+    auto found = is_known ? Takers{} : takers_of(axis, align);
     if (!found) return scatter_gradient(node, axes, align);
     takers.push_back(*found);
   }

@@ -1,7 +1,5 @@
 #include "graph/ir/torch_graph.h"
 
-#include <algorithm>
-
 namespace framejit::graph {
 
 namespace {
