@@ -329,17 +329,16 @@ void AotNode::begin(std::shared_ptr<const BackwardProgram> program, bool runs) {
   std::lock_guard<std::mutex> lock(mutex_);
   // What saved nothing can run again.
   const bool reads = runs && (!program || !program->readers.empty());
-  const bool consumed = (released_ && (reads || !runs)) ||
-                        (reads && !consumed_.empty() &&
-                         (!program || is_consumed(program->readers)));
+  const bool consumed =
+      (released_ && (reads || !runs)) ||
+      (reads &&
+       is_consumed(program ? program->readers : code_->complete()->readers));
   TORCH_CHECK(!consumed, torch::autograd::ERR_BACKWARD_TWICE);
   last_ = program == code_->complete() ? nullptr : std::move(program);
 }
 
 bool AotNode::is_consumed(const std::vector<int64_t>& readers) const {
-  return std::any_of(readers.begin(), readers.end(), [&](int64_t reader) {
-    return std::binary_search(consumed_.begin(), consumed_.end(), reader);
-  });
+  return freed_ && freed_->any(readers);
 }
 
 // What becomes part of the history of one of several outputs need not have been
@@ -493,6 +492,11 @@ ReplayedCall AotNode::unpack_inputs() {
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   call.random_states = random_states_;
+  if (c10::GradMode::is_enabled()) {
+    if (!freed_) freed_ = std::make_shared<FreedNodes>();
+    call.eager_nodes = {freed_, &code_->complete()->readers,
+                        code_->num_autograd_nodes()};
+  }
   for (const KeptInput& kept : kept_) {
     at::Tensor& input = call.inputs[kept.input];
     if (kept.saved >= 0) {
@@ -543,26 +547,32 @@ ReplayedCall AotNode::inputs_to_replay() {
   }
 }
 
-void AotNode::release_variables() {
+void AotNode::will_release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
-  release(std::exchange(last_, nullptr));
+  releasing_task_ = torch::autograd::get_current_graph_task_id();
+}
+
+void AotNode::release_variables() {
+  const int task = torch::autograd::get_current_graph_task_id();
+  std::lock_guard<std::mutex> lock(mutex_);
+  if (std::exchange(releasing_task_, -1) == task && task >= 0)
+    release(std::exchange(last_, nullptr));
+  else
+    free_all(/*by_backward=*/false);
 }
 
 void AotNode::release(std::shared_ptr<const BackwardProgram> last) {
   if (!last) {
-    free_all();
+    free_all(/*by_backward=*/true);
     return;
   }
-  consumed_.insert(consumed_.end(), last->readers.begin(), last->readers.end());
-  std::sort(consumed_.begin(), consumed_.end());
-  consumed_.erase(std::unique(consumed_.begin(), consumed_.end()),
-                  consumed_.end());
+  if (!freed_) freed_ = std::make_shared<FreedNodes>();
+  freed_->add(last->readers);
   auto freed = [&](const std::vector<int64_t>& readers) {
-    return std::includes(consumed_.begin(), consumed_.end(), readers.begin(),
-                         readers.end());
+    return freed_->all(readers);
   };
   if (freed(code_->complete()->readers)) {
-    free_all();
+    free_all(/*by_backward=*/true);
     return;
   }
   for (size_t i = 0; i < code_->saved_readers().size(); ++i) {
@@ -573,9 +583,10 @@ void AotNode::release(std::shared_ptr<const BackwardProgram> last) {
   }
 }
 
-void AotNode::free_all() {
+void AotNode::free_all(bool by_backward) {
   // A node that saved nothing can run again, as in eager.
   released_ = !saved_.empty() || !code_->complete()->readers.empty();
+  if (by_backward && freed_) freed_->add(code_->complete()->readers);
   saved_.clear();
   watched_.clear();
   kept_.clear();

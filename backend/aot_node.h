@@ -62,6 +62,9 @@ class AotNode final : public torch::autograd::Node {
 
   torch::autograd::variable_list apply(
       torch::autograd::variable_list&& grads) override;
+  // The engine says it before a backward that does not keep its graph comes
+  // here, and torch releases what dies, too: nothing was freed by that.
+  void will_release_variables() override;
   void release_variables() override;
   std::string name() const override { return "FrameJitBackward"; }
 
@@ -190,7 +193,7 @@ class AotNode final : public torch::autograd::Node {
   // Under mutex_. null: the complete program.
   void release(std::shared_ptr<const BackwardProgram> program);
   void free_early(const BackwardProgram& program);
-  void free_all();
+  void free_all(bool by_backward);
   bool is_kept(int saved) const;
   bool is_consumed(const std::vector<int64_t>& readers) const;
   at::Tensor held(int input, const at::Tensor& tensor) const;
@@ -216,11 +219,12 @@ class AotNode final : public torch::autograd::Node {
   std::vector<KeptInput> kept_;
   RngState::States random_states_;
   // Eager frees node by node: what one output's backward freed, another's may
-  // not need. Which nodes have been freed, sorted; and the last pattern that
-  // ran, null: everything.
-  std::vector<int64_t> consumed_;
+  // not need. Null: nothing was freed, or all of it was here.
+  std::shared_ptr<FreedNodes> freed_;
+  // The last pattern that ran, null: everything.
   std::shared_ptr<const BackwardProgram> last_;
   bool released_ = false;
+  int releasing_task_ = -1;  // the engine's number
   std::vector<UnderWay> under_way_;
 };
 

@@ -190,6 +190,7 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->num_saved_ = graphs.num_saved_tensors;
   code->num_symbols_ =
       std::max(graphs.symbol_hints.size(), count_symbols(backward));
+  code->num_autograd_nodes_ = graphs.num_autograd_nodes;
   code->symbol_hints_ = graphs.symbol_hints;
   code->facts_ = graphs.facts;
   std::vector<int> tensor_inputs = tensor_inputs_of(backward);

@@ -119,6 +119,8 @@ class BackwardCode {
   const std::vector<Passage>& passages() const { return passages_; }
   // Empty: all outputs lead to all inputs.
   const std::vector<BackwardPart>& parts() const { return parts_; }
+  // How many autograd nodes the captured calls make.
+  int64_t num_autograd_nodes() const { return num_autograd_nodes_; }
   bool uses_random() const { return uses_random_; }
   const TorchReplay& replay() const { return *replay_; }
 
@@ -173,6 +175,7 @@ class BackwardCode {
   std::vector<Passage> passages_;
   std::vector<BackwardPart> parts_;
   size_t num_inputs_ = 0, num_saved_ = 0, num_symbols_ = 0;
+  int64_t num_autograd_nodes_ = 0;
   bool uses_random_ = false;
   // What the guards of the entry say of the sizes.
   std::vector<int64_t> symbol_hints_;

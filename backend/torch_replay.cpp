@@ -152,6 +152,23 @@ bool can_lead_on(const Edge& replayed, const Edge& own) {
          replayed.function->post_hooks().empty();
 }
 
+// The replay has been differentiated. places: of its outputs.
+void hand_on(const edge_list& places, const edge_list& own_outputs,
+             const NodeCount& made, const EagerNodes& nodes) {
+  std::vector<size_t> leading;
+  edge_list leave;  // the call's own outputs know of those
+  for (size_t i = 0; i < places.size(); ++i) {
+    auto is_same = [&](const Edge& edge) { return edge == places[i]; };
+    if (!can_lead_on(places[i], own_outputs.at(i)) ||
+        std::any_of(leave.begin(), leave.end(), is_same))
+      continue;
+    leading.push_back(i);
+    leave.push_back(places[i]);
+  }
+  free_together(places, leave, made, nodes);
+  for (size_t i : leading) lead_on(places[i], own_outputs[i]);
+}
+
 // Null: it has a history.
 const torch::autograd::AccumulateGrad* leaf_of(const Edge& edge) {
   return dynamic_cast<torch::autograd::AccumulateGrad*>(edge.function.get());
@@ -281,8 +298,8 @@ TorchReplay::Inputs TorchReplay::make_inputs(const ReplayedCall& call) const {
   return made;
 }
 
-std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
-                                  const Inputs& made) const {
+std::vector<Ref> TorchReplay::run(const ReplayedCall& call, const Inputs& made,
+                                  NodeCount* count) const {
   const std::vector<at::Tensor>& inputs = made.tensors;
   Executor* executor = executor_.get();
   TORCH_CHECK(executor, "framejit: a captured graph cannot be replayed");
@@ -299,9 +316,11 @@ std::vector<Ref> TorchReplay::run(const ReplayedCall& call,
   }
   std::vector<PyObject*> outputs(graph_->graph->outputs.size(), nullptr);
   PauseHook pause;
+  *count = NodeCount();
   if (executor->run(objects.data(), call.symbols, outputs.data()) !=
       RunStatus::kOk)
     throw_python_error();
+  count->stop();
   std::vector<Ref> results;
   for (PyObject* output : outputs) results.push_back(Ref::steal(output));
   // What the operators saved is the tensor itself: to those that are
@@ -323,12 +342,13 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
   const bool create_graph = c10::GradMode::is_enabled();
   edge_list roots, ends;
   variable_list root_tangents;
-  std::vector<std::pair<Edge, Edge>> places;
+  edge_list places;
+  NodeCount made;
   {
     graph::HoldGil gil;
     ForwardState state(*this, call.random_states);
     const Inputs inputs = make_inputs(call);
-    std::vector<Ref> results = run(call, inputs);
+    std::vector<Ref> results = run(call, inputs, &made);
     for (size_t i = 0; i < outputs.size(); ++i) {
       PyObject* object = results.at(outputs[i]).get();
       TORCH_CHECK(graph::is_tensor_object(object),
@@ -336,7 +356,7 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
       const at::Tensor& output = graph::unpack_tensor(object);
       const Edge place = torch::autograd::impl::gradient_edge(output);
       if (history) history->push_back(place);
-      places.emplace_back(place, call.own_outputs.at(i));
+      places.push_back(place);
       if (!output.requires_grad() || !tangents[i].defined()) continue;
       roots.push_back(place);
       root_tangents.push_back(tangents[i]);
@@ -348,12 +368,13 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
       torch::autograd::Engine::get_default_engine().execute(
           roots, root_tangents, /*keep_graph=*/create_graph, create_graph,
           /*accumulate_grad=*/false, ends);
+  if (!create_graph) return gradients;
   // Where the program's own functions take part, the outputs get the replay's
   // history instead.
-  for (const auto& [place, own] : places) {
-    if (create_graph && !may_be_nonlinear_ && can_lead_on(place, own))
-      lead_on(place, own);
-  }
+  if (may_be_nonlinear_)
+    free_together(places, {}, made, call.eager_nodes);
+  else
+    hand_on(places, call.own_outputs, made, call.eager_nodes);
   return gradients;
 }
 
@@ -424,11 +445,12 @@ class Closed {
 std::shared_ptr<const CutReplay> TorchReplay::cut(
     const ReplayedCall& call, const std::vector<int>& outputs) const {
   auto made = std::make_shared<CutReplay>();
+  made->eager_nodes_ = call.eager_nodes;
   {
     graph::HoldGil gil;
     ForwardState state(*this, call.random_states);
     const Inputs inputs = make_inputs(call);
-    std::vector<Ref> results = run(call, inputs);
+    std::vector<Ref> results = run(call, inputs, &made->made_);
     for (int output : outputs) {
       PyObject* object = results.at(output).get();
       TORCH_CHECK(graph::is_tensor_object(object),
@@ -497,10 +519,8 @@ variable_list CutReplay::to_inputs(const variable_list& tangents,
       /*accumulate_grad=*/false, leaves);
   for (size_t i = 0; i < places.size(); ++i)
     results[places[i]] = std::move(found[i]);
-  for (size_t i = 0; create_graph && i < outputs_.size(); ++i) {
-    if (can_lead_on(outputs_[i], own_outputs.at(i)))
-      lead_on(outputs_[i], own_outputs[i]);
-  }
+  if (!create_graph) return results;
+  hand_on(outputs_, own_outputs, made_, eager_nodes_);
   return results;
 }
 

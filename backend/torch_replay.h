@@ -29,6 +29,7 @@
 #include <memory>
 #include <vector>
 
+#include "backend/freed_nodes.h"
 #include "backend/rng_state.h"
 #include "backend/torch_executor.h"
 #include "frame_hook/dispatch.h"
@@ -65,6 +66,7 @@ struct ReplayedCall {
   torch::autograd::edge_list own_outputs;
   const int64_t* symbols = nullptr;
   RngState::States random_states;  // none: the graph draws no numbers
+  EagerNodes eager_nodes;
 };
 
 // A call that was run again, with a history that is cut at its outputs: the
@@ -85,6 +87,8 @@ class CutReplay {
  private:
   friend class TorchReplay;
   torch::autograd::edge_list outputs_, cuts_, inputs_;
+  NodeCount made_;
+  EagerNodes eager_nodes_;
   // Above 0 while parts are differentiated.
   std::shared_ptr<std::atomic<int>> closed_ =
       std::make_shared<std::atomic<int>>(0);
@@ -126,7 +130,8 @@ class TorchReplay {
   explicit TorchReplay(std::shared_ptr<const graph::TorchGraph> graph);
   struct Inputs;
   Inputs make_inputs(const ReplayedCall& call) const;
-  std::vector<Ref> run(const ReplayedCall& call, const Inputs& inputs) const;
+  std::vector<Ref> run(const ReplayedCall& call, const Inputs& inputs,
+                       NodeCount* made) const;
 
   std::shared_ptr<const graph::TorchGraph> graph_;
   graph::AmbientState state_ = graph::AmbientState::now();

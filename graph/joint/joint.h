@@ -113,6 +113,8 @@ struct JointGraph {
   std::vector<int> made_leaves;
   bool has_backward = false;
   bool differentiates = false;  // by torch.autograd.grad in the graph
+  // How many autograd nodes the captured calls make.
+  int64_t num_autograd_nodes = 0;
   // The autograd nodes that saved a tensor, if only a constant, by order of
   // creation: they cannot run again when it is freed.
   std::vector<int64_t> saving_nodes;
@@ -149,6 +151,7 @@ struct AotGraphs {
   std::vector<std::pair<int, uint32_t>> touched;  // as in JointGraph
   std::vector<int> made_leaves;                   // likewise
   bool differentiates = false;                    // likewise
+  int64_t num_autograd_nodes = 0;                 // likewise
   size_t num_saved_tensors = 0;
   ForwardCut cut;
   // What autograd frees with each node that has run: which nodes (by order of

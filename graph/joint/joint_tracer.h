@@ -42,6 +42,11 @@ class JointTracer final : public TraceSession {
   int64_t number_of(const torch::autograd::Node& node) const {
     return static_cast<int64_t>(node.sequence_nr() - first_autograd_node_);
   }
+  // The number that the next one gets.
+  int64_t next_number() const {
+    return static_cast<int64_t>(at::sequence_number::peek() -
+                                first_autograd_node_);
+  }
   // bernoulli.p stands for bernoulli_ unless the program calls bernoulli.
   void set_calls_bernoulli(bool calls) { calls_bernoulli_ = calls; }
   // A number for a symbolic float in the next call, of an operator that hands

@@ -128,6 +128,7 @@ class Partitioner {
     result.touched = std::move(joint_.touched);
     result.made_leaves = std::move(joint_.made_leaves);
     result.differentiates = joint_.differentiates;
+    result.num_autograd_nodes = joint_.num_autograd_nodes;
     result.held_inputs = std::move(joint_.held_inputs);
     result.held_outputs = std::move(joint_.held_outputs);
     check(*result.forward);

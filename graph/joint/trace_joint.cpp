@@ -272,6 +272,7 @@ Result<JointGraph> JointReplay::run() {
     look_for_signals();
     if (interrupted()) return Break{BreakReason::kInterrupted, "", {}};
   }
+  joint_.num_autograd_nodes = tracer_.next_number();
   FJ_CHECK_OK(find_mutations());
   FJ_CHECK_OK(find_outputs());
   const std::string problem = items_.problem(tensors_);

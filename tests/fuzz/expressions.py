@@ -400,7 +400,7 @@ class Scope:
             "($I0$ % 4) ** 2",
             "sum($LI$)",
             "len($LI$)",
-            "sum(v * v for v in $LI0$)",
+            "sum(v * v % 1009 for v in $LI0$)",
             "math.floor($F$)",
             "round($F$)",
             "operator.sub($I$, $I$)",
