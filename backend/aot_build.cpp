@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <set>
+#include <utility>
 
 #include "backend/aot_executor.h"
 
@@ -273,33 +275,56 @@ Status AotExecutor::build_gates(const AotGraphs& graphs) {
   const std::vector<int>& outputs = graphs.tangent_of;
   const bool own_functions = backward_->replay().may_be_nonlinear();
   if (outputs.size() < 2 && !own_functions) return ok_status();
+  const std::vector<int>& passed = backward_->passed();
   gates_behind_.resize(outputs.size());
   for (size_t i = 0; i < outputs.size(); ++i) {
-    gate_order_.push_back(i);
+    gate_order_.push_back({/*is_view=*/false, i});
     for (int other : graphs.outputs[outputs[i]].behind) {
-      auto found = std::find(outputs.begin(), outputs.end(), other);
-      if (found == outputs.end()) continue;  // spent
+      auto found = std::find(passed.begin(), passed.end(), other);
+      if (found == passed.end()) continue;  // spent
       if (own_functions)
         return fall_back(
             "a gradient function, and an output in the history of another");
-      gates_behind_[i].push_back(static_cast<int>(found - outputs.begin()));
+      gates_behind_[i].push_back(static_cast<int>(found - passed.begin()));
     }
   }
-  auto made_at = [&](size_t i) { return graphs.outputs[outputs[i]].made_at; };
+  // Of what is spent, a view has its history when the gates are there.
+  for (size_t i = 0; i < num_user_outputs_; ++i)
+    if (user_outputs_[i].kind == UserOutput::Kind::kViewOfOutput &&
+        graphs.outputs[i].requires_grad &&
+        std::count(outputs.begin(), outputs.end(), graphs.outputs[i].base))
+      gate_order_.push_back({/*is_view=*/true, i});
+  auto output_at = [&](const Place& place) -> const graph::OutputInfo& {
+    return graphs.outputs[place.is_view ? place.index : outputs[place.index]];
+  };
   std::stable_sort(gate_order_.begin(), gate_order_.end(),
-                   [&](size_t a, size_t b) { return made_at(a) < made_at(b); });
+                   [&](const Place& a, const Place& b) {
+                     return output_at(a).made_at < output_at(b).made_at;
+                   });
   // A view gets its history anew when its base is written to: what it passes
   // through may be younger than its own node.
-  std::vector<size_t> in_order;
-  std::vector<bool> placed(outputs.size());
-  auto place = [&](auto&& self, size_t i) -> void {
-    if (placed[i]) return;
-    placed[i] = true;
-    for (int behind : gates_behind_[i]) self(self, behind);
-    in_order.push_back(i);
+  std::vector<Place> in_order;
+  std::set<std::pair<bool, size_t>> placed;
+  auto place = [&](auto&& self, const Place& next) -> void {
+    if (!placed.emplace(next.is_view, next.index).second) return;
+    if (next.is_view) {
+      const auto base = std::find(outputs.begin(), outputs.end(),
+                                  graphs.outputs[next.index].base);
+      self(self, {false, static_cast<size_t>(base - outputs.begin())});
+    } else {
+      for (int behind : gates_behind_[next.index]) {
+        const auto number = static_cast<size_t>(behind);
+        const bool is_view = number >= outputs.size();
+        self(self,
+             {is_view, is_view ? static_cast<size_t>(passed[number]) : number});
+      }
+    }
+    in_order.push_back(next);
   };
-  for (size_t i : gate_order_) place(place, i);
+  for (const Place& next : gate_order_) place(place, next);
   gate_order_ = std::move(in_order);
+  // A view that is made last need not be made here.
+  while (gate_order_.back().is_view) gate_order_.pop_back();
   return ok_status();
 }
 

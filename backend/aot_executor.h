@@ -73,8 +73,8 @@ class AotExecutor final : public Executor {
   std::vector<int> saved_as() const;  // by graph input; -1: not at all
   void find_held();
   Status build_gates(const graph::AotGraphs& graphs);
-  void attach_gates(Call& call) const;
-  void attach_node(Call& call) const;
+  void attach_gates(Call& call, CallOutputs& made) const;
+  void attach_node(Call& call, CallOutputs& made) const;
   void attach_spent(Call& call) const;
   bool is_node_seen(PyObject* const* inputs);
   void unmake_leaves(const Call& call) const;
@@ -113,9 +113,14 @@ class AotExecutor final : public Executor {
   std::vector<AotNode::OfCall> originals_, originals_when_written_,
       original_outputs_;
   bool uses_random_ = false;
-  // Of outputs by tangent: the order to make their gates in, and which lie next
-  // behind each. Empty: no gates.
-  std::vector<size_t> gate_order_;
+  // The order of eager's nodes: of gates and of views of outputs, which may lie
+  // behind gates. Empty: no gates.
+  struct Place {
+    bool is_view;
+    size_t index;  // a tangent, or a user output
+  };
+  std::vector<Place> gate_order_;
+  // By tangent, which outputs lie next behind it: BackwardCode::passed().
   std::vector<std::vector<int>> gates_behind_;
   std::shared_ptr<const graph::TorchGraph> torch_graph_;
   // Runs instead, once most gradients are differentiated themselves, and where

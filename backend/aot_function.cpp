@@ -119,7 +119,7 @@ bool AotExecutor::make_node(const int64_t* symbols, Call& call) const {
 }
 
 // In the order of eager's nodes.
-void AotExecutor::attach_gates(Call& call) const {
+void AotExecutor::attach_gates(Call& call, CallOutputs& made) const {
   const std::vector<int>& outputs = backward_->tangent_of();
   for (int output : outputs)
     call.node->add_input_metadata(call.results[output]);
@@ -131,9 +131,22 @@ void AotExecutor::attach_gates(Call& call) const {
       parts[i]->add_input_metadata(call.results[outputs[tangent]]);
   }
   std::vector<graph::NodePtr<OutputGate>> gates(outputs.size());
-  for (size_t tangent : gate_order_) {
-    std::vector<graph::NodePtr<OutputGate>> behind;
-    for (int other : gates_behind_[tangent]) behind.push_back(gates[other]);
+  auto passed = [&](int number) {
+    const size_t place = static_cast<size_t>(number);
+    if (place < gates.size())
+      return OutputGate::Passed{number, {gates[place], 0}};
+    const int view = backward_->passed().at(place);
+    return OutputGate::Passed{
+        number, torch::autograd::impl::gradient_edge(made.view(view))};
+  };
+  for (const Place& place : gate_order_) {
+    if (place.is_view) {
+      made.view(place.index);
+      continue;
+    }
+    const size_t tangent = place.index;
+    std::vector<OutputGate::Passed> behind;
+    for (int other : gates_behind_[tangent]) behind.push_back(passed(other));
     const auto number = static_cast<uint32_t>(tangent);
     std::vector<graph::NodePtr<AotPart>> next;
     for (size_t i = 0; i < parts.size(); ++i)
@@ -145,12 +158,20 @@ void AotExecutor::attach_gates(Call& call) const {
     torch::autograd::set_history(call.results[outputs[tangent]],
                                  gates[tangent]);
   }
-  call.node->set_gates(gates);
+  torch::autograd::edge_list views;
+  for (size_t i = outputs.size(); i < backward_->passed().size(); ++i) {
+    const int view = backward_->passed()[i];
+    views.push_back(torch::autograd::impl::gradient_edge(made.view(view)));
+    const auto& of = backward_->tangent_of();
+    const auto base = std::ranges::find(of, user_outputs_[view].base);
+    gates.at(base - of.begin())->note_behind_another();
+  }
+  call.node->set_gates(gates, views);
 }
 
-void AotExecutor::attach_node(Call& call) const {
+void AotExecutor::attach_node(Call& call, CallOutputs& made) const {
   if (!gate_order_.empty()) {
-    attach_gates(call);
+    attach_gates(call, made);
   } else {
     for (int output : backward_->tangent_of())
       torch::autograd::set_history(call.results[output], call.node);
@@ -343,10 +364,11 @@ RunStatus AotExecutor::run(PyObject* const* inputs, const int64_t* symbols,
     forward(symbols, call, &committing);
     for (auto [output, writes] : output_versions_)
       count_writes(call.results[output], writes);
-    if (backward_) attach_node(call);
+    const RanCall ran{call.tensors, call.results, inputs, symbols};
+    CallOutputs made(user_outputs_, ran);
+    if (backward_) attach_node(call, made);
     if (!spent_outputs_.empty()) attach_spent(call);
-    if (wrap_outputs(user_outputs_, num_given_outputs_,
-                     {call.tensors, call.results, inputs}, symbols, outputs)) {
+    if (made.wrap(num_given_outputs_, outputs)) {
       wrapped = num_given_outputs_;
       commit(call, &committing);
       return RunStatus::kOk;

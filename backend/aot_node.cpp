@@ -248,7 +248,7 @@ variable_list AotNode::replay(const Task& task) {
   const ReplayedCall call = inputs_to_replay();
   torch::autograd::edge_list history;
   variable_list found = code_->replay().differentiate(
-      call, code_->tangent_of(), task.grads, wanted_inputs(task), &history);
+      call, code_->passed(), task.grads, wanted_inputs(task), &history);
   // The gates have run: the engine will not look at their edges again in this
   // task.
   if (c10::GradMode::is_enabled() && code_->replay().may_be_nonlinear()) {
@@ -263,10 +263,16 @@ variable_list AotNode::replay(const Task& task) {
 // ---- what passes through an output
 
 bool AotNode::is_passage_watched() const {
-  return std::any_of(gates_.begin(), gates_.end(), [](const auto& weak) {
-    auto gate = weak.lock();
-    return gate && gate->is_behind_another() && gate->is_watched();
-  });
+  return std::any_of(gates_.begin(), gates_.end(),
+                     [](const auto& weak) {
+                       auto gate = weak.lock();
+                       return gate && gate->is_behind_another() &&
+                              is_watched(*gate);
+                     }) ||
+         std::any_of(views_.begin(), views_.end(), [](const PassedView& view) {
+           auto node = view.node.lock();
+           return node && is_watched(*node);
+         });
 }
 
 variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
@@ -286,7 +292,7 @@ variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
     // Asked once: all gates and the node must do the same.
     if (is_passage_watched()) {
       check_passage(from, wanted);
-      cut = code_->replay().cut(inputs_to_replay(), code_->tangent_of());
+      cut = code_->replay().cut(inputs_to_replay(), code_->passed());
     }
     std::vector<UnderWay> over;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -467,7 +473,7 @@ void AotNode::keep(int input, const at::Tensor& tensor) {
   kept_.push_back({input, -1, held(input, tensor), version_of(tensor)});
 }
 
-// By tangent.
+// As in BackwardCode::passed().
 torch::autograd::edge_list AotNode::own_outputs() {
   torch::autograd::edge_list edges(code_->tangent_of().size());
   for (size_t i = 0; i < edges.size(); ++i) {
@@ -476,6 +482,11 @@ torch::autograd::edge_list AotNode::own_outputs() {
     } else if (auto gate = gates_[i].lock()) {
       edges[i] = {gate, 0};
     }
+  }
+  for (const PassedView& view : views_) {
+    auto node = view.node.lock();
+    edges.push_back(node ? torch::autograd::Edge(node, view.result)
+                         : torch::autograd::Edge());
   }
   return edges;
 }

@@ -93,12 +93,18 @@ class AotNode final : public torch::autograd::Node {
     kept_.push_back({input, saved, at::Tensor(), 0});
   }
   // The histories of the outputs, by tangent; none: this node itself.
-  void set_gates(const std::vector<graph::NodePtr<OutputGate>>& gates) {
+  // views: the histories of those that gradients of others pass through.
+  void set_gates(const std::vector<graph::NodePtr<OutputGate>>& gates,
+                 const torch::autograd::edge_list& views) {
     gates_.assign(gates.begin(), gates.end());
+    for (const auto& view : views)
+      views_.push_back(
+          {graph::WeakNodePtr<Node>(view.function), view.input_nr});
   }
   // In a backward: what comes of an output's gradient to the outputs next
-  // behind it (by tangent). Nothing where nobody looks at what passes there.
-  // wanted: those that the engine goes on to.
+  // behind it (by their numbers in BackwardCode::passed()). Nothing where
+  // nobody looks at what passes there. wanted: those that the engine goes on
+  // to.
   torch::autograd::variable_list pass_behind(size_t from,
                                              const at::Tensor& gradient,
                                              const std::vector<int>& behind,
@@ -212,6 +218,11 @@ class AotNode final : public torch::autograd::Node {
   std::shared_ptr<BackwardCode> code_;
   std::vector<int64_t> symbols_;
   std::vector<graph::WeakNodePtr<OutputGate>> gates_;
+  struct PassedView {
+    graph::WeakNodePtr<Node> node;
+    uint32_t result;
+  };
+  std::vector<PassedView> views_;
   // ---- under mutex_
   std::vector<SavedVariable> saved_;
   std::vector<Original> originals_;

@@ -167,6 +167,7 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   code->uses_random_ = torch_graph->uses_random;
   code->replay_ = TorchReplay::make(std::move(torch_graph));
   code->tangent_of_ = graphs.tangent_of;
+  code->find_passed(graphs);
   code->read_inputs_ = graphs.read_inputs;
   code->held_inputs_ = graphs.held_inputs;
   code->held_inputs_.resize(graphs.forward->inputs.size());
@@ -215,6 +216,20 @@ Result<std::shared_ptr<BackwardCode>> BackwardCode::build(
   return code;
 }
 
+void BackwardCode::find_passed(const AotGraphs& graphs) {
+  passed_ = tangent_of_;
+  auto is_there = [&](int output) {
+    return std::find(passed_.begin(), passed_.end(), output) != passed_.end();
+  };
+  for (int of : tangent_of_)
+    for (int output : graphs.outputs[of].behind) {
+      const graph::OutputInfo& info = graphs.outputs[output];
+      // Not of what is spent.
+      if (!is_there(output) && info.passes_base && is_there(info.base))
+        passed_.push_back(output);
+    }
+}
+
 void BackwardCode::find_parts(const AotGraphs& graphs) {
   auto contains = [](const std::vector<int>& all, int one) {
     return std::find(all.begin(), all.end(), one) != all.end();
@@ -222,6 +237,14 @@ void BackwardCode::find_parts(const AotGraphs& graphs) {
   const int num_tangents = static_cast<int>(tangent_of_.size());
   auto info = [&](int tangent) -> const graph::OutputInfo& {
     return graphs.outputs[tangent_of_[tangent]];
+  };
+  // A view leads to its base.
+  auto behind = [&](int tangent) {
+    std::vector<int> found = info(tangent).behind;
+    for (int& output : found)
+      if (graphs.outputs[output].passes_base)
+        output = graphs.outputs[output].base;
+    return found;
   };
   std::map<std::vector<int>, std::vector<int>> edges;
   for (size_t edge = 0; num_tangents > 1 && edge < edge_inputs_.size();
@@ -241,7 +264,7 @@ void BackwardCode::find_parts(const AotGraphs& graphs) {
     BackwardPart part{of_part, tangents, {}};
     for (int i : tangents)
       if (std::none_of(tangents.begin(), tangents.end(), [&](int other) {
-            return contains(info(i).behind, tangent_of_[other]);
+            return contains(behind(i), tangent_of_[other]);
           }))
         part.direct.push_back(i);
     parts_.push_back(std::move(part));
@@ -276,8 +299,7 @@ Passage BackwardCode::passage_of(const AotGraphs& graphs, int output) const {
   const graph::OutputInfo& info = graphs.outputs[output];
   Passage passage;
   for (size_t i = 0; i < info.behind.size(); ++i)
-    if (std::count(graphs.tangent_of.begin(), graphs.tangent_of.end(),
-                   info.behind[i]))  // not spent
+    if (std::count(passed_.begin(), passed_.end(), info.behind[i]))
       passage.ways.push_back(looks_of(info.ways[i]));
   passage.beside = looks_of(info.beside_ways);
   return passage;

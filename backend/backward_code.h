@@ -95,6 +95,9 @@ class BackwardCode {
 
   const std::vector<Tangent>& tangents() const { return tangents_; }
   const std::vector<int>& tangent_of() const { return tangent_of_; }
+  // The outputs that gradients of others may pass through: those of tangents,
+  // then views of them, which are made outside of the graph.
+  const std::vector<int>& passed() const { return passed_; }
   // The graph input of each next edge.
   const std::vector<int>& edge_inputs() const { return edge_inputs_; }
   // Those of them that an output leads to on whose tangent the gradient does
@@ -151,6 +154,7 @@ class BackwardCode {
   void find_parts(const graph::AotGraphs& graphs);
   void find_partial_inputs(const graph::Graph& backward,
                            const std::vector<int>& tensor_inputs);
+  void find_passed(const graph::AotGraphs& graphs);
   Passage passage_of(const graph::AotGraphs& graphs, int output) const;
   LooksAt looks_of(const std::vector<int64_t>& readers) const;
   void note_readers(std::vector<int64_t> readers,
@@ -163,7 +167,7 @@ class BackwardCode {
       std::make_shared<std::string>();
   ProgramOptions options_;
   std::vector<Tangent> tangents_;
-  std::vector<int> tangent_of_;
+  std::vector<int> tangent_of_, passed_;
   std::vector<int> edge_inputs_, partial_inputs_;
   std::vector<bool> read_inputs_;
   std::vector<graph::HeldTensor> held_inputs_, held_outputs_;

@@ -11,35 +11,39 @@ namespace framejit::backend {
 using torch::autograd::variable_list;
 
 OutputGate::OutputGate(const graph::NodePtr<AotNode>& node, uint32_t tangent,
-                       const std::vector<graph::NodePtr<OutputGate>>& behind)
+                       const std::vector<Passed>& behind)
     : tangent_(tangent) {
   add_next_edge({node, tangent});
   lead_behind(behind);
 }
 
 OutputGate::OutputGate(const std::vector<graph::NodePtr<AotPart>>& parts,
-                       uint32_t tangent,
-                       const std::vector<graph::NodePtr<OutputGate>>& behind)
+                       uint32_t tangent, const std::vector<Passed>& behind)
     : tangent_(tangent), num_first_(parts.size()), leads_to_parts_(true) {
   for (const auto& part : parts)
     add_next_edge({part, part->place_of(static_cast<int>(tangent))});
   lead_behind(behind);
 }
 
-void OutputGate::lead_behind(
-    const std::vector<graph::NodePtr<OutputGate>>& behind) {
-  for (const auto& gate : behind) {
-    add_next_edge({gate, 0});
-    behind_.push_back(static_cast<int>(gate->tangent_));
-    gate->is_behind_another_ = true;
+void OutputGate::lead_behind(const std::vector<Passed>& behind) {
+  for (const Passed& passed : behind) {
+    add_next_edge(passed.edge);
+    behind_.push_back(passed.number);
+    if (auto* gate = dynamic_cast<OutputGate*>(passed.edge.function.get()))
+      gate->is_behind_another_ = true;
   }
 }
 
 AotNode& OutputGate::node() const {
-  Node& next = *next_edge(0).function;
-  if (num_first_ == 0) return static_cast<OutputGate&>(next).node();
-  return leads_to_parts_ ? static_cast<AotPart&>(next).whole()
-                         : static_cast<AotNode&>(next);
+  Node* next = next_edge(0).function.get();
+  if (num_first_ > 0)
+    return leads_to_parts_ ? static_cast<AotPart*>(next)->whole()
+                           : static_cast<AotNode&>(*next);
+  // The nodes of a view lead to the gate of its base.
+  for (;;) {
+    if (auto* gate = dynamic_cast<OutputGate*>(next)) return gate->node();
+    next = next->next_edge(0).function.get();
+  }
 }
 
 variable_list OutputGate::apply(variable_list&& grads) {
@@ -57,13 +61,13 @@ variable_list OutputGate::apply(variable_list&& grads) {
   return results;
 }
 
-bool OutputGate::is_watched() {
-  if (!tensor_pre_hooks().empty() || !retains_grad_hooks().empty() ||
-      !pre_hooks().empty() || !post_hooks().empty())
+bool is_watched(torch::autograd::Node& node) {
+  if (!node.tensor_pre_hooks().empty() || !node.retains_grad_hooks().empty() ||
+      !node.pre_hooks().empty() || !node.post_hooks().empty())
     return true;
   const auto* asked = torch::autograd::get_current_graph_task_exec_info();
   if (!asked) return false;
-  auto found = asked->find(this);
+  auto found = asked->find(&node);
   return found != asked->end() && found->second.captures_;
 }
 

@@ -14,6 +14,7 @@
 #include <algorithm>
 #include <atomic>
 #include <map>
+#include <mutex>
 #include <unordered_set>
 
 #include "frame_hook/frame_eval.h"
@@ -55,16 +56,84 @@ class GiveGradient final : public torch::autograd::FunctionPostHook {
   }
 };
 
+// Behind a node with several results, of which some are outputs: what came to
+// those goes on to the call's own, what the node makes of the others to where
+// it led.
+class LeadOn final : public AutogradNode {
+ public:
+  LeadOn(Edge rest, const edge_list& own) {
+    if (rest.is_valid())
+      input_metadata_.push_back(rest.function->input_metadata(rest.input_nr));
+    else
+      add_input_metadata(undefined_input());
+    add_next_edge(std::move(rest));
+    for (const Edge& edge : own) add_next_edge(edge);
+  }
+  void take(variable_list gradients) {
+    const int task = torch::autograd::get_current_graph_task_id();
+    std::lock_guard<std::mutex> lock(taken_mutex_);
+    taken_[task] = std::move(gradients);
+  }
+  variable_list apply(variable_list&& grads) override {
+    const int task = torch::autograd::get_current_graph_task_id();
+    variable_list results{std::move(grads.at(0))};
+    std::lock_guard<std::mutex> lock(taken_mutex_);
+    auto taken = taken_.extract(task);
+    if (taken)
+      for (at::Tensor& gradient : taken.mapped())
+        results.push_back(std::move(gradient));
+    results.resize(num_outputs());
+    return results;
+  }
+  std::string name() const override { return "FrameJitLeadOn"; }
+
+ private:
+  std::mutex taken_mutex_;
+  std::map<int, variable_list> taken_;  // by the engine's number
+};
+
+class TakeResults final : public torch::autograd::FunctionPreHook {
+ public:
+  TakeResults(const graph::NodePtr<LeadOn>& next, std::vector<uint32_t> results)
+      : next_(next), results_(std::move(results)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    variable_list rest = gradients, taken;
+    for (uint32_t result : results_)
+      taken.push_back(std::exchange(rest.at(result), at::Tensor()));
+    if (auto next = next_.lock()) next->take(std::move(taken));
+    return rest;
+  }
+
+ private:
+  const graph::WeakNodePtr<LeadOn> next_;
+  const std::vector<uint32_t> results_;
+};
+
 // From here on, what comes to an output that was computed again goes on to the
 // call's own, whose history it is: the node of the replay, which operators that
-// saved the output know as its history, does nothing else any more.
-void lead_on(const Edge& replayed, const Edge& own) {
-  AutogradNode* node = replayed.function.get();
+// saved the output know as its history, does nothing else any more, but for
+// results that are no outputs.
+struct Lead {
+  AutogradNode* node;
+  std::vector<uint32_t> results;
+  edge_list own;
+  bool is_for_all() const { return results.size() == node->num_inputs(); }
+};
+
+void lead_on(const Lead& lead) {
+  AutogradNode* node = lead.node;
   edge_list edges(node->num_outputs());
-  edges.at(0) = own;
+  if (node->num_inputs() == 1) {
+    edges.at(0) = lead.own.at(0);
+    node->add_pre_hook(std::make_unique<TakeGradient>());
+    node->add_post_hook(std::make_unique<GiveGradient>());
+  } else {
+    auto next = graph::make_node<LeadOn>(
+        lead.is_for_all() ? Edge() : node->next_edge(0), lead.own);
+    node->add_pre_hook(std::make_unique<TakeResults>(next, lead.results));
+    edges.at(0) = {std::move(next), 0};
+  }
   node->next_edges() = std::move(edges);
-  node->add_pre_hook(std::make_unique<TakeGradient>());
-  node->add_post_hook(std::make_unique<GiveGradient>());
 }
 
 // An input of the call, seen from the replayed graph.
@@ -143,11 +212,13 @@ at::Tensor zeros_for(const graph::TensorMeta& meta, const int64_t* symbols) {
       .zero_();
 }
 
-// A node with several inputs computes for all of them at once.
+// One with several inputs computes for all of them at once; views of one tensor
+// (unbind) are independent.
 bool can_lead_on(const Edge& replayed, const Edge& own) {
   return own.is_valid() && replayed.is_valid() &&
-         replayed.function->num_inputs() == 1 &&
          replayed.function->num_outputs() > 0 &&
+         (replayed.function->num_inputs() == 1 ||
+          replayed.function->num_outputs() == 1) &&
          !dynamic_cast<ReplayedInput*>(replayed.function.get()) &&
          replayed.function->post_hooks().empty();
 }
@@ -155,18 +226,24 @@ bool can_lead_on(const Edge& replayed, const Edge& own) {
 // The replay has been differentiated. places: of its outputs.
 void hand_on(const edge_list& places, const edge_list& own_outputs,
              const NodeCount& made, const EagerNodes& nodes) {
-  std::vector<size_t> leading;
-  edge_list leave;  // the call's own outputs know of those
+  std::map<AutogradNode*, Lead> leads;
   for (size_t i = 0; i < places.size(); ++i) {
-    auto is_same = [&](const Edge& edge) { return edge == places[i]; };
-    if (!can_lead_on(places[i], own_outputs.at(i)) ||
-        std::any_of(leave.begin(), leave.end(), is_same))
-      continue;
-    leading.push_back(i);
-    leave.push_back(places[i]);
+    if (!can_lead_on(places[i], own_outputs.at(i))) continue;
+    AutogradNode* node = places[i].function.get();
+    Lead& lead = leads.try_emplace(node, Lead{node, {}, {}}).first->second;
+    const uint32_t result = places[i].input_nr;
+    if (std::count(lead.results.begin(), lead.results.end(), result)) continue;
+    lead.results.push_back(result);
+    lead.own.push_back(own_outputs[i]);
+  }
+  edge_list leave;  // the call's own outputs know of those
+  for (const Edge& place : places) {
+    auto lead = leads.find(place.function.get());
+    if (lead != leads.end() && lead->second.is_for_all())
+      leave.push_back(place);
   }
   free_together(places, leave, made, nodes);
-  for (size_t i : leading) lead_on(places[i], own_outputs[i]);
+  for (const auto& [node, lead] : leads) lead_on(lead);
 }
 
 // Null: it has a history.
@@ -357,7 +434,9 @@ variable_list TorchReplay::differentiate(const ReplayedCall& call,
       const Edge place = torch::autograd::impl::gradient_edge(output);
       if (history) history->push_back(place);
       places.push_back(place);
-      if (!output.requires_grad() || !tangents[i].defined()) continue;
+      if (i >= tangents.size() || !output.requires_grad() ||
+          !tangents[i].defined())
+        continue;
       roots.push_back(place);
       root_tangents.push_back(tangents[i]);
     }

@@ -61,7 +61,7 @@ struct ReplayedCall {
   // Where the gradient goes; invalid: the input does not require grad, not even
   // by now.
   std::vector<torch::autograd::Edge> edges;
-  // The histories of the call's own outputs, of those that require grad;
+  // The histories of the call's own outputs, of those that gradients pass;
   // invalid: nobody holds the output.
   torch::autograd::edge_list own_outputs;
   const int64_t* symbols = nullptr;
@@ -102,10 +102,10 @@ class TorchReplay {
       std::shared_ptr<const graph::TorchGraph> graph);
 
   // The gradients of `wanted` graph inputs for the tangents of these outputs
-  // (undefined: not used). The tangents may be batched, or have a history; with
-  // grad mode on the gradients have one. Throws what the program would.
-  // history: receives where each output's gradient begins in what was run
-  // again.
+  // (undefined, or none for the last: not used). The tangents may be batched,
+  // or have a history; with grad mode on the gradients have one. Throws what
+  // the program would. history: receives where each output's gradient begins in
+  // what was run again.
   torch::autograd::variable_list differentiate(
       const ReplayedCall& call, const std::vector<int>& outputs,
       const torch::autograd::variable_list& tangents,

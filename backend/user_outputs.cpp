@@ -44,49 +44,55 @@ Result<UserOutput> UserOutput::build(const Arg& arg, const OutputInfo& info,
   return output;
 }
 
-bool wrap_outputs(const std::vector<UserOutput>& user_outputs, size_t count,
-                  const RanCall& call, const int64_t* symbols,
-                  PyObject** outputs) {
-  using Kind = UserOutput::Kind;
+CallOutputs::CallOutputs(const std::vector<UserOutput>& user_outputs,
+                         const RanCall& call)
+    : user_outputs_(user_outputs), call_(call) {
   for (size_t i = 0; i < user_outputs.size(); ++i) {
     if (!user_outputs[i].idle_strides.empty())
-      set_idle_strides(call.results[i], user_outputs[i].idle_strides, symbols);
+      set_idle_strides(call.results[i], user_outputs[i].idle_strides,
+                       call.symbols);
   }
-  ViewLists lists;
-  std::vector<at::Tensor> views;
-  // What the caller gets of what the graph computes.
-  auto given = [&](size_t i) -> const at::Tensor& {
-    const UserOutput& output = user_outputs[i];
-    const at::Tensor& result = call.results[i];
-    if (!output.is_view) return result;
-    views.resize(user_outputs.size());
-    if (!views[i].defined())
-      views[i] = output.view.make(result, /*counted=*/true, symbols, &lists);
-    return views[i];
-  };
+}
+
+const at::Tensor& CallOutputs::view(size_t output) {
+  using Kind = UserOutput::Kind;
+  views_.resize(user_outputs_.size());
+  at::Tensor& made = views_[output];
+  if (made.defined()) return made;
+  const UserOutput& row = user_outputs_[output];
+  const bool of_input = row.kind == Kind::kViewOfInput;
+  const at::Tensor* base = nullptr;
+  if (row.kind == Kind::kTensor)
+    base = &call_.results[output];
+  else if (of_input)
+    base = call_.tensors[row.base];
+  else if (row.passes_base && user_outputs_[row.base].is_view)
+    base = &view(row.base);
+  else
+    base = &call_.results[row.base];
+  made = row.view.make(*base, /*counted=*/!of_input, call_.symbols, &lists_);
+  return made;
+}
+
+bool CallOutputs::wrap(size_t count, PyObject** outputs) {
+  using Kind = UserOutput::Kind;
   for (size_t i = 0; i < count; ++i) {
-    const UserOutput& output = user_outputs[i];
+    const UserOutput& output = user_outputs_[i];
     switch (output.kind) {
       case Kind::kTensor:
-        outputs[i] = THPVariable_Wrap(given(i));
+        outputs[i] =
+            THPVariable_Wrap(output.is_view ? view(i) : call_.results[i]);
         break;
       case Kind::kInt:
-        outputs[i] = number_object(output.expr, symbols);
+        outputs[i] = number_object(output.expr, call_.symbols);
         break;
       case Kind::kInputObject:
-        outputs[i] = Py_NewRef(call.inputs[output.object]);
+        outputs[i] = Py_NewRef(call_.inputs[output.object]);
         break;
       case Kind::kViewOfInput:
-        outputs[i] = THPVariable_Wrap(output.view.make(
-            *call.tensors[output.base], /*counted=*/false, symbols, &lists));
+      case Kind::kViewOfOutput:
+        outputs[i] = THPVariable_Wrap(view(i));
         break;
-      case Kind::kViewOfOutput: {
-        const at::Tensor& base =
-            output.passes_base ? given(output.base) : call.results[output.base];
-        outputs[i] = THPVariable_Wrap(
-            output.view.make(base, /*counted=*/true, symbols, &lists));
-        break;
-      }
     }
     if (outputs[i]) continue;
     while (i > 0) Py_CLEAR(outputs[--i]);

@@ -36,12 +36,24 @@ struct RanCall {
   c10::ArrayRef<const at::Tensor*> tensors;  // by graph input
   c10::ArrayRef<at::Tensor> results;         // by user output
   PyObject* const* inputs;                   // gathered objects
+  const int64_t* symbols;
 };
 
-// The first `count` are the caller's. False: an exception is set, and nothing
-// in `outputs`.
-bool wrap_outputs(const std::vector<UserOutput>& user_outputs, size_t count,
-                  const RanCall& call, const int64_t* symbols,
-                  PyObject** outputs);
+// The outputs of one call.
+class CallOutputs {
+ public:
+  CallOutputs(const std::vector<UserOutput>& user_outputs, const RanCall& call);
+  // What is made of an input or an output, or of what the graph computes: once.
+  const at::Tensor& view(size_t output);
+  // The first `count` are the caller's. False: an exception is set, and nothing
+  // in `outputs`.
+  bool wrap(size_t count, PyObject** outputs);
+
+ private:
+  const std::vector<UserOutput>& user_outputs_;
+  const RanCall& call_;
+  ViewLists lists_;
+  std::vector<at::Tensor> views_;
+};
 
 }  // namespace framejit::backend

@@ -66,7 +66,6 @@ class JointReplay {
                      const std::optional<std::vector<ViewStep>>& views);
   void describe_hidden_base(size_t output);
   std::vector<const Value*> hidden_bases() const;
-  bool keeps_order_of_hooks() const;
   const Value* source_of(const at::Tensor& tensor) const;
   bool is_mutated(int input) const;
 

@@ -25,7 +25,10 @@ struct Passage {
   std::vector<int> behind;  // sorted
 };
 
-Passage find_passage(const AutogradNode* start, const Outputs& outputs) {
+// views: by the node that they are results of. The hooks of one run where
+// another result of its node has a gradient, too.
+Passage find_passage(const AutogradNode* start, const Outputs& outputs,
+                     const std::multimap<const AutogradNode*, int>& views) {
   Passage passage;
   std::set<int> behind;
   std::unordered_set<const AutogradNode*> seen{start};
@@ -40,10 +43,13 @@ Passage find_passage(const AutogradNode* start, const Outputs& outputs) {
     const auto& edge = node->next_edges()[next++];
     if (!edge.function) continue;
     auto found = outputs.find({edge.function.get(), edge.input_nr});
-    if (found != outputs.end())
+    if (found != outputs.end()) {
       behind.insert(found->second.begin(), found->second.end());
-    else if (seen.insert(edge.function.get()).second)
+    } else if (seen.insert(edge.function.get()).second) {
+      auto [view, end] = views.equal_range(edge.function.get());
+      for (; view != end; ++view) behind.insert(view->second);
       open.emplace_back(edge.function.get(), 0);
+    }
   }
   passage.behind.assign(behind.begin(), behind.end());
   return passage;
@@ -126,21 +132,29 @@ std::vector<int> find_reached(const AutogradNode* start, const Leaves& leaves) {
 bool are_made_alike(std::vector<OutputInfo>* infos,
                     const std::vector<std::vector<int>>& behind) {
   using Alias = OutputInfo::Alias;
+  auto is_of_base = [&](const OutputInfo& info, size_t output) {
+    return info.alias == Alias::kOutput && info.remade && info.requires_grad &&
+           behind[output] == std::vector<int>{info.base};
+  };
+  for (size_t i = 0; i < infos->size(); ++i)
+    infos->at(i).passes_base = is_of_base(infos->at(i), i);
+  auto can_be_passed = [&](int output) {
+    const OutputInfo& info = infos->at(output);
+    const OutputInfo& made = info.passes_base ? infos->at(info.base) : info;
+    return made.alias == Alias::kNone && !made.is_view;
+  };
   for (size_t i = 0; i < infos->size(); ++i) {
     OutputInfo& info = infos->at(i);
     for (int output : behind[i]) {
-      const OutputInfo& passed = infos->at(output);
       const bool is_base = info.alias == Alias::kOutput && info.base == output;
-      if (passed.alias != Alias::kNone || (passed.is_view && !is_base))
-        return false;
+      const bool is_computed = infos->at(output).alias == Alias::kNone;
+      if (!(is_base && is_computed) && !can_be_passed(output)) return false;
     }
-    if (!info.remade || !info.requires_grad) continue;
+    if (!info.remade || !info.requires_grad || info.passes_base) continue;
     if (info.alias == Alias::kViewOfInput) {
       if (!behind[i].empty()) return false;
       continue;
     }
-    info.passes_base = behind[i] == std::vector<int>{info.base};
-    if (info.passes_base) continue;
     if (!infos->at(info.base).is_view || behind[i] != behind[info.base])
       return false;
   }
@@ -153,6 +167,7 @@ bool find_histories(const std::vector<at::Tensor>& inputs,
                     const std::vector<at::Tensor>& outputs,
                     const JointTracer& tracer, std::vector<OutputInfo>* infos) {
   Outputs places;
+  std::multimap<const AutogradNode*, int> views;
   for (size_t i = 0; i < outputs.size(); ++i) {
     const OutputInfo& info = infos->at(i);
     // An input has its own history, outside of the graph.
@@ -161,6 +176,8 @@ bool find_histories(const std::vector<at::Tensor>& inputs,
       continue;
     const auto edge = torch::autograd::impl::gradient_edge(outputs[i]);
     places[{edge.function.get(), edge.input_nr}].push_back(static_cast<int>(i));
+    if (info.alias == OutputInfo::Alias::kOutput)
+      views.emplace(edge.function.get(), static_cast<int>(i));
   }
   if (places.size() < 2 &&
       (places.empty() || places.begin()->second.size() < 2))
@@ -168,7 +185,7 @@ bool find_histories(const std::vector<at::Tensor>& inputs,
   const Leaves leaves = leaves_of(inputs);
   std::vector<std::vector<int>> behind(outputs.size());
   for (const auto& [place, members] : places) {
-    const Passage passage = find_passage(place.first, places);
+    const Passage passage = find_passage(place.first, places, views);
     const std::vector<int> reached = find_reached(place.first, leaves);
     for (int output : members) {
       OutputInfo& info = infos->at(output);

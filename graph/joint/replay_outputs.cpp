@@ -10,7 +10,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <limits>
 
 #include "graph/joint/joint_replay.h"
 #include "graph/ops/shape_rules.h"
@@ -390,30 +389,6 @@ std::vector<const Value*> JointReplay::hidden_bases() const {
     if (!std::count(found.begin(), found.end(), value)) found.push_back(value);
   }
   return found;
-}
-
-// The engine runs the youngest nodes first, and with them what the program
-// hangs on outputs. Views that are made outside are the youngest of all: they
-// are in eager, too, where nothing else is computed behind them.
-bool JointReplay::keeps_order_of_hooks() const {
-  using Alias = OutputInfo::Alias;
-  const bool is_asked =
-      source_.captured ||
-      std::any_of(joint_.outputs.begin(), joint_.outputs.end(),
-                  [](const OutputInfo& info) {
-                    return info.alias == Alias::kOutput && info.requires_grad &&
-                           is_one_of_several(info.views);
-                  });
-  if (!is_asked) return true;
-  int64_t first_view = std::numeric_limits<int64_t>::max();
-  for (const OutputInfo& info : joint_.outputs)
-    if (info.alias == Alias::kOutput && info.requires_grad)
-      first_view = std::min(first_view, info.made_at);
-  return std::none_of(joint_.outputs.begin(), joint_.outputs.end(),
-                      [&](const OutputInfo& info) {
-                        return info.alias == Alias::kNone &&
-                               info.requires_grad && info.made_at > first_view;
-                      });
 }
 
 // Of a node's results; null: it is none of those.

@@ -278,9 +278,7 @@ Result<JointGraph> JointReplay::run() {
   const std::string problem = items_.problem(tensors_);
   if (!problem.empty()) return torch_level_only(problem);
   FJ_CHECK_OK(check_late_reads());
-  if (!pattern_ &&
-      (!find_histories(inputs_, tensors_, tracer_, &joint_.outputs) ||
-       !keeps_order_of_hooks()))
+  if (!pattern_ && !find_histories(inputs_, tensors_, tracer_, &joint_.outputs))
     return torch_level_only(
         "the history of an output is not that of a view made outside");
   FJ_CHECK_OK(differentiate());
