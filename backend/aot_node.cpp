@@ -417,8 +417,16 @@ void AotNode::check_passage(size_t from, const std::vector<bool>& wanted) {
   const auto* asked = torch::autograd::get_current_graph_task_exec_info();
   std::lock_guard<std::mutex> lock(mutex_);
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
-  for (size_t i = 0; i < passage.ways.size(); ++i)
-    if (wanted.at(i)) check_versions(passage.ways[i]);
+  const bool keeps = torch::autograd::get_current_graph_task_keep_graph();
+  for (size_t i = 0; i < passage.ways.size(); ++i) {
+    if (!wanted.at(i)) continue;
+    TORCH_CHECK(!is_consumed(passage.nodes[i]),
+                torch::autograd::ERR_BACKWARD_TWICE);
+    check_versions(passage.ways[i]);
+    if (keeps || passage.nodes[i].empty()) continue;
+    if (!freed_) freed_ = std::make_shared<FreedNodes>();
+    freed_->add(passage.nodes[i]);
+  }
   if (!asked || asked->empty()) check_versions(passage.beside);
 }
 

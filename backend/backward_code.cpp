@@ -298,9 +298,15 @@ void BackwardCode::find_partial_inputs(const Graph& backward,
 Passage BackwardCode::passage_of(const AotGraphs& graphs, int output) const {
   const graph::OutputInfo& info = graphs.outputs[output];
   Passage passage;
-  for (size_t i = 0; i < info.behind.size(); ++i)
-    if (std::count(passed_.begin(), passed_.end(), info.behind[i]))
-      passage.ways.push_back(looks_of(info.ways[i]));
+  for (size_t i = 0; i < info.behind.size(); ++i) {
+    if (!std::count(passed_.begin(), passed_.end(), info.behind[i])) continue;
+    passage.ways.push_back(looks_of(info.ways[i]));
+    std::vector<int64_t>& nodes = passage.nodes.emplace_back();
+    for (int64_t node : info.ways[i])
+      if (std::binary_search(graphs.readers.begin(), graphs.readers.end(),
+                             node))
+        nodes.push_back(node);
+  }
   passage.beside = looks_of(info.beside_ways);
   return passage;
 }

@@ -30,7 +30,8 @@ struct LooksAt {
 
 // What lies between an output and those next behind it.
 struct Passage {
-  std::vector<LooksAt> ways;  // on the way to each of them
+  std::vector<LooksAt> ways;                // on the way to each of them
+  std::vector<std::vector<int64_t>> nodes;  // of those, what eager frees
   LooksAt beside;  // in the rest of its history, and before one of them
 };
 

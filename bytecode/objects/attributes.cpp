@@ -541,35 +541,18 @@ Result<Ref> CaptureState::super_attr(PyObject* type, PyObject* self,
     return Result<Ref>::raised();
   }
   PyObject* mro = search->tp_mro;
-  guard_mro(*this, reinterpret_cast<PyObject*>(search));
-  Py_ssize_t count = PyTuple_GET_SIZE(mro), i = 0;
-  while (i < count && PyTuple_GET_ITEM(mro, i) != type) ++i;
-  for (++i; i < count; ++i) {
-    auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-    // Guards what this class finds; it is its own entry that counts.
-    FJ_CHECK_OK(type_lookup(base, name));
-    if (table<ClassWrites>().values.contains(
-            {PyTuple_GET_ITEM(mro, i), name})) {
-      return make_break(BreakReason::kUnsupportedWrite,
-                        "super() finds a class attribute that was written");
-    }
-    Ref dict = Ref::steal(
-        PyObject_GetAttrString(reinterpret_cast<PyObject*>(base), "__dict__"));
-    if (!dict) return Result<Ref>::raised();
-    Ref own = Ref::steal(PyObject_GetItem(dict.get(), name));
-    if (!own) {
-      if (!PyErr_ExceptionMatches(PyExc_KeyError)) {
-        return Result<Ref>::raised();
-      }
-      PyErr_Clear();
-      continue;
-    }
-    if (needs_pin(own.get()) && is_heap_type(base) &&
-        !is_fresh_class(*this, reinterpret_cast<PyObject*>(base))) {
-      pin(own.get());
-    }
-    return bind_descriptor(*this, own.get(), class_level ? nullptr : self,
-                           search, name);
+  Py_ssize_t start_at = 0;
+  while (start_at < PyTuple_GET_SIZE(mro) &&
+         PyTuple_GET_ITEM(mro, start_at) != type)
+    ++start_at;
+  FJ_TRY(ClassPlace place, find_place(*this, search, name, start_at + 1));
+  if (place.owner) {
+    PyObject* own = place.value.get();
+    if (reads_late(*this)) note_late_attribute(*this, place.owner, name, own);
+    const bool binds = Py_TYPE(own)->tp_descr_get != nullptr;
+    if (!binds && place.made_here) return std::move(place.value);
+    return bind_descriptor(*this, own, class_level ? nullptr : self,
+                           binds ? search : place.owner, name);
   }
   Ref super = Ref::steal(PyObject_CallFunctionObjArgs(
       reinterpret_cast<PyObject*>(&PySuper_Type), type, self, nullptr));

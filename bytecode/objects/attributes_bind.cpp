@@ -30,24 +30,19 @@ bool name_is(PyObject* name, const char* text) {
 Result<Ref> class_value(CaptureState& state, PyObject* value,
                         PyTypeObject* type, PyObject* name) {
   FJ_CHECK_OK(room_for(state, "classes"));
-  if (is_written_class_attr(state, type, name)) return Ref::borrow(value);
+  if (is_changed_here(state, type, name)) {
+    // Of the class that has it: one of the program, or one of this capture.
+    FJ_TRY(ClassPlace place, find_place(state, type, name));
+    if (place.value.get() == value) {
+      if (place.made_here) return Ref::borrow(value);
+      if (place.owner != type)
+        return class_value(state, value, place.owner, name);
+    }
+  }
   if (is_dynamic_class_number(state, value, type, name)) {
     return state.wrap(value, class_source(state, type, name));
   }
   if (state.is_constant(value)) return Ref::borrow(value);
-  if (is_fresh_class(state, reinterpret_cast<PyObject*>(type))) {
-    // Of the class that has it: one of the program, or one of this capture.
-    PyObject* mro = type->tp_mro;
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
-      auto* base = reinterpret_cast<PyTypeObject*>(PyTuple_GET_ITEM(mro, i));
-      Ref dict = own_dict(base);
-      if (!dict || !PyDict_GetItemWithError(dict.get(), name)) continue;
-      if (is_fresh_class(state, reinterpret_cast<PyObject*>(base))) {
-        return Ref::borrow(value);
-      }
-      return class_value(state, value, base, name);
-    }
-  }
   ObjectClass kind = state.tracer.classify(value);
   if (kind != ObjectClass::kPlain || PyTuple_Check(value)) {
     SourceArena& sources = state.guards.sources();
@@ -322,16 +317,14 @@ Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
     return state.make_break(BreakReason::kUnguardableInput,
                             "a key of a class dict");
   }
-  FJ_CHECK_OK(state.type_lookup(type, name));
   if (state.table<ClassWrites>().values.contains(
           {reinterpret_cast<PyObject*>(type), name})) {
     return written_class_dict(state);
   }
-  Ref dict = own_dict(type);
-  if (!dict) return Result<Ref>::raised();
-  PyObject* own = PyDict_GetItemWithError(dict.get(), name);
-  if (!own && PyErr_Occurred()) return Result<Ref>::raised();
+  FJ_TRY(PyObject * own, own_attribute(state, type, name));
   if (!own) return Ref();
+  Ref kept = Ref::borrow(own);
+  FJ_CHECK_OK(state.type_lookup(type, name));
   return class_value(state, own, type, name);
 }
 
@@ -344,9 +337,13 @@ Status know_descriptor(CaptureState& state, PyObject* raw, PyTypeObject* type,
   for (const char* slot : {"__get__", "__set__", "__delete__"})
     FJ_CHECK_OK(state.type_lookup(kind, interned(slot)));
   if (!is_heap_type(type) ||
-      is_fresh_class(state, reinterpret_cast<PyObject*>(type)) ||
-      is_written_class_attr(state, type, name))
+      is_fresh_class(state, reinterpret_cast<PyObject*>(type)))
     return ok_status();
+  if (is_changed_here(state, type, name)) {
+    FJ_TRY(ClassPlace place, find_place(state, type, name));
+    if (place.made_here || !place.owner) return ok_status();
+    type = place.owner;
+  }
   state.guard(GuardKind::kTypeIs, class_source(state, type, name),
               reinterpret_cast<PyObject*>(kind));
   return ok_status();

@@ -311,10 +311,12 @@ Status set_class_attr(CaptureState& state, PyObject* type, PyObject* name,
                !is_descriptor(before.get()) && !is_descriptor(value);
   if (plain && !value) {
     auto written = state.table<ClassWrites>().values.find({type, name});
-    Ref dict = own_dict(object);
-    plain = written != state.table<ClassWrites>().values.end()
-                ? written->second.get() != deleted_marker()
-                : dict && PyDict_GetItem(dict.get(), name);
+    if (written != state.table<ClassWrites>().values.end()) {
+      plain = written->second.get() != deleted_marker();
+    } else {
+      FJ_TRY(PyObject * own, own_attribute(state, object, name));
+      plain = own != nullptr;
+    }
   }
   if (!plain) {
     return state.make_break(BreakReason::kUnsupportedWrite,

@@ -89,7 +89,6 @@ class CaptureState {
   Result<Ref> super_attr(PyObject* type, PyObject* self, PyObject* name);
   // The class attribute found by MRO look-up, guarded; empty Ref: absent.
   Result<Ref> type_lookup(PyTypeObject* type, PyObject* name);
-  Result<Ref> fresh_lookup(PyTypeObject* type, PyObject* name);
   // Function and self of a MethodType object; guarded when it is an input.
   Result<std::pair<Ref, Ref>> method_parts(PyObject* method);
   // type(object), also for stand-ins and symbolic values.

@@ -116,85 +116,46 @@ bool is_dynamic_class_number(CaptureState& state, PyObject* value,
   return known->contains(source_text(class_source(state, type, name), code));
 }
 
-bool is_written_class_attr(CaptureState& state, PyTypeObject* type,
-                           PyObject* name) {
+bool is_changed_here(CaptureState& state, PyTypeObject* type, PyObject* name) {
+  if (is_fresh_class(state, as_object(type))) return true;
   const auto& writes = state.table<ClassWrites>().values;
-  if (writes.empty()) return false;
   PyObject* mro = type->tp_mro;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
-    PyObject* base = PyTuple_GET_ITEM(mro, i);
-    auto written = writes.find({base, name});
-    if (written != writes.end()) {
-      if (written->second.get() != deleted_marker()) return true;
-      continue;
-    }
-    Ref dict = own_dict(reinterpret_cast<PyTypeObject*>(base));
-    if (dict && PyDict_GetItem(dict.get(), name)) return false;
-  }
+  for (Py_ssize_t i = 0; !writes.empty() && i < PyTuple_GET_SIZE(mro); ++i)
+    if (writes.contains({PyTuple_GET_ITEM(mro, i), name})) return true;
   return false;
 }
 
-Ref written_class_attr(CaptureState& state, PyTypeObject* type, PyObject* name,
-                       const Ref& raw) {
-  const auto& writes = state.table<ClassWrites>().values;
-  if (writes.empty()) return raw;
-  PyObject* mro = type->tp_mro;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
-    PyObject* base = PyTuple_GET_ITEM(mro, i);
-    auto written = writes.find({base, name});
-    if (written != writes.end()) {
-      if (written->second.get() != deleted_marker()) return written->second;
-      continue;
-    }
-    Ref dict = own_dict(reinterpret_cast<PyTypeObject*>(base));
-    PyObject* own = dict ? PyDict_GetItem(dict.get(), name) : nullptr;
-    if (own) return Ref::borrow(own);
-  }
-  return Ref();
-}
-
-// Through a class of this capture: what its own bases say is no fact of the
-// program, what the others say is.
-Result<Ref> CaptureState::fresh_lookup(PyTypeObject* type, PyObject* name) {
-  PyObject* mro = type->tp_mro;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(mro); ++i) {
-    PyObject* base = PyTuple_GET_ITEM(mro, i);
-    auto* base_type = reinterpret_cast<PyTypeObject*>(base);
-    bool fresh = is_fresh_class(*this, base);
-    if (!fresh) FJ_CHECK_OK(type_lookup(base_type, name));
-    auto written = table<ClassWrites>().values.find({base, name});
-    if (written != table<ClassWrites>().values.end()) {
-      if (written->second.get() == deleted_marker()) continue;
-      return written->second;
-    }
-    Ref dict = own_dict(base_type);
-    PyObject* own = dict ? PyDict_GetItemWithError(dict.get(), name) : nullptr;
-    if (!own && PyErr_Occurred()) return Result<Ref>::raised();
-    if (!own) continue;
-    if (!fresh && is_heap_type(base_type) && needs_pin(own) &&
-        tracer.classify(own) == ObjectClass::kPlain && !PyTuple_Check(own)) {
-      pin(own);
-    }
-    return Ref::borrow(own);
-  }
-  return Ref();
+Result<PyObject*> own_attribute(CaptureState& state, PyTypeObject* type,
+                                PyObject* name) {
+  PyObject* object = as_object(type);
+  Ref dict = own_dict(type);
+  PyObject* own = dict ? PyDict_GetItemWithError(dict.get(), name) : nullptr;
+  if (PyErr_Occurred()) return Result<PyObject*>::raised();
+  if (!is_heap_type(type) || is_fresh_class(state, object)) return own;
+  auto [known, is_new] = state.table<TypeLookups>().own.try_emplace(
+      ObjectPair{object, name}, Ref::borrow(own));
+  if (!is_new) return known->second.get();
+  state.keep_alive(object);
+  state.keep_alive(name);
+  Guard fact{GuardKind::kTypeOwns};
+  fact.source = state.guards.sources().constant(object);
+  fact.object = Ref::borrow(name);
+  fact.number = own ? 1 : 0;
+  fact.span = state.caller.here();
+  state.guards.add(std::move(fact));
+  return own;
 }
 
 namespace {
 
-Result<Ref> read_class(CaptureState& state, PyTypeObject* type,
-                       PyObject* name) {
-  PyObject* type_object = reinterpret_cast<PyObject*>(type);
-  const auto& writes = state.table<ClassWrites>().values;
-  auto written = writes.find({type_object, name});
-  if (written != writes.end() && written->second.get() != deleted_marker())
-    return written->second;  // whatever was there before
-  auto found = state.table<TypeLookups>().found.find({type_object, name});
-  if (found != state.table<TypeLookups>().found.end()) {
-    return written_class_attr(state, type, name, found->second);
-  }
+// What the program's classes say, when the call begins.
+Result<Ref> original_lookup(CaptureState& state, PyTypeObject* type,
+                            PyObject* name) {
+  PyObject* type_object = as_object(type);
+  auto& found = state.table<TypeLookups>().found;
+  auto known = found.find({type_object, name});
+  if (known != found.end()) return known->second;
   PyObject* raw = _PyType_Lookup(type, name);
-  if (is_fresh_class(state, type_object)) return state.fresh_lookup(type, name);
   if (is_heap_type(type) && is_dynamic_class_number(state, raw, type, name)) {
     state.guard(GuardKind::kTypeIs, class_source(state, type, name),
                 reinterpret_cast<PyObject*>(Py_TYPE(raw)));
@@ -209,8 +170,7 @@ Result<Ref> read_class(CaptureState& state, PyTypeObject* type,
   Ref result = Ref::borrow(raw);
   state.keep_alive(type_object);
   state.keep_alive(name);
-  state.table<TypeLookups>().found.emplace(ObjectPair{type_object, name},
-                                           result);
+  found.emplace(ObjectPair{type_object, name}, result);
   if (raw && needs_pin(raw) && (is_heap_type(type) || PyFunction_Check(raw)) &&
       state.tracer.classify(raw) == ObjectClass::kPlain &&
       !PyTuple_Check(raw)) {
@@ -221,10 +181,45 @@ Result<Ref> read_class(CaptureState& state, PyTypeObject* type,
       state.pin(raw);
     }
   }
-  return written_class_attr(state, type, name, result);
+  return result;
+}
+
+Result<Ref> read_class(CaptureState& state, PyTypeObject* type,
+                       PyObject* name) {
+  if (!is_changed_here(state, type, name))
+    return original_lookup(state, type, name);
+  FJ_TRY(ClassPlace place, find_place(state, type, name));
+  return place.value;
 }
 
 }  // namespace
+
+// What the bases of a class of this capture say is no fact of the program, what
+// the others say is.
+Result<ClassPlace> find_place(CaptureState& state, PyTypeObject* type,
+                              PyObject* name, Py_ssize_t start) {
+  PyObject* mro = type->tp_mro;
+  const auto& writes = state.table<ClassWrites>().values;
+  const bool fresh_type = is_fresh_class(state, as_object(type));
+  guard_mro(state, as_object(type));
+  for (Py_ssize_t i = start; i < PyTuple_GET_SIZE(mro); ++i) {
+    PyObject* base = PyTuple_GET_ITEM(mro, i);
+    auto* base_type = reinterpret_cast<PyTypeObject*>(base);
+    if (fresh_type) guard_mro(state, base);
+    auto written = writes.find({base, name});
+    if (written != writes.end()) {
+      if (written->second.get() == deleted_marker()) continue;
+      return ClassPlace{base_type, written->second, /*made_here=*/true};
+    }
+    FJ_TRY(PyObject * own, own_attribute(state, base_type, name));
+    if (!own) continue;
+    const bool fresh = is_fresh_class(state, base);
+    ClassPlace place{base_type, Ref::borrow(own), fresh};
+    if (!fresh) FJ_CHECK_OK(original_lookup(state, base_type, name));
+    return place;
+  }
+  return ClassPlace{};
+}
 
 Result<Ref> CaptureState::type_lookup(PyTypeObject* type, PyObject* name) {
   FJ_TRY(Ref value, read_class(*this, type, name));

@@ -19,9 +19,9 @@ struct PairHash {
 using ObjectPair = std::pair<PyObject*, PyObject*>;
 using ObjectPairMap = std::unordered_map<ObjectPair, Ref, PairHash>;
 
-// (class, name) -> what its MRO gave; guarded.
+// (class, name) -> what its MRO gave; what its own dict has. Guarded.
 struct TypeLookups {
-  ObjectPairMap found;
+  ObjectPairMap found, own;
 };
 // Attributes of classes of the program written: value, or deleted_marker().
 struct ClassWrites {
@@ -62,11 +62,23 @@ const Source* class_source(CaptureState& state, PyTypeObject* type,
 // A number of a class that had another value in an earlier call.
 bool is_dynamic_class_number(CaptureState& state, PyObject* value,
                              PyTypeObject* type, PyObject* name);
-// What the class finds after the writes of this capture; raw: before them.
-Ref written_class_attr(CaptureState& state, PyTypeObject* type, PyObject* name,
-                       const Ref& raw);
-bool is_written_class_attr(CaptureState& state, PyTypeObject* type,
-                           PyObject* name);
+// Which class has what a look-up in `type` finds, after the writes of this
+// capture. Null owner: none.
+struct ClassPlace {
+  PyTypeObject* owner = nullptr;
+  Ref value;
+  bool made_here = false;  // written, or of a class of this capture
+};
+// From this place of the MRO on. Guarded: the MRO, and which of its classes
+// have the name.
+Result<ClassPlace> find_place(CaptureState& state, PyTypeObject* type,
+                              PyObject* name, Py_ssize_t start = 0);
+// Is there more to a look-up than what the program's classes say: did the
+// capture write to one of the MRO, or make the class?
+bool is_changed_here(CaptureState& state, PyTypeObject* type, PyObject* name);
+// Has the class's own dict the name, when the call begins? Guarded. Borrowed.
+Result<PyObject*> own_attribute(CaptureState& state, PyTypeObject* type,
+                                PyObject* name);
 // An attribute of a class of the program that is plain data (null: delete).
 Status set_class_attr(CaptureState& state, PyObject* type, PyObject* name,
                       PyObject* value);

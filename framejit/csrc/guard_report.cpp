@@ -160,6 +160,7 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
              "a branch or is a plain number to torch: pass a tensor where one "
              "may be, or raise recompile_limit";
     case GuardKind::kTypeAttrIs:
+    case GuardKind::kTypeOwns:
       return "a class was changed after it was compiled";
     case GuardKind::kThreadState:
       return "call it in one torch mode (grad, autocast, default dtype)";

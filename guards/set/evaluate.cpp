@@ -1,4 +1,5 @@
 #include "guards/set/evaluate.h"
+#include "frame_hook/cpython_internals.h"
 #include "guards/known_objects.h"
 
 #include <cstring>
@@ -380,6 +381,15 @@ bool has_class_attribute(const GuardCase& at) {
   if (found != at.guard.object2.get()) return false;
   // Of a wrapper the address is not enough (WeakObjects).
   return !at.guard.number || WrappedFunctions(found).print() == at.guard.number;
+}
+
+bool owns_attribute(const GuardCase& at) {
+  if (!PyType_Check(at.value)) return false;
+  Ref dict = internals::own_dict(reinterpret_cast<PyTypeObject*>(at.value));
+  PyObject* own =
+      dict ? PyDict_GetItemWithError(dict.get(), at.object()) : nullptr;
+  drop_error();
+  return (own != nullptr) == (at.guard.number != 0);
 }
 
 bool is_same(const GuardCase& at) {

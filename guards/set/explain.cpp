@@ -246,6 +246,11 @@ std::string class_attribute_differs(const Failure& at) {
   return object_text(at.value) + "." + at.attribute() + " was changed";
 }
 
+std::string ownership_differs(const Failure& at) {
+  return object_text(at.value) + (at.guard.number ? " has no " : " has a ") +
+         at.attribute() + " of its own";
+}
+
 std::string is_same_no_longer(const Failure& at) {
   return at.name() + " is no longer " + source_text(at.guard.other, at.code);
 }

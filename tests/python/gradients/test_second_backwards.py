@@ -51,11 +51,17 @@ PROGRAMS = {
 # What is done with the outputs, step by step. D: a gradient for x and w that is
 # to be differentiated, d: likewise, and the history is not kept. G, g: the same
 # of the gradients that D and d gave last. B, b: a plain one, of the outputs;
-# L, l: of the last output alone; S, s: of outputs and gradients together.
+# L, l: of the last output alone; S, s: of outputs and gradients together; O, o: of
+# the last output for the others.
 STEPS = [
     "".join(steps) for n in (2, 3) for steps in itertools.product("DdGgBblsS", repeat=n)
 ]
 STEPS = [s for s in STEPS if any(a in "Dd" for a in s) and s[-1] not in "D"]
+# Where there are several outputs.
+OF_OUTPUTS = [
+    "".join(steps) for n in (2, 3) for steps in itertools.product("OoBblDG", repeat=n)
+]
+OF_OUTPUTS = [s for s in OF_OUTPUTS if any(a in "Oo" for a in s) and s[-1] not in "DO"]
 
 
 def train(fn, times):
@@ -69,6 +75,12 @@ def train(fn, times):
 
 # With the first, gradients depend on the outputs themselves.
 LOSSES = {"squares": lambda t: (t * t).sum(), "sum": torch.Tensor.sum}
+
+
+def arguments(of_x):
+    x = torch.linspace(0.2, 1.0, 12, dtype=torch.float64).view(3, 4)
+    w = torch.linspace(0.5, 1.5, 4, dtype=torch.float64)
+    return x.requires_grad_(of_x), w.requires_grad_()
 
 
 def play(fn, steps, of_x, loss):
@@ -99,6 +111,12 @@ def play(fn, steps, of_x, loss):
                     found = of(gradients, False, keep)
                 case "B":
                     found = of(outputs, False, keep)
+                case "O":
+                    total = loss(outputs[-1])
+                    grads = torch.autograd.grad(
+                        total, outputs[:-1], retain_graph=keep, allow_unused=True
+                    )
+                    found = [g for g in grads if g is not None]
                 case "L":
                     found = of(outputs[-1:], False, keep)
                 case "S":
@@ -121,7 +139,8 @@ def test_steps(name, backend, of_x, loss):
     compiled = framejit.compile(program, backend=backend)
     train(compiled, 20)
     wrong = []
-    for steps in STEPS:
+    several = of_x and len(program(*arguments(of_x))) > 1
+    for steps in STEPS + OF_OUTPUTS * several:
         expected = play(program, steps, of_x, LOSSES[loss])
         train(compiled, 2)
         actual = play(compiled, steps, of_x, LOSSES[loss])
