@@ -568,13 +568,13 @@ ReplayedCall AotNode::inputs_to_replay() {
 
 void AotNode::will_release_variables() {
   std::lock_guard<std::mutex> lock(mutex_);
-  releasing_task_ = torch::autograd::get_current_graph_task_id();
+  releasing_.push_back(torch::autograd::get_current_graph_task_id());
 }
 
 void AotNode::release_variables() {
   const int task = torch::autograd::get_current_graph_task_id();
   std::lock_guard<std::mutex> lock(mutex_);
-  if (std::exchange(releasing_task_, -1) == task && task >= 0)
+  if (task >= 0 && std::erase(releasing_, task) > 0)
     release(std::exchange(last_, nullptr));
   else
     free_all(/*by_backward=*/false);

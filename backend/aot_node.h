@@ -235,7 +235,7 @@ class AotNode final : public torch::autograd::Node {
   // The last pattern that ran, null: everything.
   std::shared_ptr<const BackwardProgram> last_;
   bool released_ = false;
-  int releasing_task_ = -1;  // the engine's number
+  std::vector<int> releasing_;  // backwards, by the engine's numbers
   std::vector<UnderWay> under_way_;
 };
 

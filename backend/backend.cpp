@@ -29,7 +29,7 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   auto traced = graph::trace_joint(*torch_graph, request.guards,
                                    /*pattern=*/nullptr, &bases);
   if (!traced.ok() && !traced.is_raised() && !bases.empty()) {
-    torch_graph = torch_graph->with_outputs(torch_graph, bases);
+    torch_graph = graph::with_outputs(torch_graph, bases);
     traced = graph::trace_joint(*torch_graph, request.guards);
   }
   FJ_TRY(graph::JointGraph joint, std::move(traced));

@@ -18,29 +18,18 @@ Value* copy_of(const Value* value, const Graph& graph, const Graph& copy) {
 
 }  // namespace
 
-std::shared_ptr<const TorchGraph> TorchGraph::with_outputs(
-    std::shared_ptr<const TorchGraph> self,
-    const std::vector<const Value*>& values) const {
+std::shared_ptr<const TorchGraph> with_outputs(
+    std::shared_ptr<const TorchGraph> captured,
+    const std::vector<const Value*>& values) {
+  const Graph& graph = *captured->graph;
   auto made = std::make_shared<TorchGraph>();
-  made->graph = graph->clone();
+  static_cast<TorchGraphFacts&>(*made) = *captured;
+  made->graph = graph.clone();
   std::vector<Arg> outputs = made->graph->outputs;
   for (const Value* value : values)
-    outputs.emplace_back(copy_of(value, *graph, *made->graph));
+    outputs.emplace_back(copy_of(value, graph, *made->graph));
   made->graph->set_outputs(std::move(outputs));
-  made->input_objects = input_objects;
-  made->mutated_inputs = mutated_inputs;
-  made->promised = promised;
-  made->captured = std::move(self);
-  made->symbol_hints = symbol_hints;
-  made->uses_random = uses_random;
-  made->random_devices = random_devices;
-  made->writes_state = writes_state;
-  made->interrupts_autocast = interrupts_autocast;
-  made->stack = stack;
-  made->place = place;
-  made->function = function;
-  made->torch_level_only = torch_level_only;
-  made->grad_enabled_at_entry = grad_enabled_at_entry;
+  made->captured = std::move(captured);
   return made;
 }
 

@@ -27,17 +27,13 @@ struct PromisedOutput {
   int group = -1;      // the first output that has the same memory
 };
 
-class TorchGraph final : public ForeignGraph {
- public:
-  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+// What the capture knows of a graph beyond its nodes.
+struct TorchGraphFacts {
   std::vector<int> input_objects;
   // Graph inputs (tensors) that nodes of the graph write to.
   std::vector<int> mutated_inputs;
   // Per output; none where the graph was not captured.
   std::vector<PromisedOutput> promised;
-  // The graph as it was captured, whose outputs are the caller's. This one has
-  // more behind them: values that some of those are views of. Null: itself.
-  std::shared_ptr<const TorchGraph> captured;
   // Hints of the symbols, by symbol index.
   std::vector<int64_t> symbol_hints;
   // Random operations inside: the executor restores the generator state when
@@ -58,14 +54,22 @@ class TorchGraph final : public ForeignGraph {
   std::string torch_level_only;
   // Grad mode etc. when the graph starts is the guarded thread state.
   bool grad_enabled_at_entry = true;
+};
 
-  // This graph with more outputs: values of its nodes.
-  std::shared_ptr<const TorchGraph> with_outputs(
-      std::shared_ptr<const TorchGraph> self,
-      const std::vector<const Value*>& values) const;
+class TorchGraph final : public ForeignGraph, public TorchGraphFacts {
+ public:
+  std::unique_ptr<Graph> graph = std::make_unique<Graph>();
+  // The graph as it was captured, whose outputs are the caller's. This one has
+  // more behind them: values that some of those are views of. Null: itself.
+  std::shared_ptr<const TorchGraph> captured;
 
   size_t num_operations() const override { return graph->num_calls(); }
   std::string str() const override { return graph->str(); }
 };
+
+// A captured graph with more outputs: values of its nodes.
+std::shared_ptr<const TorchGraph> with_outputs(
+    std::shared_ptr<const TorchGraph> captured,
+    const std::vector<const Value*>& values);
 
 }  // namespace framejit::graph

@@ -44,6 +44,7 @@ class JointReplay {
   Status run_get_attr(const Node& node);
   Status run_call(const Node& node);
   bool is_wrapper(const Arg& arg) const;  // a tensor, and no constant
+  bool is_read_as_data(const at::Tensor& tensor) const;
   Status check_attribute_access(const Node& node);
   Status call_failure(const Node& node);
   Status bind_results(const Node& node, Ref result);
@@ -87,7 +88,8 @@ class JointReplay {
   std::unordered_map<const Value*, Ref> objects_;
   std::unordered_map<const Value*, Value*> symbols_;
   std::vector<at::Tensor> inputs_;  // wrappers; undefined for symbols
-  bool reads_data_ = false;         // x.data: writes without a version
+  // Of which x.data was read: what writes to that need not count.
+  std::vector<c10::Storage> read_as_data_;
   ItemsByTensor items_;
   // What gradient functions read unsaved, and the version it had.
   std::vector<std::pair<at::Tensor, uint32_t>> late_;

@@ -172,7 +172,7 @@ void JointReplay::note_saved(const std::vector<SavingNode>& nodes) {
         const bool itself = saved.is_same(*tensor);
         held->itself |= itself;
         // What is made by .data has versions of its own.
-        if (!itself && reads_data_) continue;
+        if (!itself && is_read_as_data(saved)) continue;
         std::vector<int64_t>& readers = held->readers;
         if (readers.empty() || readers.back() != number)
           readers.push_back(number);

@@ -133,7 +133,7 @@ Status JointReplay::find_mutations() {
       continue;
     }
     // The commit would be seen in the version of the input.
-    if (reads_data_) {
+    if (is_read_as_data(input)) {
       return torch_level_only("an input may be written to through .data");
     }
     if (!now) {
@@ -429,7 +429,7 @@ std::optional<std::vector<ViewStep>> JointReplay::view_chain(
 // is one of the base's; and what autograd knows of the view is that it is one
 // of the base, or of what the base is a view of (or that it is detached).
 bool JointReplay::is_remade(const at::Tensor& base, const at::Tensor& view) {
-  if (base.is_same(view) || reads_data_) return false;
+  if (base.is_same(view) || is_read_as_data(base)) return false;
   if (view.requires_grad() && !base.requires_grad()) return false;
   if (viewed_by(base).is_same(view)) return false;  // the other way round
   // A view of a leaf made of the base's data: detach().requires_grad_().

@@ -479,8 +479,22 @@ Status JointReplay::check_attribute_access(const Node& node) {
     return Break{BreakReason::kBackendFailed,
                  "assigns " + name + " of a tensor", node.span};
   }
-  reads_data_ = reads_data_ || (get && name == "data");
+  auto read = node.args[0].is<Value*>()
+                  ? objects_.find(node.args[0].get<Value*>())
+                  : objects_.end();
+  if (get && name == "data" && read != objects_.end() &&
+      is_tensor_object(read->second.get()))
+    read_as_data_.push_back(unpack_tensor(read->second.get()).storage());
   return ok_status();
+}
+
+bool JointReplay::is_read_as_data(const at::Tensor& tensor) const {
+  const auto* memory = items_.memory_in_eager(storage_of(tensor));
+  return std::any_of(
+      read_as_data_.begin(), read_as_data_.end(),
+      [&](const c10::Storage& storage) {
+        return items_.memory_in_eager(storage.unsafeGetStorageImpl()) == memory;
+      });
 }
 
 Status JointReplay::call_failure(const Node& node) {
