@@ -293,6 +293,9 @@ variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
     if (is_passage_watched()) {
       check_passage(from, wanted);
       cut = code_->replay().cut(inputs_to_replay(), code_->passed());
+      if (c10::GradMode::is_enabled())
+        torch::autograd::Engine::get_default_engine().queue_callback(
+            [cut, own = own_outputs()] { cut->hand_on(own); });
     }
     std::vector<UnderWay> over;
     std::lock_guard<std::mutex> lock(mutex_);
@@ -323,9 +326,7 @@ std::shared_ptr<const CutReplay> AotNode::take_cut() {
 // The tangents are all that came to each output, of which nothing goes on
 // through another one.
 variable_list AotNode::finish_cut(const Task& task, const CutReplay& cut) {
-  variable_list found =
-      cut.to_inputs(task.grads, wanted_inputs(task), own_outputs());
-  return by_edge(task, std::move(found));
+  return by_edge(task, cut.to_inputs(task.grads, wanted_inputs(task)));
 }
 
 // ---- what is saved

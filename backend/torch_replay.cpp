@@ -575,8 +575,7 @@ variable_list CutReplay::to_outputs(size_t from, const at::Tensor& gradient,
 }
 
 variable_list CutReplay::to_inputs(const variable_list& tangents,
-                                   const std::vector<int>& wanted,
-                                   const edge_list& own_outputs) const {
+                                   const std::vector<int>& wanted) const {
   edge_list roots, leaves;
   variable_list gradients, results(wanted.size());
   std::vector<size_t> places;
@@ -594,13 +593,15 @@ variable_list CutReplay::to_inputs(const variable_list& tangents,
   const bool create_graph = c10::GradMode::is_enabled();
   const Closed closed(*closed_);
   variable_list found = torch::autograd::Engine::get_default_engine().execute(
-      roots, gradients, /*keep_graph=*/create_graph, create_graph,
+      roots, gradients, /*keep_graph=*/true, create_graph,
       /*accumulate_grad=*/false, leaves);
   for (size_t i = 0; i < places.size(); ++i)
     results[places[i]] = std::move(found[i]);
-  if (!create_graph) return results;
-  hand_on(outputs_, own_outputs, made_, eager_nodes_);
   return results;
+}
+
+void CutReplay::hand_on(const edge_list& own_outputs) const {
+  backend::hand_on(outputs_, own_outputs, made_, eager_nodes_);
 }
 
 }  // namespace framejit::backend

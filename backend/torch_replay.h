@@ -78,11 +78,14 @@ class CutReplay {
   // Both by their place among the outputs that it was cut at.
   variable_list to_outputs(size_t from, const at::Tensor& gradient,
                            const std::vector<int>& behind) const;
-  // tangents: all that came to each output; undefined: nothing.
-  // own_outputs: as in ReplayedCall.
+  // tangents: all that came to each output; undefined: nothing. Parts of a
+  // call ask one after the other.
   variable_list to_inputs(const variable_list& tangents,
-                          const std::vector<int>& wanted,
-                          const torch::autograd::edge_list& own_outputs) const;
+                          const std::vector<int>& wanted) const;
+  // The backward is over, and its gradients may be differentiated: what comes
+  // to an output from now on goes on to the call's own.
+  // own_outputs: as in ReplayedCall.
+  void hand_on(const torch::autograd::edge_list& own_outputs) const;
 
  private:
   friend class TorchReplay;

@@ -93,12 +93,14 @@ Ref CaptureState::type_of(PyObject* object) {
   if (is_symbolic(*this, object)) {
     return Ref::borrow(tracer.symbolic_type(object));
   }
+  guard_metaclass(*this, object);
   return Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
 Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
   PyTypeObject* type = Py_TYPE(object);
   if (!is_heap_type(type) || as_model_iterator(object)) return Ref();
+  guard_metaclass(*this, object);
   ObjectClass kind = tracer.classify(object);
   if (kind == ObjectClass::kStandIn) {
     if (!tracer.is_subclass(object) ||
@@ -222,6 +224,7 @@ Result<Ref> generic_attr(CaptureState& state, PyObject* object,
 Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name) {
   PyObject* object = reinterpret_cast<PyObject*>(type);
   PyTypeObject* meta = Py_TYPE(type);
+  guard_metaclass(state, object);
   FJ_TRY(Ref raw_meta, state.type_lookup(meta, name));
   if (raw_meta) FJ_CHECK_OK(know_descriptor(state, raw_meta.get(), meta, name));
   if (raw_meta && is_data_descriptor(raw_meta.get())) {

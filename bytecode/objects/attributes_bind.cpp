@@ -90,8 +90,8 @@ Result<Ref> bind_classmethod(CaptureState& state, PyObject* descriptor,
       PyMethod_New(function.get(), reinterpret_cast<PyObject*>(type)));
 }
 
-// functools.cached_property: computes once and stores in the instance dict
-// (the look-up there came first and found nothing).
+// functools.cached_property: computes once and stores in the instance dict,
+// where super() and explicit calls have not looked before.
 Result<Ref> bind_cached_property(CaptureState& state, PyObject* descriptor,
                                  PyObject* object) {
   FJ_TRY(Ref function, state.get_attr(descriptor, interned("func")));
@@ -105,6 +105,8 @@ Result<Ref> bind_cached_property(CaptureState& state, PyObject* descriptor,
     return state.make_break(BreakReason::kUnsupportedAttribute,
                             "cached_property without __dict__");
   }
+  FJ_TRY(Ref known, state.dict_get(dict.get(), key.get()));
+  if (known) return known;
   FJ_TRY(Ref value, state.caller.call(function.get(), {object}));
   FJ_CHECK_OK(state.dict_set(dict.get(), key.get(), value.get()));
   return value;

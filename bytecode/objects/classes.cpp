@@ -253,6 +253,19 @@ Result<bool> replaces_plain_attribute(CaptureState& state, PyTypeObject* type,
   return true;
 }
 
+void guard_metaclass(CaptureState& state, PyObject* type) {
+  if (!PyType_Check(type) || !is_heap_type(Py_TYPE(type)) ||
+      is_fresh_class(state, type))
+    return;
+  // Once for each class, as in guard_mro().
+  auto [known, is_new] = state.table<TypeLookups>().found.try_emplace(
+      ObjectPair{type, interned("<metaclass>")}, Ref());
+  if (!is_new) return;
+  state.keep_alive(type);
+  state.guard(GuardKind::kTypeIs, state.guards.sources().constant(type),
+              as_object(Py_TYPE(type)));
+}
+
 void guard_mro(CaptureState& state, PyObject* type) {
   if (!is_heap_type(reinterpret_cast<PyTypeObject*>(type)) ||
       is_fresh_class(state, type)) {

@@ -88,6 +88,9 @@ Result<Ref> class_dict_get(CaptureState& state, PyTypeObject* type,
                            PyObject* name);
 // The keys of a class's dict in order, as a tuple; guarded.
 Result<Ref> class_names(CaptureState& state, PyTypeObject* type);
+// An answer came from the class of a class, which may become another one where
+// Python made that. (Of objects that are no classes their type is guarded.)
+void guard_metaclass(CaptureState& state, PyObject* type);
 // An answer came from the MRO of `type`, which assigning __bases__ changes.
 void guard_mro(CaptureState& state, PyObject* type);
 // Is there a value in the class's own dict that no look-up has read, and whose

@@ -4,6 +4,7 @@ and what looks there, changes them or runs in some order sees what eager shows."
 
 from __future__ import annotations
 
+import concurrent.futures
 import itertools
 
 import pytest
@@ -110,7 +111,18 @@ def random(x, w):
     return z.sin(), mu, logvar
 
 
+def no_views(x, w):
+    h = x.sin() * w[0]
+    return h * h * h, h, (h * x).cos()
+
+
+def apart(x, w):
+    h, g = x.sin(), w.exp()
+    return h * h, h, g * g, g
+
+
 PROGRAMS = [
+    *(no_views, apart),
     *(vae, vae_in_another_order, slices, rows, also_the_whole, of_both),
     *(
         one_behind_another,
@@ -195,41 +207,49 @@ def test_one_backward(program, look, backend):
         torch.testing.assert_close(found[1], found[0], msg=lambda m, u=used: f"{u} {m}")
 
 
+def differentiate(run, of, to, with_input, create):
+    """autograd.grad(y, mu), and what that gives, differentiated by all."""
+    args = arguments()
+    outputs = run(*args)
+    wanted = [outputs[to], *args[:with_input]]
+    by = [*args, *(o for o in outputs if o.requires_grad)]
+    try:
+        grads = torch.autograd.grad(
+            (outputs[of] ** 2).sum(), wanted, create_graph=create, allow_unused=True
+        )
+        seen = [*grads]
+        for _ in range(2 if create else 0):
+            squares = [
+                (g * g).sum() for g in grads if g is not None and g.requires_grad
+            ]
+            if not squares:
+                break
+            grads = torch.autograd.grad(
+                sum(squares), by, create_graph=True, allow_unused=True
+            )
+            seen += grads
+        return seen
+    except RuntimeError as error:
+        return str(error)[:40]
+
+
 @pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("with_input", [0, 1])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_gradients_of_outputs(program, backend):
-    """autograd.grad(y, mu), with and without a history of its own."""
+def test_gradients_of_outputs(program, with_input, backend):
     fn = compiled(program, backend)
     count = len(program(*arguments()))
     for of, to in itertools.permutations(range(count), 2):
         for create in (False, True):
-            found = []
-            for run in (program, fn):
-                args = arguments()
-                outputs = run(*args)
-                wanted = [outputs[to], args[0]]
-                try:
-                    grads = torch.autograd.grad(
-                        (outputs[of] ** 2).sum(),
-                        wanted,
-                        create_graph=create,
-                        allow_unused=True,
-                    )
-                    again = None
-                    if create:
-                        squares = [(g * g).sum() for g in grads if g is not None]
-                        total = sum(squares, torch.zeros(()))
-                        again = torch.autograd.grad(
-                            total, [*args, outputs[to]], allow_unused=True
-                        )
-                    found.append((grads, again))
-                except RuntimeError as error:
-                    found.append(str(error)[:40])
-            if isinstance(found[0], str) or isinstance(found[1], str):
-                assert found[0] == found[1], (of, to, create)
+            case = of, to, create
+            expected = differentiate(program, of, to, with_input, create)
+            actual = differentiate(fn, of, to, with_input, create)
+            if isinstance(expected, str) or isinstance(actual, str):
+                assert actual == expected, case
+                continue
             torch.testing.assert_close(
-                found[1], found[0], msg=lambda m, c=(of, to, create): f"{c} {m}"
-            ) if not isinstance(found[0], str) else None
+                actual, expected, msg=lambda m, case=case: f"{case} {m}"
+            )
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -301,3 +321,40 @@ def test_steps_that_free(program, backend):
                     assert mine == theirs, (order, keeps)
                 else:
                     torch.testing.assert_close(mine, theirs)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("where", ["loss", "backward", "forward"])
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_parts_made_in_threads(program, where, backend):
+    """Each thread numbers its nodes for itself, and the engine goes by the numbers."""
+    fn = compiled(program, backend)
+
+    def elsewhere(name, call, *args):
+        if where != name:
+            return call(*args)
+        with concurrent.futures.ThreadPoolExecutor(1) as pool:
+            return pool.submit(call, *args).result()
+
+    def gradients(total, args, create):
+        grads = torch.autograd.grad(total, args, create_graph=create, allow_unused=True)
+        if not create:
+            return grads
+        squares = [(g * g).sum() for g in grads if g is not None and g.requires_grad]
+        return [*grads, *torch.autograd.grad(sum(squares), args, allow_unused=True)]
+
+    def loss(outputs):
+        return sum((o * o).sum() * (i + 1) for i, o in enumerate(outputs))
+
+    for hooked, create in itertools.product((False, True), repeat=2):
+        found = []
+        for run in (program, fn):
+            args = arguments()
+            outputs = elsewhere("forward", run, *args)
+            noted = []
+            if hooked:
+                hook_all(outputs[1:2], noted, 2)
+            total = elsewhere("loss", loss, outputs)
+            grads = elsewhere("backward", gradients, total, args, create)
+            found.append((grads, noted))
+        torch.testing.assert_close(found[1], found[0])

@@ -5,6 +5,7 @@ classes made inside) see each change."""
 
 from __future__ import annotations
 
+import functools
 import itertools
 import random
 
@@ -181,3 +182,77 @@ def test_writes_to_a_base_are_counted_once():
     assert seen == [
         float(i) for i in itertools.takewhile(lambda i: i <= 10, itertools.count(1))
     ]
+
+
+@pytest.mark.parametrize("kept", [None, 50.0])
+@pytest.mark.parametrize("read", ["super", "explicit", "own"])
+def test_cached_properties(read, kept):
+    """What is in the instance's dict already is not computed again."""
+    made = []
+
+    class Base:
+        @functools.cached_property
+        def c(self):
+            made.append(1)
+            return self.n * 3.0
+
+    class Derived(Base):
+        n = 1
+
+        def run(self, x):
+            if read == "super":
+                return x * super().c
+            return x * (Base.c.__get__(self) if read == "explicit" else self.c)
+
+    def outcomes(compiler):
+        seen = []
+        for _ in range(2):
+            b = Derived()
+            fn = compiler(lambda x, b=b: b.run(x))
+            if kept:
+                b.__dict__["c"] = kept
+            for change in (None, None, 99.0, None, "delete"):
+                if change == "delete":
+                    del b.__dict__["c"]
+                elif change:
+                    b.__dict__["c"] = change
+                seen.append((fn(torch.ones(1)).item(), dict(b.__dict__), len(made)))
+            made.clear()
+        return seen
+
+    expected = outcomes(lambda f: f)
+    assert outcomes(framejit.compile) == expected
+
+
+def test_a_metaclass_that_changes():
+    class Meta(type):
+        def m(cls):
+            return 1
+
+        def __getattr__(cls, name):
+            return 4
+
+    class Other(Meta):
+        def m(cls):
+            return 2
+
+        def __call__(cls):
+            return 9
+
+    class B(metaclass=Meta):
+        pass
+
+    reads = [
+        lambda x: x * B.m(),
+        lambda x: x * type(B()).m() if type(B) is Meta else x * 7,
+        lambda x: x * (1 if type(B) is Meta else 2),
+        lambda x: x * (5 if isinstance(B, Other) else 6),
+        lambda x: x * (B() if type(B) is Other else 3),
+        lambda x: x * B.absent,
+    ]
+    for read in reads:
+        fn = framejit.compile(read)
+        for meta in (Meta, Meta, Other, Other, Meta, Other):
+            B.__class__ = meta
+            assert fn(torch.ones(1)).item() == read(torch.ones(1)).item()
+        B.__class__ = Meta
