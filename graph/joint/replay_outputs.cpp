@@ -41,6 +41,15 @@ bool refuses_writes(const at::Tensor& output) {
          meta->get_backward_view().base_.requires_grad();
 }
 
+// A view whose elements share memory, with a history: what is written to it has
+// gradients that autograd cannot write to such a view of the base's.
+bool refuses_gradients_of_writes(const at::Tensor& output) {
+  auto* meta = torch::autograd::impl::get_view_autograd_meta(output);
+  if (!meta || !meta->has_bw_view() || !output.requires_grad()) return false;
+  SymbolicShape shape = shape_of(output);
+  return decide_repeats(shape.sizes, shape.strides);
+}
+
 // In which grad mode autograd believes that it was made; nothing: it is no view
 // to autograd.
 std::optional<bool> grad_mode_of_view(const at::Tensor& view) {
@@ -381,7 +390,9 @@ std::vector<const Value*> JointReplay::hidden_bases() const {
     const bool is_wanted = info.alias == Alias::kOutput
                                ? !info.remade
                                : info.alias == Alias::kNone &&
-                                     tensor.defined() && refuses_writes(tensor);
+                                     tensor.defined() &&
+                                     (refuses_writes(tensor) ||
+                                      refuses_gradients_of_writes(tensor));
     if (!is_wanted) continue;
     const at::Tensor base = viewed_by(tensor);
     const Value* value = base.is_same(tensor) ? nullptr : source_of(base);

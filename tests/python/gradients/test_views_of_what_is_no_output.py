@@ -377,3 +377,44 @@ def test_programs(program, mode):
         torch.testing.assert_close(got, expected)
         assert my_looks == looks
         torch.testing.assert_close(my_grads, grads)
+
+
+REPEATING = {
+    "expanded": lambda x, w: (x @ w).sum(0, keepdim=True).expand(3, -1),
+    "expanded_and_transposed": lambda x, w: (-x).sum(0, keepdim=True).expand(3, -1).t(),
+    "unfolded": lambda x, w: (x @ w).unfold(1, 3, 1),
+    "strided": lambda x, w: x.exp().as_strided((3, 3), (4, 1)),
+    "overlapping": lambda x, w: x.exp().as_strided((3, 3), (1, 1)),
+    "one_element": lambda x, w: (x @ w).sum().expand(2, 2),
+    "of_size_one": lambda x, w: (x @ w).sum(0, keepdim=True).expand(1, 4),
+}
+WRITES = {
+    "fill": lambda y: y.fill_(2.0),
+    "zero": lambda y: y.zero_(),
+    "item": lambda y: y.__setitem__((0, 0), 5.0),
+    "mul": lambda y: y.mul_(3),
+    "none": lambda y: None,
+}
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("write", WRITES)
+@pytest.mark.parametrize("view", REPEATING)
+def test_writes_to_views_that_repeat_elements(view, write, backend):
+    """Eager refuses some when they are made, and the gradients of others."""
+    fn = compiled(REPEATING[view], backend)
+    found = []
+    for run in (REPEATING[view], fn):
+        args = arguments()
+        seen = []
+        try:
+            y = run(*args)
+            WRITES[write](y)
+            seen.append(y.detach().clone())
+            (y * y).sum().backward()
+        except RuntimeError as error:
+            seen.append(str(error)[:60])
+        found.append((seen, [a.grad for a in args]))
+    for mine, theirs in zip(found[1][0], found[0][0], strict=True):
+        assert_same(mine, theirs)
+    torch.testing.assert_close(found[1][1], found[0][1])
