@@ -344,6 +344,11 @@ void AotNode::begin(std::shared_ptr<const BackwardProgram> program, bool runs) {
   last_ = program == code_->complete() ? nullptr : std::move(program);
 }
 
+const std::shared_ptr<FreedNodes>& AotNode::freed() {
+  if (!freed_) freed_ = std::make_shared<FreedNodes>();
+  return freed_;
+}
+
 bool AotNode::is_consumed(const std::vector<int64_t>& readers) const {
   return freed_ && freed_->any(readers);
 }
@@ -425,8 +430,7 @@ void AotNode::check_passage(size_t from, const std::vector<bool>& wanted) {
                 torch::autograd::ERR_BACKWARD_TWICE);
     check_versions(passage.ways[i]);
     if (keeps || passage.nodes[i].empty()) continue;
-    if (!freed_) freed_ = std::make_shared<FreedNodes>();
-    freed_->add(passage.nodes[i]);
+    freed()->add(passage.nodes[i]);
   }
   if (!asked || asked->empty()) check_versions(passage.beside);
 }
@@ -513,8 +517,7 @@ ReplayedCall AotNode::unpack_inputs() {
   TORCH_CHECK(!released_, torch::autograd::ERR_BACKWARD_TWICE);
   call.random_states = random_states_;
   if (c10::GradMode::is_enabled()) {
-    if (!freed_) freed_ = std::make_shared<FreedNodes>();
-    call.eager_nodes = {freed_, &code_->complete()->readers,
+    call.eager_nodes = {freed(), &code_->complete()->readers,
                         code_->num_autograd_nodes()};
   }
   for (const KeptInput& kept : kept_) {
@@ -586,8 +589,7 @@ void AotNode::release(std::shared_ptr<const BackwardProgram> last) {
     free_all(/*by_backward=*/true);
     return;
   }
-  if (!freed_) freed_ = std::make_shared<FreedNodes>();
-  freed_->add(last->readers);
+  freed()->add(last->readers);
   auto freed = [&](const std::vector<int64_t>& readers) {
     return freed_->all(readers);
   };

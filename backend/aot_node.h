@@ -201,6 +201,7 @@ class AotNode final : public torch::autograd::Node {
   void free_early(const BackwardProgram& program);
   void free_all(bool by_backward);
   bool is_kept(int saved) const;
+  const std::shared_ptr<FreedNodes>& freed();  // made when it is asked for
   bool is_consumed(const std::vector<int64_t>& readers) const;
   at::Tensor held(int input, const at::Tensor& tensor) const;
   template <class IsRead>
