@@ -232,7 +232,7 @@ class Program::Builder {
       c10::Device device, const ProgramOptions& options, std::string* reason) {
     if (device.is_cuda()) return cuda_machine(device, reason);
     return std::make_shared<X86Machine>(
-        options.loops == LoopTarget::kAvx512 ? codegen::X86Isa::kAvx512
+        options.loops == LoopTarget::kAvx512 ? codegen::cpu_isas().front()
                                              : codegen::X86Isa::kAvx2,
         options.precise_math ? codegen::Functions::kLibm
                              : codegen::Functions::kVector,

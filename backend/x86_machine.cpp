@@ -73,7 +73,7 @@ class X86Kernel final : public LoopKernel {
 codegen::TargetInfo X86Machine::target() const {
   codegen::TargetInfo target;
   target.threads = at::get_num_threads();
-  target.vector_bytes = isa_ == codegen::X86Isa::kAvx512 ? 64 : 32;
+  target.vector_bytes = codegen::vector_bytes(isa_);
   // Where elements are computed again, kernels become twice as large at most.
   target.max_nodes = codegen::kMostNodes / 2;
   if (functions_ == codegen::Functions::kVector)

@@ -14,7 +14,7 @@ using namespace framejit::codegen;
 
 int main(int argc, char** argv) {
   uint64_t step = 1;
-  X86Isa isa = cpu_has(X86Isa::kAvx512) ? X86Isa::kAvx512 : X86Isa::kAvx2;
+  X86Isa isa = cpu_isas().front();
   std::vector<std::string> wanted;
   for (int i = 1; i < argc; ++i) {
     if (!std::strcmp(argv[i], "--step") && i + 1 < argc) {

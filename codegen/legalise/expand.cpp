@@ -17,12 +17,12 @@ bool is_named_function(ScalarOp op) {
 }  // namespace
 
 Body expand(const Body& body, const std::vector<ScalarId*>& roots,
-            Functions functions) {
-  const bool in_libm = functions == Functions::kLibm;
+            Expansion how) {
+  const bool in_libm = how.functions == Functions::kLibm;
   return rewrite(
       body, roots, [&](Body& to, const ScalarNode& node, const auto& in) {
         ScalarId known = node.op == ScalarOp::kCast
-                             ? expand_cast(to, node.type, in[0])
+                             ? expand_cast(to, node.type, in[0], how.bf16)
                          : in_libm && is_named_function(node.op)
                              ? kNoScalar
                              : expand_operation(to, node.op, in);
@@ -63,7 +63,7 @@ int expanded_size(ScalarOp op, DType operands) {
   return found == sizes.end() ? 1 : found->second;
 }
 
-Kernel expand(const Kernel& kernel, Functions functions) {
+Kernel expand(const Kernel& kernel, Expansion how) {
   Kernel result = kernel;
   for (Stage& stage : result.stages) {
     std::vector<ScalarId*> roots;
@@ -80,7 +80,7 @@ Kernel expand(const Kernel& kernel, Functions functions) {
       roots.push_back(&store.value);
     }
     for (auto& [id, row] : stage.rows) roots.push_back(&id);
-    stage.body = expand(stage.body, roots, functions);
+    stage.body = expand(stage.body, roots, how);
   }
   return result;
 }

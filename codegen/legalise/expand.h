@@ -24,14 +24,22 @@ namespace framejit::codegen {
 
 // What named functions become.
 enum class Functions : uint8_t { kVector, kLibm };
+// How an f32 becomes a bf16: by arithmetic on its bits, or as a cast, which the
+// target has an instruction for.
+enum class Bf16Rounding : uint8_t { kByBits, kByInstruction };
+
+struct Expansion {
+  Functions functions = Functions::kVector;
+  Bf16Rounding bf16 = Bf16Rounding::kByBits;
+};
 
 // The body with all its Checks and what the roots need, expanded. `roots`
 // become the new numbers; leaves keep their payload.
 Body expand(const Body& body, const std::vector<ScalarId*>& roots,
-            Functions functions = Functions::kVector);
+            Expansion how = {});
 
 // All bodies of a kernel expanded and simplified.
-Kernel expand(const Kernel& kernel, Functions functions = Functions::kVector);
+Kernel expand(const Kernel& kernel, Expansion how = {});
 
 // The value of one operation; kNoScalar: it has no expansion. `in` are of `b`.
 ScalarId expand_operation(Body& b, ScalarOp op,
@@ -42,7 +50,7 @@ int expanded_size(ScalarOp op, DType operands);
 ScalarId expand_integers(Body& b, ScalarOp op,
                          const std::array<ScalarId, 3>& in);
 // To bf16, and from what was one (narrow_floats.cpp).
-ScalarId expand_cast(Body& b, DType type, ScalarId a);
+ScalarId expand_cast(Body& b, DType type, ScalarId a, Bf16Rounding how);
 // An f32 that is known to be a bf16 value: its lower half is zero.
 bool is_bf16_value(const Body& b, ScalarId id);
 

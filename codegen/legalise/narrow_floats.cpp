@@ -8,6 +8,8 @@
 // A NaN with a full lower half would run over into the sign. Arithmetic gives
 // NaNs of its operands, or one whose lower half is zero; so if the operands are
 // bf16 themselves, there is none.
+//
+// Targets that have an instruction for it keep the cast.
 #include "codegen/legalise/expand.h"
 #include "codegen/scalar/evaluate.h"
 #include "codegen/scalar/simplify.h"
@@ -107,8 +109,9 @@ bool is_bf16_value(const Body& b, ScalarId id) {
   return has_no_lower_half(b, id, kDepth);
 }
 
-ScalarId expand_cast(Body& b, DType type, ScalarId a) {
+ScalarId expand_cast(Body& b, DType type, ScalarId a, Bf16Rounding how) {
   if (type == DType::kBF16 && b.type(a) == kSingle) {
+    if (how == Bf16Rounding::kByInstruction) return kNoScalar;
     return b.emit(ScalarOp::kCast, type, {rounded(b, a), -1, -1});
   }
   // What was a bf16 value before it was made one still is.

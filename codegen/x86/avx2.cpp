@@ -276,7 +276,7 @@ class Avx2 final : public VectorIsa {
     cc_.emit(Inst::kIdVcvtph2ps, result.part[0], memory);
     return result;
   }
-  void store_halves(const x86::Mem& memory, const Lanes& value,
+  void store_halves(DType, const x86::Mem& memory, const Lanes& value,
                     const Lanes* mask) override {
     if (mask) {
       store(DType::kF16, memory, cast(DType::kF32, DType::kF16, value), mask);
@@ -284,7 +284,7 @@ class Avx2 final : public VectorIsa {
       cc_.emit(Inst::kIdVcvtps2ph, memory, value.part[0], 0);
     }
   }
-  Lanes round_halves(const Lanes& value) override {
+  Lanes round_halves(DType, const Lanes& value) override {
     return through_halves(value, Inst::kIdVcvtph2ps);
   }
 

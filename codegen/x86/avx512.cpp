@@ -1,4 +1,5 @@
-// AVX-512 (F, DQ, VL): sixteen lanes, masks in registers of their own.
+// AVX-512 (F, DQ, VL; BF16 if asked for): sixteen lanes, masks in registers of
+// their own.
 //
 // No kmov anywhere: asmjit's register allocator turns one whose mask is spilled
 // into a form that does not exist.
@@ -12,7 +13,12 @@ namespace {
 
 class Avx512 final : public VectorIsa {
  public:
-  explicit Avx512(x86::Compiler& cc) : VectorIsa(cc, 16) {}
+  Avx512(x86::Compiler& cc, bool has_bf16)
+      : VectorIsa(cc, 16), has_bf16_(has_bf16) {}
+
+  Bf16Rounding bf16_rounding() const override {
+    return has_bf16_ ? Bf16Rounding::kByInstruction : Bf16Rounding::kByBits;
+  }
 
   int spare_registers() const override { return 10; }
   x86::Vec vec() override { return cc_.newZmm(); }
@@ -306,12 +312,27 @@ class Avx512 final : public VectorIsa {
     cc_.emit(Inst::kIdVcvtph2ps, result.part[0], memory);
     return result;
   }
-  void store_halves(const x86::Mem& memory, const Lanes& value,
+  void store_halves(DType type, const x86::Mem& memory, const Lanes& value,
                     const Lanes* mask) override {
+    if (type == DType::kBF16) {
+      x86::Vec rounded = bf16_halves(value);
+      if (mask) {
+        // Masked words would want BW.
+        Lanes wide = widened_halves(rounded);
+        store(type, memory, wide, mask);
+      } else {
+        cc_.emit(Inst::kIdVmovups, memory, rounded.ymm());
+      }
+      return;
+    }
     if (mask) cc_.k(mask->mask);
     cc_.emit(Inst::kIdVcvtps2ph, memory, value.part[0], 0);
   }
-  Lanes round_halves(const Lanes& value) override {
+  Lanes round_halves(DType type, const Lanes& value) override {
+    if (type == DType::kBF16) {
+      Lanes wide = widened_halves(bf16_halves(value));
+      return cast(DType::kBF16, DType::kF32, wide);
+    }
     return through_halves(value, Inst::kIdVcvtph2ps);
   }
 
@@ -459,6 +480,35 @@ class Avx512 final : public VectorIsa {
   Lanes float_to_f16(const Lanes& value) override {
     return through_halves(value, Inst::kIdVpmovzxwd);
   }
+  Lanes float_to_bf16(const Lanes& value) override {
+    if (!has_bf16_) return VectorIsa::float_to_bf16(value);
+    return widened_halves(bf16_halves(value));
+  }
+  // f32 rounded to bf16, side by side in the lower half of a register.
+  //
+  // The instruction takes what is denormal for zero. Where there is such a
+  // lane, which is seldom, bits are counted.
+  x86::Vec bf16_halves(const Lanes& value) {
+    x86::Vec result = vec();
+    cc_.emit(Inst::kIdVcvtneps2bf16, result.ymm(), value.part[0]);
+    x86::KReg denormal = cc_.newKw();
+    constexpr int kIsDenormal = 0x20;
+    cc_.emit(Inst::kIdVfpclassps, denormal, value.part[0], kIsDenormal);
+    aj::Label none = cc_.newLabel();
+    cc_.kortestw(denormal, denormal);
+    cc_.jz(none);
+    Lanes exact = VectorIsa::float_to_bf16(value);
+    cc_.emit(Inst::kIdVpmovdw, result.ymm(), exact.part[0]);
+    cc_.bind(none);
+    return result;
+  }
+  Lanes widened_halves(const x86::Vec& halves) {
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVpmovzxwd, result.part[0], halves.ymm());
+    return result;
+  }
+
   // f32 rounded to f16, then made 32 bits wide again.
   Lanes through_halves(const Lanes& value, Inst::Id widen) {
     x86::Vec half = vec();
@@ -518,12 +568,14 @@ class Avx512 final : public VectorIsa {
              memory_constant(kNumbers, sizeof kNumbers));
     return result;
   }
+
+  const bool has_bf16_;
 };
 
 }  // namespace
 
-std::unique_ptr<VectorIsa> make_avx512(x86::Compiler& cc) {
-  return std::make_unique<Avx512>(cc);
+std::unique_ptr<VectorIsa> make_avx512(x86::Compiler& cc, bool has_bf16) {
+  return std::make_unique<Avx512>(cc, has_bf16);
 }
 
 }  // namespace framejit::codegen

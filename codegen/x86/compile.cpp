@@ -17,10 +17,10 @@ class ThrowingHandler final : public aj::ErrorHandler {
   }
 };
 
-void expand_all(Body* body, std::vector<ScalarId>* roots, Functions functions) {
+void expand_all(Body* body, std::vector<ScalarId>* roots, Expansion how) {
   std::vector<ScalarId*> pointers;
   for (ScalarId& root : *roots) pointers.push_back(&root);
-  *body = expand(*body, pointers, functions);
+  *body = expand(*body, pointers, how);
 }
 
 bool has_few_elements(const Stage& stage) {
@@ -32,7 +32,7 @@ bool has_few_elements(const Stage& stage) {
   return count <= kFewElements;
 }
 
-std::vector<StagePlan> plan(const Kernel& kernel, Functions functions) {
+std::vector<StagePlan> plan(const Kernel& kernel, Expansion how) {
   std::vector<StagePlan> plans;
   int nodes = 0;
   for (const Stage& stage : kernel.stages) {
@@ -46,13 +46,13 @@ std::vector<StagePlan> plan(const Kernel& kernel, Functions functions) {
       Fold fold =
           (is_prefix || has_few_elements(stage) ? make_plain_fold : make_fold)(
               reduction.combiner, stage.body.type(reduction.value));
-      expand_all(&fold.step, &fold.stepped, functions);
-      expand_all(&fold.join, &fold.joined, functions);
+      expand_all(&fold.step, &fold.stepped, how);
+      expand_all(&fold.join, &fold.joined, how);
       folds.push_back(std::move(fold));
       nodes += static_cast<int>(folds.back().step.nodes().size());
     }
     nodes += static_cast<int>(stage.body.nodes().size());
-    plans.push_back(plan_stage(kernel, stage, std::move(folds)));
+    plans.push_back(plan_stage(kernel, stage, std::move(folds), how.bf16));
   }
   if (nodes > kMostNodes) throw Refused("too many operations");
   return plans;
@@ -67,7 +67,14 @@ const std::vector<Feature>& features_of(X86Isa isa) {
   static const std::vector<Feature> avx512 = {
       Feature::kAVX, Feature::kAVX2, Feature::kAVX512_F, Feature::kAVX512_DQ,
       Feature::kAVX512_VL};
-  return isa == X86Isa::kAvx512 ? avx512 : avx2;
+  static const std::vector<Feature> avx512_bf16 = [] {
+    std::vector<Feature> all = avx512;
+    all.push_back(Feature::kAVX512_BF16);
+    return all;
+  }();
+  return isa == X86Isa::kAvx512Bf16 ? avx512_bf16
+         : isa == X86Isa::kAvx512   ? avx512
+                                    : avx2;
 }
 
 // Instructions that want something else, each on a line.
@@ -99,8 +106,12 @@ std::string instructions_beyond(X86Isa isa, const x86::Compiler& cc) {
 }  // namespace
 
 const char* isa_name(X86Isa isa) {
-  return isa == X86Isa::kAvx512 ? "avx512" : "avx2";
+  return isa == X86Isa::kAvx512Bf16 ? "avx512_bf16"
+         : isa == X86Isa::kAvx512   ? "avx512"
+                                    : "avx2";
 }
+
+int vector_bytes(X86Isa isa) { return isa == X86Isa::kAvx2 ? 32 : 64; }
 
 bool cpu_has(X86Isa isa) {
   // Without what the system keeps (XCR0) asmjit counts as absent what needs it.
@@ -109,6 +120,14 @@ bool cpu_has(X86Isa isa) {
     if (!features.has(feature)) return false;
   }
   return true;
+}
+
+std::vector<X86Isa> cpu_isas() {
+  std::vector<X86Isa> result;
+  for (X86Isa isa : {X86Isa::kAvx512Bf16, X86Isa::kAvx512, X86Isa::kAvx2}) {
+    if (cpu_has(isa)) result.push_back(isa);
+  }
+  return result;
 }
 
 Compiled compile(const Kernel& kernel, X86Isa isa, bool listing,
@@ -128,9 +147,12 @@ Compiled compile(const Kernel& kernel, X86Isa isa, bool listing,
   try {
     x86::Compiler cc(&holder);
     std::unique_ptr<VectorIsa> vectors =
-        isa == X86Isa::kAvx512 ? make_avx512(cc) : make_avx2(cc);
-    const Kernel expanded = expand(kernel, functions);
-    KernelEmitter emitter(expanded, plan(expanded, functions), *vectors);
+        isa == X86Isa::kAvx2
+            ? make_avx2(cc)
+            : make_avx512(cc, /*has_bf16=*/isa == X86Isa::kAvx512Bf16);
+    const Expansion how{functions, vectors->bf16_rounding()};
+    const Kernel expanded = expand(kernel, how);
+    KernelEmitter emitter(expanded, plan(expanded, how), *vectors);
     emitter.emit();
     cc.finalize();
     if (listing) code->beyond = instructions_beyond(isa, cc);

@@ -19,12 +19,16 @@
 namespace framejit::codegen {
 
 enum class X86Isa : uint8_t {
-  kAvx512,  // F, DQ, VL
-  kAvx2,    // with FMA and F16C
+  kAvx512Bf16,  // kAvx512 and BF16
+  kAvx512,      // F, DQ, VL
+  kAvx2,        // with FMA and F16C
 };
 const char* isa_name(X86Isa isa);
+int vector_bytes(X86Isa isa);
 // The CPU has the instructions, and the system keeps the registers.
 bool cpu_has(X86Isa isa);
+// Those that it has, the best first.
+std::vector<X86Isa> cpu_isas();
 
 struct KernelCall {
   void* const* arguments;     // element 0 of each argument's places

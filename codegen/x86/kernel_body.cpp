@@ -189,14 +189,16 @@ std::optional<Lanes> KernelEmitter::half_cast(ScalarId id, int copy) {
   const Body& body = plan_->stage->body;
   const ScalarNode& node = body.node(id);
   const ScalarId in = node.in[0];
+  const bool is_single = plan_->halves[in] != HalfForm::kBits;
   if (plan_->halves[id] == HalfForm::kBits) {
-    if (plan_->halves[in] == HalfForm::kBits) return std::nullopt;
+    if (!is_single) return std::nullopt;
     return isa_.cast(DType::kF32, node.type, value(in, copy));
   }
-  // A cast to f16 whose operand is an f16 itself there is not.
-  Lanes single = isa_.cast(body.type(in), DType::kF32, value(in, copy));
-  return plan_->halves[id] == HalfForm::kWidened ? isa_.round_halves(single)
-                                                 : single;
+  Lanes single = value(in, copy);
+  if (!is_single) single = isa_.cast(body.type(in), DType::kF32, single);
+  return plan_->halves[id] == HalfForm::kWidened
+             ? isa_.round_halves(node.type, single)
+             : single;
 }
 
 Lanes KernelEmitter::index_lanes(int loop, int copy) {

@@ -21,9 +21,9 @@ struct Refused : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-// How the value of a node of f16 is kept: as its bits; where nothing but
-// conversions to wider floats reads it, as an f32; and where only stores of
-// vectors do, as the f32 that they round.
+// How the value of a node of f16 (or bf16, rounded by instructions) is kept: as
+// its bits; where nothing but conversions to wider floats reads it, as an f32;
+// and where only stores of vectors do, as the f32 that they round.
 enum class HalfForm : uint8_t { kBits, kWidened, kUnrounded };
 
 // A stage with what the emitter found out about it.
@@ -175,6 +175,6 @@ class KernelEmitter {
 
 // What the emitter needs to know of a stage. Throws Refused.
 StagePlan plan_stage(const Kernel& kernel, const Stage& stage,
-                     std::vector<Fold> folds);
+                     std::vector<Fold> folds, Bf16Rounding bf16);
 
 }  // namespace framejit::codegen

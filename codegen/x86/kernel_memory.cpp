@@ -249,7 +249,7 @@ void KernelEmitter::emit_store(size_t number, int copy) {
     case Walk::kReversed: {
       if (store.value != kNoScalar &&
           plan_->halves[store.value] == HalfForm::kUnrounded) {
-        isa_.store_halves(address(code, copy), stored, wanted);
+        isa_.store_halves(code.type, address(code, copy), stored, wanted);
         break;
       }
       Lanes old;

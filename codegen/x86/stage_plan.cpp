@@ -7,9 +7,10 @@ namespace {
 
 class Planner {
  public:
-  Planner(const Kernel& kernel, const Stage& stage)
+  Planner(const Kernel& kernel, const Stage& stage, Bf16Rounding bf16)
       : kernel_(kernel),
         stage_(stage),
+        bf16_(bf16),
         outer_(static_cast<int>(kernel.loops.size())),
         inner_(static_cast<int>(stage.loops.size())) {
     if (kernel.vectorised == Vectorised::kOuter) {
@@ -96,7 +97,15 @@ class Planner {
     plan_.uniform.push_back(uniform);
   }
 
-  // What reads each node says how one of f16 is kept.
+  // A bf16 that is loaded, or was one before, is half a register of words.
+  bool has_forms(const ScalarNode& node) const {
+    if (node.type == DType::kF16) return true;
+    return node.type == DType::kBF16 && node.op == ScalarOp::kCast &&
+           bf16_ == Bf16Rounding::kByInstruction &&
+           !is_bf16_value(stage_.body, node.in[0]);
+  }
+
+  // What reads each node says how one of f16, or bf16, is kept.
   void choose_halves() {
     const auto& nodes = stage_.body.nodes();
     constexpr char kWidens = 1, kStores = 2, kOther = 4;
@@ -127,7 +136,7 @@ class Planner {
     plan_.halves.assign(nodes.size(), HalfForm::kBits);
     for (size_t i = 0; i < nodes.size(); ++i) {
       const ScalarNode& node = nodes[i];
-      if (node.type != DType::kF16) continue;
+      if (!has_forms(node)) continue;
       if (uses[i] == kWidens &&
           (node.op == ScalarOp::kLoad || node.op == ScalarOp::kCast)) {
         plan_.halves[i] = HalfForm::kWidened;
@@ -167,6 +176,7 @@ class Planner {
 
   const Kernel& kernel_;
   const Stage& stage_;
+  const Bf16Rounding bf16_;
   const int outer_, inner_;
   int vector_;  // the loop that is vectorised; -1: none
   StagePlan plan_;
@@ -175,8 +185,8 @@ class Planner {
 }  // namespace
 
 StagePlan plan_stage(const Kernel& kernel, const Stage& stage,
-                     std::vector<Fold> folds) {
-  return Planner(kernel, stage).run(std::move(folds));
+                     std::vector<Fold> folds, Bf16Rounding bf16) {
+  return Planner(kernel, stage, bf16).run(std::move(folds));
 }
 
 }  // namespace framejit::codegen

@@ -18,6 +18,7 @@
 #include <memory>
 #include <optional>
 
+#include "codegen/legalise/expand.h"
 #include "codegen/scalar/evaluate.h"
 
 namespace framejit::codegen {
@@ -59,6 +60,8 @@ class VectorIsa {
   static int parts(DType type) {
     return lane_kind(type) == LaneKind::kDouble ? 2 : 1;
   }
+  // kByInstruction: store_halves() and round_halves() know bf16.
+  virtual Bf16Rounding bf16_rounding() const { return Bf16Rounding::kByBits; }
   // Registers that constants may keep for the whole kernel.
   virtual int spare_registers() const = 0;
 
@@ -112,11 +115,13 @@ class VectorIsa {
   virtual Lanes load(DType type, x86::Mem memory, const Lanes* mask) = 0;
   virtual void store(DType type, x86::Mem memory, const Lanes& value,
                      const Lanes* mask) = 0;
-  // Of f16, as f32; an f32 rounded to f16, in memory or as it is.
+  // Of f16, as f32.
   virtual Lanes load_halves(const x86::Mem& memory, const Lanes* mask) = 0;
-  virtual void store_halves(const x86::Mem& memory, const Lanes& value,
-                            const Lanes* mask) = 0;
-  virtual Lanes round_halves(const Lanes& value) = 0;
+  // An f32 rounded to f16 (or bf16, see bf16_rounding()), in memory or as it
+  // is.
+  virtual void store_halves(DType type, const x86::Mem& memory,
+                            const Lanes& value, const Lanes* mask) = 0;
+  virtual Lanes round_halves(DType type, const Lanes& value) = 0;
   // At base + offset (i64, bytes) of each lane.
   Lanes gather(DType type, const x86::Gp& base, const Lanes& offsets,
                const Lanes* mask);
@@ -188,7 +193,7 @@ class VectorIsa {
   Lanes sign_operation(ScalarOp op, DType type, const LaneOperand& a);
   Lanes narrow_division(ScalarOp op, DType type, const LaneOperand& a,
                         const LaneOperand& b);
-  Lanes float_to_bf16(const Lanes& value);
+  virtual Lanes float_to_bf16(const Lanes& value);
 
   // Values on the stack, as lane_calls.h reads them.
   x86::Mem spill(DType type, const Lanes& value);
@@ -203,7 +208,7 @@ class VectorIsa {
   const int lanes_;
 };
 
-std::unique_ptr<VectorIsa> make_avx512(x86::Compiler& cc);
+std::unique_ptr<VectorIsa> make_avx512(x86::Compiler& cc, bool has_bf16);
 std::unique_ptr<VectorIsa> make_avx2(x86::Compiler& cc);
 
 }  // namespace framejit::codegen

@@ -10,16 +10,8 @@
 namespace framejit::codegen {
 namespace {
 
-std::vector<X86Isa> isas() {
-  std::vector<X86Isa> result;
-  for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
-    if (cpu_has(isa)) result.push_back(isa);
-  }
-  return result;
-}
-
 TEST(Accuracy, FunctionsOfFloat) {
-  for (X86Isa isa : isas()) {
+  for (X86Isa isa : cpu_isas()) {
     for (ScalarOp op : swept_functions()) {
       Compiled compiled = compile(function_kernel(op, DType::kF32), isa);
       ASSERT_TRUE(compiled.code) << compiled.refused;
@@ -78,7 +70,7 @@ TEST(Accuracy, FunctionsOfDouble) {
       {ScalarOp::kAsin, std::asin, 1},     {ScalarOp::kAcos, std::acos, 1},
       {ScalarOp::kAtan, std::atan, 1},     {ScalarOp::kErf, std::erf, 1},
       {ScalarOp::kErfc, std::erfc, 1}};
-  for (X86Isa isa : isas()) {
+  for (X86Isa isa : cpu_isas()) {
     for (const Row& row : rows) {
       Kernel kernel = function_kernel(row.op, DType::kF64);
       Compiled compiled = compile(kernel, isa);
@@ -157,7 +149,7 @@ TEST(Accuracy, FunctionsOfTwoDoubles) {
     Function function;
     double most;
   };
-  for (X86Isa isa : isas()) {
+  for (X86Isa isa : cpu_isas()) {
     for (auto [op, function, most] : {Row{ScalarOp::kPow, std::pow, 1},
                                       Row{ScalarOp::kAtan2, std::atan2, 1},
                                       Row{ScalarOp::kHypot, std::hypot, 1},
@@ -209,7 +201,7 @@ TEST(Accuracy, FunctionsOfTwoFloats) {
     y.push_back(i % 2 ? bits() : unit() - 50);
   }
   const auto count = static_cast<int64_t>(x.size());
-  for (X86Isa isa : isas()) {
+  for (X86Isa isa : cpu_isas()) {
     for (ScalarOp op : {ScalarOp::kPow, ScalarOp::kAtan2, ScalarOp::kHypot,
                         ScalarOp::kFmod}) {
       Kernel kernel = function_of_two(op, DType::kF32);

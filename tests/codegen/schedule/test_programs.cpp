@@ -190,9 +190,8 @@ TEST(SchedulePrograms, MeanWhatTheirGraphsDo) {
               << print(schedule, true);
         };
         expect_same({});
-        for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
-          if (!cpu_has(isa)) continue;
-          target.vector_bytes = isa == X86Isa::kAvx512 ? 64 : 32;
+        for (X86Isa isa : cpu_isas()) {
+          target.vector_bytes = vector_bytes(isa);
           expect_same([&](const Kernel& kernel, const int64_t* symbols,
                           std::span<void* const> arguments) {
             Compiled code = compile(kernel, isa);

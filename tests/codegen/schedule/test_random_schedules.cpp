@@ -70,8 +70,7 @@ void expect_same(uint64_t seed, const RandomLoopOptions& options,
   ASSERT_EQ(compare_outputs(program, expected, read_back), "") << describe();
   // The kernels as machine code, too; of all graphs with FJ_SCHEDULE_X86=1.
   if (outcome.empty() && (seed % 4 == 0 || environment("FJ_SCHEDULE_X86", 0))) {
-    for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
-      if (!cpu_has(isa)) continue;
+    for (X86Isa isa : cpu_isas()) {
       RunMemory compiled = random_run(program, seed);
       KernelRun run = [&](const Kernel& kernel, const int64_t* symbols,
                           std::span<void* const> arguments) {

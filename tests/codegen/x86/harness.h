@@ -43,14 +43,6 @@ class GuardedBuffer {
   char *pages_, *data_;
 };
 
-inline std::vector<X86Isa> isas() {
-  std::vector<X86Isa> result;
-  for (X86Isa isa : {X86Isa::kAvx512, X86Isa::kAvx2}) {
-    if (cpu_has(isa)) result.push_back(isa);
-  }
-  return result;
-}
-
 inline Kernel kernel_of(const std::string& text) {
   std::string error;
   std::optional<Kernel> kernel = parse_kernel(text, &error);
@@ -148,7 +140,7 @@ class Comparison {
   // why not are reported.
   bool run() {
     bool fine = true;
-    for (X86Isa isa : isas()) {
+    for (X86Isa isa : cpu_isas()) {
       const Compiled& compiled = compiled_kernel(kernel_, isa);
       if (!compiled.code) {
         if (expect_code) {

@@ -146,7 +146,7 @@ TEST(X86Kernels, RunAnyRange) {
 }
 )",
         {{"WAY", way}}));
-    for (X86Isa isa : isas()) {
+    for (X86Isa isa : cpu_isas()) {
       Compiled compiled = compile(kernel, isa);
       ASSERT_TRUE(compiled.code) << compiled.refused;
       for (int64_t begin = 0; begin < 165; begin += 7) {
@@ -252,8 +252,10 @@ TEST(X86Kernels, Reduce) {
                                   kernels);
             double unit = type == DType::kF32 ? 0x1p-23 : 0x1p-52;
             if (sums) {
+              // (Elements that cancel keep the rounding of what they were.)
+              const auto summed = static_cast<double>(elements / rows);
               comparison.tolerance = {unit * (combiner == "sum" ? 4 : 40),
-                                      unit * 4};
+                                      unit * std::max(4.0, summed / 8)};
             }
             if (!comparison.run()) return;
             kernels += comparison.compiled();
@@ -291,7 +293,7 @@ void expect_exact_sum(DType type) {
       sum += x.back();
       sizes += std::fabs(x.back());
     }
-    for (X86Isa isa : isas()) {
+    for (X86Isa isa : cpu_isas()) {
       Compiled compiled = compile(kernel, isa);
       ASSERT_TRUE(compiled.code) << compiled.refused;
       T got = 0;
@@ -341,7 +343,7 @@ TEST(X86Kernels, ReduceSpecialNumbers) {
            {"= v1", two ? "= v1" : "= v0"},
            {"COMBINER", combiner},
            {"U", place ? "i64" : dtype_name(type)}}));
-      for (X86Isa isa : isas()) {
+      for (X86Isa isa : cpu_isas()) {
         Compiled compiled = compile(kernel, isa);
         ASSERT_TRUE(compiled.code) << compiled.refused;
         for (const auto& input : inputs) {
@@ -644,7 +646,7 @@ TEST(X86Kernels, WhatIsRefusedSaysWhy) {
   }
 }
 )");
-  EXPECT_EQ(compile(one, isas()[0]).refused,
+  EXPECT_EQ(compile(one, cpu_isas()[0]).refused,
             "many points that store to one element");
 }
 

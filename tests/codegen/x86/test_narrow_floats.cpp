@@ -90,20 +90,23 @@ TEST(X86NarrowFloats, RoundAsTheInterpreter) {
   }
 }
 
-// Loads, conversions and stores of f16, read by conversions alone, by stores
-// alone, and by others besides; side by side, backwards, apart, one for all.
+// Loads, conversions and stores of f16 and bf16, read by conversions alone, by
+// stores alone, and by others besides; side by side, backwards, apart, one for
+// all.
 TEST(X86NarrowFloats, HalvesInAllForms) {
-  for (const char* from : {"i0", "i0*(-1)", "i0*2", "0"}) {
-    for (const char* to : {"i0", "i0*2"}) {
-      for (const char* stored : {"v9", "v6", "v1"}) {
-        for (bool columns : {false, true}) {
-          const std::string way =
-              columns ? "outer (i0 < s0) columns" : "outer () inner";
-          Kernel kernel = kernel_of(
-              "kernel k(%0: f16, %1: f32, %2: b8, %3: out f16, %4: out f32) " +
-              way + " {\n  stage " + (columns ? "()" : "(i0 < s0)") +
-              " {\n    v0: b8 = load %2[i0]\n    v1: f16 = load %0[" + from +
-              R"(]
+  for (const char* type : {"f16", "bf16"})
+    for (const char* from : {"i0", "i0*(-1)", "i0*2", "0"}) {
+      for (const char* to : {"i0", "i0*2"}) {
+        for (const char* stored : {"v9", "v6", "v1"}) {
+          for (bool columns : {false, true}) {
+            const std::string way =
+                columns ? "outer (i0 < s0) columns" : "outer () inner";
+            std::string text =
+                "kernel k(%0: f16, %1: f32, %2: b8, %3: out f16, %4: out "
+                "f32) " +
+                way + " {\n  stage " + (columns ? "()" : "(i0 < s0)") +
+                " {\n    v0: b8 = load %2[i0]\n    v1: f16 = load %0[" + from +
+                R"(]
     v2: f32 = load %1[i0]
     v3: f32 = cast v1
     v4: f32 = add v3, v2
@@ -113,27 +116,33 @@ TEST(X86NarrowFloats, HalvesInAllForms) {
     v8: f32 = mul v7, v2
     v9: f16 = cast v8
     store %3[)" +
-              to + "] when v0 = " + stored + R"(
+                to + "] when v0 = " + stored + R"(
     store %4[i0] = v7
   }
 }
-)");
-          for (int64_t size : {1, 7, 16, 33, 1000}) {
-            const std::string walk = from;
-            Data in{0, walk == "i0*2" ? 2 * size : size, Data::kTame};
-            if (walk == "i0*(-1)") in = Data{size - 1, 1, Data::kTame};
-            Comparison comparison(kernel, {size},
-                                  {in,
-                                   {0, size, Data::kMixed},
-                                   {0, size, Data::kIndices, 2},
-                                   {0, 2 * size},
-                                   {0, size}});
-            ASSERT_TRUE(comparison.run()) << from << " " << to << stored;
+)";
+            for (size_t at = 0;
+                 std::string(type) != "f16" &&
+                 (at = text.find("f16", at)) != std::string::npos;
+                 at += 4)
+              text.replace(at, 3, type);
+            Kernel kernel = kernel_of(text);
+            for (int64_t size : {1, 7, 16, 33, 1000}) {
+              const std::string walk = from;
+              Data in{0, walk == "i0*2" ? 2 * size : size, Data::kTame};
+              if (walk == "i0*(-1)") in = Data{size - 1, 1, Data::kTame};
+              Comparison comparison(kernel, {size},
+                                    {in,
+                                     {0, size, Data::kMixed},
+                                     {0, size, Data::kIndices, 2},
+                                     {0, 2 * size},
+                                     {0, size}});
+              ASSERT_TRUE(comparison.run()) << from << " " << to << stored;
+            }
           }
         }
       }
     }
-  }
 }
 
 }  // namespace
