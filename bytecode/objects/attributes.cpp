@@ -450,6 +450,7 @@ Result<Ref> CaptureState::find_attr(PyObject* object, PyObject* name) {
                       "attribute of a map or filter object");
   }
   if (is_type_form(object)) return type_form_attr(*this, object, name);
+  guard_metaclass(*this, object);
   FJ_TRY(Ref raw, type_lookup(type, interned("__getattribute__")));
   Result<Ref> found = Ref();
   if (raw && (PyFunction_Check(raw.get()) ||

@@ -74,6 +74,9 @@ class CaptureState {
   // Registers an object whose identity is already guarded (a class attribute,
   // a default of a pinned function), so that what is read of it is guarded too.
   void pin(PyObject* object);
+  // One that is guarded to be itself: its class, and what it holds for good
+  // (as frozensets do, whose items native code reads), are known from then on.
+  void register_constant(PyObject* object);
   // A break that a callback under native code ran into. Native code may swallow
   // the exception that stands for it, so every native call is followed by this.
   void set_native_break(Break brk);
@@ -140,6 +143,10 @@ class CaptureState {
   }
 
  private:
+  // Without what it holds. True: it was not known before.
+  bool pin_alone(PyObject* object);
+  void register_alone(PyObject* object);
+  void pin_parts(PyObject* object);
   mutable TableRegistry tables_;
 };
 

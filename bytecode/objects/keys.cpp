@@ -67,6 +67,7 @@ bool is_plain_tuple(CaptureState& state, PyObject* key) {
 
 void guard_key_class(CaptureState& state, PyObject* key) {
   if (!is_heap_type(Py_TYPE(key))) return;
+  guard_metaclass(state, key);
   for (const char* name : {"__hash__", "__eq__"}) {
     Result<Ref> found = state.type_lookup(Py_TYPE(key), interned(name));
     if (found.is_raised()) PyErr_Clear();

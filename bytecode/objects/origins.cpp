@@ -91,14 +91,15 @@ bool CaptureState::is_constant(PyObject* object) const {
   return tracer.classify(object) == ObjectClass::kConstant;
 }
 
-void CaptureState::pin(PyObject* object) {
-  if (is_builtin_constant(object)) return;
-  if (is_fresh_class(*this, object)) return;
-  if (PyFunction_Check(object) && caller.is_fresh_function(object)) return;
+bool CaptureState::pin_alone(PyObject* object) {
+  if (is_builtin_constant(object)) return false;
+  if (is_fresh_class(*this, object)) return false;
+  if (PyFunction_Check(object) && caller.is_fresh_function(object))
+    return false;
   // A static type of C cannot change.
   if (PyType_Check(object) &&
       !is_heap_type(reinterpret_cast<PyTypeObject*>(object))) {
-    return;
+    return false;
   }
   if (const Source* known = known_source(*this, object)) {
     // (What a class has is guarded where it was looked up.)
@@ -106,9 +107,70 @@ void CaptureState::pin(PyObject* object) {
         known->kind != SourceKind::kTypeAttr) {
       guard(GuardKind::kIs, known, object);
     }
-    return;
+    return false;
   }
-  register_input(object, guards.sources().constant(object));
+  register_alone(object);
+  return true;
+}
+
+namespace {
+
+// Instances of classes of the program, classes with a metaclass, and modules.
+bool may_change_class(PyObject* object) {
+  return is_heap_type(Py_TYPE(object)) || PyModule_Check(object);
+}
+
+// What it holds is what it always will, so each of these is itself as well.
+Ref fixed_parts(PyObject* object) {
+  if (PyTuple_Check(object)) return Ref::borrow(object);
+  if (PySlice_Check(object)) {
+    auto* slice = reinterpret_cast<PySliceObject*>(object);
+    return Ref::steal(PyTuple_Pack(3, slice->start, slice->stop, slice->step));
+  }
+  if (!PyFrozenSet_Check(object)) return Ref();
+  // As the set has them, whatever a class derived from it says.
+  Ref items = Ref::steal(PyFrozenSet_Type.tp_iter(object));
+  return Ref::steal(items ? PySequence_Tuple(items.get()) : nullptr);
+}
+
+}  // namespace
+
+void CaptureState::register_alone(PyObject* object) {
+  const Source* source = guards.sources().constant(object);
+  register_input(object, source);
+  if (may_change_class(object) && !is_fresh_class(*this, object))
+    guard(GuardKind::kTypeIs, source,
+          reinterpret_cast<PyObject*>(Py_TYPE(object)));
+}
+
+void CaptureState::pin_parts(PyObject* object) {
+  // (What a tuple has is read item by item.)
+  if (PyTuple_Check(object)) return;
+  std::vector<Ref> opened;
+  auto open = [&](PyObject* container) {
+    Ref parts = fixed_parts(container);
+    FJ_CHECK(parts || !PyErr_Occurred(), "no memory");
+    if (parts) opened.push_back(std::move(parts));
+  };
+  open(object);
+  while (!opened.empty()) {
+    Ref parts = std::move(opened.back());
+    opened.pop_back();
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i) {
+      PyObject* part = PyTuple_GET_ITEM(parts.get(), i);
+      if (tracer.classify(part) == ObjectClass::kPlain && pin_alone(part))
+        open(part);
+    }
+  }
+}
+
+void CaptureState::pin(PyObject* object) {
+  if (pin_alone(object)) pin_parts(object);
+}
+
+void CaptureState::register_constant(PyObject* object) {
+  register_alone(object);
+  pin_parts(object);
 }
 
 Break CaptureState::make_break(BreakReason reason, std::string detail) const {
@@ -539,7 +601,7 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
             guards.sources().make(SourceKind::kGetSet, source, name),
             held.get());
     }
-    register_input(value, guards.sources().constant(value));
+    register_constant(value);
     return Ref::borrow(value);
   }
   if (is_bound_c_method(value)) {
@@ -568,7 +630,7 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
   if (guard_by_parts(*this, value, source)) return Ref::borrow(value);
   if (is_guarded_by_identity(value)) {
     guard(GuardKind::kIs, source, value);
-    register_input(value, guards.sources().constant(value));
+    register_constant(value);
     return Ref::borrow(value);
   }
   guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));
