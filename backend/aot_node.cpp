@@ -91,6 +91,14 @@ bool are_plain(const variable_list& grads) {
          });
 }
 
+// Its gradients have no history, whoever may differentiate them.
+bool is_constant(const BackwardProgram& program, const variable_list& grads) {
+  return program.saved.empty() &&
+         std::none_of(grads.begin(), grads.end(), [](const at::Tensor& grad) {
+           return grad.defined() && grad.requires_grad();
+         });
+}
+
 uint32_t version_of(const at::Tensor& tensor) {
   const auto& counter = tensor.unsafeGetTensorImpl()->version_counter();
   return counter.enabled() ? counter.current_version() : 0;
@@ -165,7 +173,8 @@ variable_list AotNode::gradients_of(
   else if (program->program)
     values = unpack(*program);
   if (cut) return finish_cut(task, *cut);
-  if (!program || !fits || create_graph || !are_plain(grads))
+  if (!program || !fits || !are_plain(grads) ||
+      (create_graph && !is_constant(*program, grads)))
     return replay(task);
   if (!program->program) return variable_list(num_outputs());
   EvaluationMemo memo(symbols_.data());
@@ -292,7 +301,15 @@ variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
     // Asked once: all gates and the node must do the same.
     if (is_passage_watched()) {
       check_passage(from, wanted);
-      cut = code_->replay().cut(inputs_to_replay(), code_->passed());
+      cut = code_->replay().cut(
+          inputs_to_replay(), code_->passed(), [code = code_] {
+            code->give_up("a hook differentiated a gradient");
+            TORCH_CHECK(false,
+                        "framejit: a hook differentiated a gradient that "
+                        "passed an output of a compiled call while the "
+                        "backward was running; calls from now on have eager's "
+                        "own history");
+          });
       if (c10::GradMode::is_enabled())
         torch::autograd::Engine::get_default_engine().queue_callback(
             [cut, own = own_outputs()] { cut->hand_on(own); });
@@ -326,7 +343,12 @@ std::shared_ptr<const CutReplay> AotNode::take_cut() {
 // The tangents are all that came to each output, of which nothing goes on
 // through another one.
 variable_list AotNode::finish_cut(const Task& task, const CutReplay& cut) {
-  return by_edge(task, cut.to_inputs(task.grads, wanted_inputs(task)));
+  variable_list found = cut.to_inputs(task.grads, wanted_inputs(task));
+  // Hooks of inputs may differentiate what they get. (Of a node in parts, the
+  // others still have to run.)
+  if (c10::GradMode::is_enabled() && parts().empty())
+    cut.hand_on(own_outputs());
+  return by_edge(task, std::move(found));
 }
 
 // ---- what is saved

@@ -12,7 +12,6 @@
 #include <torch/csrc/autograd/variable.h>
 
 #include <algorithm>
-#include <atomic>
 #include <map>
 #include <mutex>
 #include <unordered_set>
@@ -464,19 +463,32 @@ namespace {
 // that are differentiated again have this history.
 class CutNode final : public torch::autograd::Node {
  public:
-  CutNode(torch::autograd::Edge behind,
-          std::shared_ptr<const std::atomic<int>> closed)
+  CutNode(torch::autograd::Edge behind, std::function<bool()> is_closed)
       : AutogradNode(edge_list{std::move(behind)}),
-        closed_(std::move(closed)) {}
+        is_closed_(std::move(is_closed)) {}
   variable_list apply(variable_list&& grads) override {
-    if (closed_->load(std::memory_order_acquire) > 0)
-      return variable_list(num_outputs());
+    if (is_closed_()) return variable_list(num_outputs());
     return std::move(grads);
   }
   std::string name() const override { return "FrameJitCut"; }
 
  private:
-  std::shared_ptr<const std::atomic<int>> closed_;
+  const std::function<bool()> is_closed_;
+};
+
+// At the outputs of a replay that does not lead to the call's own yet.
+class RefuseEarly final : public torch::autograd::FunctionPreHook {
+ public:
+  RefuseEarly(std::function<bool()> is_early, std::function<void()> refuse)
+      : is_early_(std::move(is_early)), refuse_(std::move(refuse)) {}
+  variable_list operator()(const variable_list& gradients) override {
+    if (is_early_()) refuse_();
+    return gradients;
+  }
+
+ private:
+  const std::function<bool()> is_early_;
+  const std::function<void()> refuse_;
 };
 
 // The edges that lead to these places lead to the cuts instead.
@@ -522,9 +534,16 @@ class Closed {
 }  // namespace
 
 std::shared_ptr<const CutReplay> TorchReplay::cut(
-    const ReplayedCall& call, const std::vector<int>& outputs) const {
+    const ReplayedCall& call, const std::vector<int>& outputs,
+    std::function<void()> refuse) const {
   auto made = std::make_shared<CutReplay>();
   made->eager_nodes_ = call.eager_nodes;
+  auto is_closed = [progress = made->progress_] {
+    return progress->closed.load(std::memory_order_acquire) > 0;
+  };
+  auto is_early = [progress = made->progress_, is_closed] {
+    return !progress->handed_on.load(std::memory_order_acquire) && !is_closed();
+  };
   {
     graph::HoldGil gil;
     ForwardState state(*this, call.random_states);
@@ -541,8 +560,9 @@ std::shared_ptr<const CutReplay> TorchReplay::cut(
         continue;
       }
       made->outputs_.push_back(torch::autograd::impl::gradient_edge(tensor));
-      auto cut =
-          graph::make_node<CutNode>(made->outputs_.back(), made->closed_);
+      tensor.grad_fn()->add_pre_hook(
+          std::make_unique<RefuseEarly>(is_early, refuse));
+      auto cut = graph::make_node<CutNode>(made->outputs_.back(), is_closed);
       made->cuts_.emplace_back(cut, cut->add_input_metadata(tensor));
     }
     for (size_t i = 0; i < inputs.tensors.size(); ++i)
@@ -565,7 +585,7 @@ variable_list CutReplay::to_outputs(size_t from, const at::Tensor& gradient,
   }
   if (wanted.empty()) return results;
   const bool create_graph = c10::GradMode::is_enabled();
-  const Closed closed(*closed_);
+  const Closed closed(progress_->closed);
   variable_list found = torch::autograd::Engine::get_default_engine().execute(
       {outputs_[from]}, {gradient}, /*keep_graph=*/true, create_graph,
       /*accumulate_grad=*/false, wanted);
@@ -591,7 +611,7 @@ variable_list CutReplay::to_inputs(const variable_list& tangents,
   }
   if (roots.empty() || leaves.empty()) return results;
   const bool create_graph = c10::GradMode::is_enabled();
-  const Closed closed(*closed_);
+  const Closed closed(progress_->closed);
   variable_list found = torch::autograd::Engine::get_default_engine().execute(
       roots, gradients, /*keep_graph=*/true, create_graph,
       /*accumulate_grad=*/false, leaves);
@@ -601,6 +621,7 @@ variable_list CutReplay::to_inputs(const variable_list& tangents,
 }
 
 void CutReplay::hand_on(const edge_list& own_outputs) const {
+  if (progress_->handed_on.exchange(true)) return;
   backend::hand_on(outputs_, own_outputs, made_, eager_nodes_);
 }
 

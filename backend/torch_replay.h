@@ -26,6 +26,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <vector>
 
@@ -82,8 +83,8 @@ class CutReplay {
   // call ask one after the other.
   variable_list to_inputs(const variable_list& tangents,
                           const std::vector<int>& wanted) const;
-  // The backward is over, and its gradients may be differentiated: what comes
-  // to an output from now on goes on to the call's own.
+  // No part will be differentiated any more, and its gradients may be: what
+  // comes to an output from now on goes on to the call's own. Once.
   // own_outputs: as in ReplayedCall.
   void hand_on(const torch::autograd::edge_list& own_outputs) const;
 
@@ -92,9 +93,11 @@ class CutReplay {
   torch::autograd::edge_list outputs_, cuts_, inputs_;
   NodeCount made_;
   EagerNodes eager_nodes_;
-  // Above 0 while parts are differentiated.
-  std::shared_ptr<std::atomic<int>> closed_ =
-      std::make_shared<std::atomic<int>>(0);
+  struct Progress {
+    std::atomic<int> closed{0};  // above 0 while parts are differentiated
+    std::atomic<bool> handed_on{false};
+  };
+  std::shared_ptr<Progress> progress_ = std::make_shared<Progress>();
 };
 
 class TorchReplay {
@@ -114,9 +117,11 @@ class TorchReplay {
       const torch::autograd::variable_list& tangents,
       const std::vector<int>& wanted,
       torch::autograd::edge_list* history = nullptr) const;
-  // outputs: those that require grad.
+  // outputs: those that require grad. refuse: raises; a hook differentiates a
+  // gradient before CutReplay::hand_on(), when it would not lead to outputs.
   std::shared_ptr<const CutReplay> cut(const ReplayedCall& call,
-                                       const std::vector<int>& outputs) const;
+                                       const std::vector<int>& outputs,
+                                       std::function<void()> refuse) const;
   // The program's own functions and hooks take part in the backward: what they
   // make of two gradients need not be what they make of the sum.
   bool may_be_nonlinear() const { return may_be_nonlinear_; }

@@ -73,8 +73,9 @@ bool saves(const NodePtr<AutogradNode>& node, std::vector<at::Tensor>* saved) {
   bool readable = collect_saved(node, saved);
   // A write to a view: the node of the operator is within that of the base.
   auto* slices = dynamic_cast<torch::autograd::CopySlices*>(node.get());
-  if (slices && slices->fn) readable &= collect_saved(slices->fn, saved);
-  return !readable || !saved->empty();
+  if (!slices) return !readable || !saved->empty();
+  if (slices->fn) collect_saved(slices->fn, saved);
+  return true;  // it lets go of that node, if of nothing else
 }
 
 }  // namespace
