@@ -174,8 +174,11 @@ int64_t TraceTensorImpl::storage_offset_custom() const {
 template <class Version>
 c10::intrusive_ptr<c10::TensorImpl> TraceTensorImpl::detached(
     Version&& version, bool allow_change) const {
-  auto copy = c10::make_intrusive<TraceTensorImpl>(meta_, device(), session_,
-                                                   value_id_);
+  // A companion of its own, in the same memory: either may get another shape.
+  at::Tensor companion(meta_.unsafeGetTensorImpl()->shallow_copy_and_detach(
+      c10::VariableVersion(0), /*allow_tensor_metadata_change=*/true));
+  auto copy = c10::make_intrusive<TraceTensorImpl>(
+      std::move(companion), device(), session_, value_id_);
   if (!copy->is_inference()) {
     copy->set_version_counter(std::forward<Version>(version));
   }

@@ -148,12 +148,16 @@ void WriteRules::note_views(const c10::OperatorHandle& op,
 }
 
 // A tensor with views, or one that is a view, gets another shape in place:
-// autograd would make the views anew from the shape they do not know of.
+// autograd would make the views anew from the shape they do not know of. And so
+// would what is written through a detached copy of it (.data).
 std::string WriteRules::check_reshaped(
     c10::ArrayRef<c10::IValue> arguments) const {
   TraceTensorImpl* self = as_trace(arguments[0].toTensor());
-  bool shared = self && (views_.contains(self->value_id()) ||
-                         bases_.contains(self->value_id()));
+  if (!self) return "";
+  const c10::Storage* memory = companion_memory(arguments[0].toTensor());
+  bool shared = views_.contains(self->value_id()) ||
+                bases_.contains(self->value_id()) ||
+                (memory && memory->use_count() > 1);
   return shared ? "a view or its base gets another shape in place" : "";
 }
 

@@ -135,3 +135,41 @@ def test_taken_as_a_whole(program):
     for _ in range(3):
         run(fn, 3, False)
     assert all(not e.fallback_reason for e in framejit.inspect(fn))
+
+
+RESHAPES = {
+    "unsqueeze_": lambda d: d.unsqueeze_(0),
+    "t_": lambda d: d.t_(),
+    "squeeze_": lambda d: d.squeeze_(0),
+    "transpose_": lambda d: d.transpose_(0, 1),
+}
+
+
+@pytest.mark.parametrize("backend", ["native", "aot_eager", "eager"])
+@pytest.mark.parametrize("of", ["argument", "computed", "detached"])
+@pytest.mark.parametrize("how", RESHAPES)
+def test_its_shape_is_its_own(how: str, of: str, backend: str) -> None:
+    """`x.data.t_()` is a change of that tensor alone, in the trace, too."""
+    reshape = RESHAPES[how]
+
+    def f(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = y if of == "argument" else y * 2
+        d = y.detach() if of == "detached" else y.data
+        reshape(d)
+        return x * y, d + 1, y.sum(0)
+
+    def use(f: object) -> list[torch.Tensor]:
+        x = torch.arange(6.0).view(1, 6).requires_grad_()
+        y = torch.arange(6.0).view(1, 6) + 1
+        outputs = f(x, y)  # type: ignore[operator]
+        outputs[0].sum().backward()
+        assert x.grad is not None
+        return [*outputs, x.grad, y]
+
+    compiled = framejit.compile(f, backend=backend)
+    for _ in range(3):
+        for a, b in zip(use(f), use(compiled), strict=True):
+            assert a.shape == b.shape
+            assert torch.equal(a, b)
+    # Nobody else pays for it.
+    framejit.compile(lambda x: (x * x).sum().sin(), fullgraph=True)(torch.ones(3))
