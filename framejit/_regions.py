@@ -173,6 +173,7 @@ def function_apply(cls: Any, *args: Any, **kwargs: Any) -> Any:
         tuple(differentiable),
         once,
         tuple(a for a in saved if a is not None),
+        cls._backward_cls.__name__,
     )
     remaining = iter(linked)
     final = [

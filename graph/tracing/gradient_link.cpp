@@ -166,7 +166,7 @@ class FunctionNode final : public torch::autograd::Node {
       if (code_->saved[i]) found.push_back(captured_.unpack(getptr(), i));
     return found;
   }
-  std::string name() const override { return "FrameJitFunctionBackward"; }
+  std::string name() const override { return code_->name; }
 
   Captured captured_, watched_;
   std::vector<torch::autograd::VariableInfo> infos_;

@@ -16,6 +16,7 @@
 #include <torch/csrc/autograd/function.h>
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "graph/ir/torch_graph.h"
@@ -38,6 +39,7 @@ struct GradientCode {
   // writing to them makes it an error, too.
   size_t num_watched = 0;
   bool once = false;  // @once_differentiable
+  std::string name;   // of the node, as torch calls it
 };
 
 // function_gradient(*inputs, *results, *captured, *watched, *symbols)

@@ -138,7 +138,8 @@ Result<Ended> end_gradient(Recorder& recorder, PyObject* gradients,
   return ended;
 }
 
-// function_gradient(gradients, inputs, results, differentiable, once, saved)
+// function_gradient(gradients, inputs, results, differentiable, once, saved,
+//                   name)
 Result<Ref> function_gradient(Recorder& recorder, const Objects& args) {
   bool once = args.at(4) == Py_True;
   FJ_TRY(Ended ended,
@@ -159,6 +160,7 @@ Result<Ref> function_gradient(Recorder& recorder, const Objects& args) {
   for (PyObject* flag : items_of(args.at(3)))
     ended.code.differentiable.push_back(flag == Py_True);
   ended.code.once = once;
+  ended.code.name = text_of(args.at(6));
   given.insert(given.end(), results.begin(), results.end());
   for (const Ref& extra : ended.extra) given.push_back(extra.get());
   Ref link = make_function_gradient(std::move(ended.code));

@@ -666,3 +666,40 @@ def test_class_made_inside(x):
             return grad * 3
 
     return Tripled.apply(x)
+
+
+@pytest.mark.parametrize("within", [False, True])
+def test_its_name_in_errors(within: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A gradient of a wrong shape is eager's error, with the function's own name."""
+    monkeypatch.setenv("FRAMEJIT_STRICT", "0")
+
+    class Scale(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x, w):
+            ctx.save_for_backward(x, w)
+            return x * w.sum()
+
+        @staticmethod
+        def backward(ctx, g):
+            x, w = ctx.saved_tensors
+            return g * w.sum(), (g * x).sum(0)
+
+    def loss(x, w):
+        found = Scale.apply(x, w).sum()
+        if within:
+            found.backward()
+        return found
+
+    def use(f):
+        x = torch.randn(3, 4, requires_grad=True)
+        w = torch.randn(5, 1, requires_grad=True)
+        with pytest.raises(RuntimeError) as raised:
+            found = f(x, w)
+            found.backward()
+        return str(raised.value)
+
+    expected = use(loss)
+    assert "Function ScaleBackward returned an invalid gradient" in expected
+    compiled = framejit.compile(loss)
+    for _ in range(2):
+        assert use(compiled) == expected
