@@ -215,6 +215,20 @@ def _methods(plan: Plan) -> None:
     plan.take(pieces.METHODS, 3)
 
 
+def _held(plan: Plan) -> None:
+    made = ["frozenset([OBJ])", "frozenset([(OBJ, 1)])", "slice(OBJ, call)"]
+    made += ["frozenset([frozenset([OBJ]), 2])", "Frozen([OBJ, 'a'])"]
+    value = plan.pick(made)
+    if plan.chance(0.7):  # the same at each call
+        value = f"OBJ.__dict__.setdefault('held', {value})"
+    plan.add(("held",), value)
+    changes = ["OBJ.n = call + 3", "OBJ.items.append(call)", "OBJ.__class__ = ChildBox"]
+    changes += ["OBJ.__class__ = Box", "del OBJ.n", "OBJ.extra = call"]
+    for change in plan.rng.sample(changes, plan.rng.randint(1, 3)):
+        plan.between.append(change)
+    plan.take(pieces.HELD, 3)
+
+
 def _deep(plan: Plan) -> None:
     depth = plan.pick([3, 20, 120, 400, 3000])
     made = ["cyclic_list(call)", "Node.ring(3)", f"nested({depth})", "Node.tree(3)"]
@@ -372,6 +386,7 @@ DIMENSIONS = (
     ),
     Dimension("histories", 0.2, "sets and ordered dicts with a history", _histories),
     Dimension("methods", 0.08, "methods of C, bound to what they change", _methods),
+    Dimension("held", 0.08, "objects in frozensets and slices", _held),
     Dimension("deep", 0.15, "deep and cyclic objects", _deep),
     Dimension("finalizers", 0.15, "__del__ and weakref callbacks", _finalizers),
     Dimension("writes", 0.2, "out= and writes through views", _writes),

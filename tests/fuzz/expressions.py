@@ -30,7 +30,7 @@ SHORT: dict[str, Type] = {
     "obj": ("obj",),
     "it": ("iter",),
     **{k: (k,) for k in ("iterM", "endless", "exc", "odict", "deque", "deep", "fin")},
-    **{k: (k,) for k in ("lm", "dm", "tm")},
+    **{k: (k,) for k in ("lm", "dm", "tm", "held")},
     "fnI": ("fn", ("I",), "I"),
 }
 PLACE = re.compile(r"\$([A-Za-z]+)(\d?)\$")
@@ -669,6 +669,9 @@ class Scope:
 
     def expr_deep(self, kind: Type, depth: int) -> str:
         return self.pick(["nested(3)", "Node.ring(2)", "cyclic_list($I$)"])
+
+    def expr_held(self, kind: Type, depth: int) -> str:
+        return "frozenset([OBJ, 1])"
 
     def expr_fin(self, kind: Type, depth: int) -> str:
         return "Final($I$)"

@@ -135,7 +135,7 @@ CHANGES = (
 )
 
 
-UNSHOWN = ("fn", "net", "iter", "iterM", "endless", "lm", "dm", "tm")
+UNSHOWN = ("fn", "net", "iter", "iterM", "endless", "lm", "dm", "tm", "held")
 
 
 def result(w: Writer) -> str:

@@ -608,6 +608,39 @@ LOG.append((str(%h%.dtype), str(%h%.softmax(0, dtype=torch.float32).dtype)))
 """,
 )
 
+HELD = (
+    """
+for %o% in all_held($held0$):
+    LOG.append((type(%o%).__name__, getattr(%o%, 'n', None), len(%o%)))
+""",
+    """
+for %o% in all_held($held0$):
+    %o%.items.append($I0$)
+    %o%.n = $I1$ + len(%o%.items)
+%v% = [*%o%.items[-2:]]
+-> v:LI
+""",
+    """
+%h% = $held0$
+%l% = [%h%] if isinstance(%h%, slice) else list(map(type, %h% | frozenset([3])))
+LOG.append(sorted(getattr(t, '__name__', '') for t in %l%))
+""",
+    """
+%x% = $M0$
+for %o% in all_held($held0$):
+    %x% = %x% * len(%o%) + getattr(%o%, 'extra', 1)
+    if $B0$:
+        framejit.graph_break()
+    %o%.extra = $I0$
+-> x:M
+""",
+    """
+%h% = {$held0$: $I0$} if not isinstance($held0$, slice) else {'a': $I0$}
+for %k% in %h%:
+    LOG.append((type(%k%).__name__, [o.__dict__.get('n') for o in all_held(%k%)]))
+""",
+)
+
 METHODS = (
     """
 $lm0$($I0$)

@@ -104,6 +104,23 @@ def logged(fn):
 Pair = collections.namedtuple("Pair", ["first", "second"])
 
 
+class Frozen(frozenset):
+    """Classes derived from frozenset are read by C code, too."""
+
+
+def all_held(holder):
+    """The boxes in it, however deep."""
+    if isinstance(holder, slice):
+        holder = (holder.start, holder.stop)
+    found = []
+    for item in holder if isinstance(holder, (tuple, frozenset)) else ():
+        if isinstance(item, (tuple, frozenset)):
+            found += all_held(item)
+        elif hasattr(item, "items"):
+            found.append(item)
+    return found
+
+
 class Box:
     """Attributes, and the protocols that go to them."""
 
