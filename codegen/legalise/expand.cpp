@@ -16,20 +16,53 @@ bool is_named_function(ScalarOp op) {
 
 }  // namespace
 
-Body expand(const Body& body, const std::vector<ScalarId*>& roots,
-            Expansion how) {
-  const bool in_libm = how.functions == Functions::kLibm;
+namespace {
+
+// kept: casts that stay; none: of no node.
+Body expand_but(const std::vector<char>& kept, const Body& body,
+                const std::vector<ScalarId*>& roots, Functions functions) {
+  const bool in_libm = functions == Functions::kLibm;
   return rewrite(
       body, roots, [&](Body& to, const ScalarNode& node, const auto& in) {
-        ScalarId known = node.op == ScalarOp::kCast
-                             ? expand_cast(to, node.type, in[0], how.bf16)
-                         : in_libm && is_named_function(node.op)
-                             ? kNoScalar
+        const auto id = static_cast<size_t>(&node - body.nodes().data());
+        const bool stays = (!kept.empty() && kept[id]) ||
+                           (in_libm && is_named_function(node.op));
+        ScalarId known = stays ? kNoScalar
+                         : node.op == ScalarOp::kCast
+                             ? expand_cast(to, node.type, in[0])
                              : expand_operation(to, node.op, in);
         return known != kNoScalar
                    ? known
                    : emit_simplified(to, node.op, node.type, in, node.payload);
       });
+}
+
+// By node: an f32 made a bf16 that nothing but stores reads.
+std::vector<char> stored_bf16(const Stage& stage) {
+  const auto& nodes = stage.body.nodes();
+  std::vector<char> found(nodes.size());
+  for (const Store& store : stage.stores) {
+    if (store.value == kNoScalar || store.combiner) continue;
+    const ScalarNode& node = nodes[store.value];
+    found[store.value] = node.op == ScalarOp::kCast &&
+                         node.type == DType::kBF16 &&
+                         nodes[node.in[0]].type == DType::kF32;
+  }
+  for (const ScalarNode& node : nodes) {
+    for (ScalarId in : node.in)
+      if (in != kNoScalar) found[in] = false;
+  }
+  for (auto [id, row] : stage.rows) found[id] = false;
+  for (const Reduction& reduction : stage.reductions)
+    found[reduction.value] = false;
+  return found;
+}
+
+}  // namespace
+
+Body expand(const Body& body, const std::vector<ScalarId*>& roots,
+            Functions functions) {
+  return expand_but({}, body, roots, functions);
 }
 
 namespace {
@@ -80,7 +113,9 @@ Kernel expand(const Kernel& kernel, Expansion how) {
       roots.push_back(&store.value);
     }
     for (auto& [id, row] : stage.rows) roots.push_back(&id);
-    stage.body = expand(stage.body, roots, how);
+    std::vector<char> kept;
+    if (how.bf16 == Bf16Rounding::kByInstruction) kept = stored_bf16(stage);
+    stage.body = expand_but(kept, stage.body, roots, how.functions);
   }
   return result;
 }

@@ -24,8 +24,9 @@ namespace framejit::codegen {
 
 // What named functions become.
 enum class Functions : uint8_t { kVector, kLibm };
-// How an f32 becomes a bf16: by arithmetic on its bits, or as a cast, which the
-// target has an instruction for.
+// How an f32 becomes a bf16: by arithmetic on its bits, or, where it is stored
+// and not computed with, as a cast, which the target has an instruction for.
+// (Arithmetic goes on with an f32, which the instruction does not give.)
 enum class Bf16Rounding : uint8_t { kByBits, kByInstruction };
 
 struct Expansion {
@@ -36,7 +37,7 @@ struct Expansion {
 // The body with all its Checks and what the roots need, expanded. `roots`
 // become the new numbers; leaves keep their payload.
 Body expand(const Body& body, const std::vector<ScalarId*>& roots,
-            Expansion how = {});
+            Functions functions = Functions::kVector);
 
 // All bodies of a kernel expanded and simplified.
 Kernel expand(const Kernel& kernel, Expansion how = {});
@@ -50,7 +51,7 @@ int expanded_size(ScalarOp op, DType operands);
 ScalarId expand_integers(Body& b, ScalarOp op,
                          const std::array<ScalarId, 3>& in);
 // To bf16, and from what was one (narrow_floats.cpp).
-ScalarId expand_cast(Body& b, DType type, ScalarId a, Bf16Rounding how);
+ScalarId expand_cast(Body& b, DType type, ScalarId a);
 // An f32 that is known to be a bf16 value: its lower half is zero.
 bool is_bf16_value(const Body& b, ScalarId id);
 

@@ -9,7 +9,7 @@
 // NaNs of its operands, or one whose lower half is zero; so if the operands are
 // bf16 themselves, there is none.
 //
-// Targets that have an instruction for it keep the cast.
+// Targets that have an instruction for it keep the casts of what is stored.
 #include "codegen/legalise/expand.h"
 #include "codegen/scalar/evaluate.h"
 #include "codegen/scalar/simplify.h"
@@ -109,9 +109,8 @@ bool is_bf16_value(const Body& b, ScalarId id) {
   return has_no_lower_half(b, id, kDepth);
 }
 
-ScalarId expand_cast(Body& b, DType type, ScalarId a, Bf16Rounding how) {
+ScalarId expand_cast(Body& b, DType type, ScalarId a) {
   if (type == DType::kBF16 && b.type(a) == kSingle) {
-    if (how == Bf16Rounding::kByInstruction) return kNoScalar;
     return b.emit(ScalarOp::kCast, type, {rounded(b, a), -1, -1});
   }
   // What was a bf16 value before it was made one still is.

@@ -17,10 +17,10 @@ class ThrowingHandler final : public aj::ErrorHandler {
   }
 };
 
-void expand_all(Body* body, std::vector<ScalarId>* roots, Expansion how) {
+void expand_all(Body* body, std::vector<ScalarId>* roots, Functions functions) {
   std::vector<ScalarId*> pointers;
   for (ScalarId& root : *roots) pointers.push_back(&root);
-  *body = expand(*body, pointers, how);
+  *body = expand(*body, pointers, functions);
 }
 
 bool has_few_elements(const Stage& stage) {
@@ -46,8 +46,8 @@ std::vector<StagePlan> plan(const Kernel& kernel, Expansion how) {
       Fold fold =
           (is_prefix || has_few_elements(stage) ? make_plain_fold : make_fold)(
               reduction.combiner, stage.body.type(reduction.value));
-      expand_all(&fold.step, &fold.stepped, how);
-      expand_all(&fold.join, &fold.joined, how);
+      expand_all(&fold.step, &fold.stepped, how.functions);
+      expand_all(&fold.join, &fold.joined, how.functions);
       folds.push_back(std::move(fold));
       nodes += static_cast<int>(folds.back().step.nodes().size());
     }
