@@ -174,7 +174,8 @@ variable_list AotNode::gradients_of(
     values = unpack(*program);
   if (cut) return finish_cut(task, *cut);
   if (!program || !fits || !are_plain(grads) ||
-      (create_graph && !is_constant(*program, grads)))
+      (create_graph &&
+       (code_->replay().may_be_nonlinear() || !is_constant(*program, grads))))
     return replay(task);
   if (!program->program) return variable_list(num_outputs());
   EvaluationMemo memo(symbols_.data());
@@ -284,6 +285,30 @@ bool AotNode::is_passage_watched() const {
          });
 }
 
+namespace {
+
+// When the backward is over, also one that raised.
+class HandOn {
+ public:
+  HandOn(std::shared_ptr<const CutReplay> cut, torch::autograd::edge_list own)
+      : cut_(std::move(cut)), own_(std::move(own)) {}
+  ~HandOn() {
+    try {
+      run();
+    } catch (...) {  // no memory: it is refused to differentiate them
+    }
+  }
+  HandOn(const HandOn&) = delete;
+  HandOn& operator=(const HandOn&) = delete;
+  void run() const { cut_->hand_on(own_); }
+
+ private:
+  const std::shared_ptr<const CutReplay> cut_;
+  const torch::autograd::edge_list own_;
+};
+
+}  // namespace
+
 variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
                                    const std::vector<int>& behind,
                                    const std::vector<bool>& wanted) {
@@ -312,7 +337,9 @@ variable_list AotNode::pass_behind(size_t from, const at::Tensor& gradient,
           });
       if (c10::GradMode::is_enabled())
         torch::autograd::Engine::get_default_engine().queue_callback(
-            [cut, own = own_outputs()] { cut->hand_on(own); });
+            [last = std::make_shared<HandOn>(cut, own_outputs())] {
+              last->run();
+            });
     }
     std::vector<UnderWay> over;
     std::lock_guard<std::mutex> lock(mutex_);

@@ -180,7 +180,7 @@ Result<std::vector<Ref>> cache_arguments(CaptureState& state,
     if (is_symbolic(state, value.get())) {
       FJ_TRY(value, state.tracer.concretise(value.get()));
     }
-    state.pin(value.get());
+    FJ_CHECK_OK(state.pin_value(value.get()));
   }
   return values;
 }

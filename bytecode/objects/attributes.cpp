@@ -362,10 +362,10 @@ Result<Ref> type_form_attr(CaptureState& state, PyObject* object,
     FJ_TRY(Ref value, from_api(PyObject_GetAttr(object, name)));
     if (PyTuple_Check(value.get())) {
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(value.get()); ++i) {
-        state.pin(PyTuple_GET_ITEM(value.get(), i));
+        FJ_CHECK_OK(state.pin_value(PyTuple_GET_ITEM(value.get(), i)));
       }
     } else {
-      state.pin(value.get());
+      FJ_CHECK_OK(state.pin_value(value.get()));
     }
     return value;
   }

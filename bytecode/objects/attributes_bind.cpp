@@ -49,7 +49,7 @@ Result<Ref> class_value(CaptureState& state, PyObject* value,
     const Source* base = sources.constant(reinterpret_cast<PyObject*>(type));
     return state.wrap(value, sources.make(SourceKind::kTypeAttr, base, name));
   }
-  state.pin(value);
+  FJ_CHECK_OK(state.pin_value(value));
   return Ref::borrow(value);
 }
 

@@ -73,10 +73,15 @@ class CaptureState {
   bool is_constant(PyObject* object) const;  // immutable, guarded by value
   // Registers an object whose identity is already guarded (a class attribute,
   // a default of a pinned function), so that what is read of it is guarded too.
-  void pin(PyObject* object);
-  // One that is guarded to be itself: its class, and what it holds for good
-  // (as frozensets do, whose items native code reads), are known from then on.
-  void register_constant(PyObject* object);
+  // True: it was not known before. (For what holds nothing for good: see
+  // below.)
+  bool pin(PyObject* object);
+  // And what it holds for good, as frozensets do, whose items native code
+  // reads.
+  Status pin_value(PyObject* object);
+  // One that is guarded to be itself: its class and what it holds are known
+  // from then on.
+  Status register_constant(PyObject* object);
   // A break that a callback under native code ran into. Native code may swallow
   // the exception that stands for it, so every native call is followed by this.
   void set_native_break(Break brk);
@@ -143,10 +148,8 @@ class CaptureState {
   }
 
  private:
-  // Without what it holds. True: it was not known before.
-  bool pin_alone(PyObject* object);
   void register_alone(PyObject* object);
-  void pin_parts(PyObject* object);
+  Status pin_parts(PyObject* object);
   mutable TableRegistry tables_;
 };
 

@@ -178,7 +178,7 @@ Result<Ref> original_lookup(CaptureState& state, PyTypeObject* type,
     if (wraps_functions(raw) && !state.source_of(raw)) {
       state.register_input(raw, class_source(state, type, name));
     } else {
-      state.pin(raw);
+      FJ_CHECK_OK(state.pin_value(raw));
     }
   }
   return result;

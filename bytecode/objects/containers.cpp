@@ -106,7 +106,7 @@ Result<Ref> guarded_keys(CaptureState& state, PyObject* container,
         !is_guarded_by_identity(key)) {
       return unguardable_key(state, key);
     }
-    state.register_constant(key);
+    FJ_CHECK_OK(state.register_constant(key));
   }
   state.guard(GuardKind::kDictKeys, source, keys.get());
   return keys;

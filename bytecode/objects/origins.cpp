@@ -91,7 +91,7 @@ bool CaptureState::is_constant(PyObject* object) const {
   return tracer.classify(object) == ObjectClass::kConstant;
 }
 
-bool CaptureState::pin_alone(PyObject* object) {
+bool CaptureState::pin(PyObject* object) {
   if (is_builtin_constant(object)) return false;
   if (is_fresh_class(*this, object)) return false;
   if (PyFunction_Check(object) && caller.is_fresh_function(object))
@@ -143,34 +143,48 @@ void CaptureState::register_alone(PyObject* object) {
           reinterpret_cast<PyObject*>(Py_TYPE(object)));
 }
 
-void CaptureState::pin_parts(PyObject* object) {
+Status CaptureState::pin_parts(PyObject* object) {
   // (What a tuple has is read item by item.)
-  if (PyTuple_Check(object)) return;
+  if (PyTuple_Check(object)) return ok_status();
   std::vector<Ref> opened;
-  auto open = [&](PyObject* container) {
+  auto open = [&](PyObject* container) -> Status {
     Ref parts = fixed_parts(container);
-    FJ_CHECK(parts || !PyErr_Occurred(), "no memory");
+    if (!parts && PyErr_Occurred()) return Status::raised();
     if (parts) opened.push_back(std::move(parts));
+    return ok_status();
   };
-  open(object);
+  FJ_CHECK_OK(open(object));
   while (!opened.empty()) {
     Ref parts = std::move(opened.back());
     opened.pop_back();
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(parts.get()); ++i) {
       PyObject* part = PyTuple_GET_ITEM(parts.get(), i);
-      if (tracer.classify(part) == ObjectClass::kPlain && pin_alone(part))
-        open(part);
+      // Vocabularies are large.
+      if (PyUnicode_CheckExact(part) || PyLong_CheckExact(part)) continue;
+      switch (tracer.classify(part)) {
+        case ObjectClass::kPlain:
+          if (pin(part)) FJ_CHECK_OK(open(part));
+          break;
+        case ObjectClass::kConstant:
+          break;
+        default:
+          // Native code would find the tensor itself, which no graph knows.
+          return make_break(
+              BreakReason::kUnguardableInput,
+              std::string("a tensor in a ") + Py_TYPE(object)->tp_name);
+      }
     }
   }
+  return ok_status();
 }
 
-void CaptureState::pin(PyObject* object) {
-  if (pin_alone(object)) pin_parts(object);
+Status CaptureState::pin_value(PyObject* object) {
+  return pin(object) ? pin_parts(object) : ok_status();
 }
 
-void CaptureState::register_constant(PyObject* object) {
+Status CaptureState::register_constant(PyObject* object) {
   register_alone(object);
-  pin_parts(object);
+  return pin_parts(object);
 }
 
 Break CaptureState::make_break(BreakReason reason, std::string detail) const {
@@ -601,7 +615,7 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
             guards.sources().make(SourceKind::kGetSet, source, name),
             held.get());
     }
-    register_constant(value);
+    FJ_CHECK_OK(register_constant(value));
     return Ref::borrow(value);
   }
   if (is_bound_c_method(value)) {
@@ -630,7 +644,7 @@ Result<Ref> CaptureState::wrap(PyObject* value, const Source* source) {
   if (guard_by_parts(*this, value, source)) return Ref::borrow(value);
   if (is_guarded_by_identity(value)) {
     guard(GuardKind::kIs, source, value);
-    register_constant(value);
+    FJ_CHECK_OK(register_constant(value));
     return Ref::borrow(value);
   }
   guard(GuardKind::kTypeIs, source, reinterpret_cast<PyObject*>(type));

@@ -487,13 +487,15 @@ class Avx512 final : public VectorIsa {
   // f32 rounded to bf16, side by side in the lower half of a register.
   //
   // The instruction takes what is denormal for zero. Where there is such a
-  // lane, which is seldom, bits are counted.
+  // lane, which is seldom, bits are counted. (Whether there is one must not
+  // depend on MXCSR, so these are bits, too.)
   x86::Vec bf16_halves(const Lanes& value) {
     x86::Vec result = vec();
     cc_.emit(Inst::kIdVcvtneps2bf16, result.ymm(), value.part[0]);
-    x86::KReg denormal = cc_.newKw();
-    constexpr int kIsDenormal = 0x20;
-    cc_.emit(Inst::kIdVfpclassps, denormal, value.part[0], kIsDenormal);
+    x86::KReg tiny = cc_.newKw(), denormal = cc_.newKw();
+    cc_.emit(Inst::kIdVptestnmd, tiny, value.part[0], word_operand(0x7f800000));
+    cc_.k(tiny).emit(Inst::kIdVptestmd, denormal, value.part[0],
+                     word_operand(0x7fffff));
     aj::Label none = cc_.newLabel();
     cc_.kortestw(denormal, denormal);
     cc_.jz(none);

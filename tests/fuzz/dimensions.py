@@ -218,6 +218,7 @@ def _methods(plan: Plan) -> None:
 def _held(plan: Plan) -> None:
     made = ["frozenset([OBJ])", "frozenset([(OBJ, 1)])", "slice(OBJ, call)"]
     made += ["frozenset([frozenset([OBJ]), 2])", "Frozen([OBJ, 'a'])"]
+    made += ["frozenset([G_TENSOR])", "frozenset([OBJ, NET.weight])"]
     value = plan.pick(made)
     if plan.chance(0.7):  # the same at each call
         value = f"OBJ.__dict__.setdefault('held', {value})"

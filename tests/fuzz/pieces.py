@@ -635,6 +635,11 @@ for %o% in all_held($held0$):
 -> x:M
 """,
     """
+%h% = $held0$ if isinstance($held0$, frozenset) else frozenset()
+LOG.append((len({NET.weight, 1} | %h%), NET.weight in %h%, len(%h% - {NET.weight})))
+LOG.append([t.shape for t in %h% if isinstance(t, torch.Tensor)])
+""",
+    """
 %h% = {$held0$: $I0$} if not isinstance($held0$, slice) else {'a': $I0$}
 for %k% in %h%:
     LOG.append((type(%k%).__name__, [o.__dict__.get('n') for o in all_held(%k%)]))

@@ -183,3 +183,49 @@ def test_again_after_it_was_freed(
                 assert torch.equal(a, b)
             else:
                 assert a == b
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_behind_a_hook_of_an_output_that_raises(backend: str) -> None:
+    """The backward is over: its gradients may be differentiated by anything."""
+
+    def use(f: Any) -> list[Any]:
+        x = leaf()
+        y, h = f(x)
+        found: list[Any] = []
+
+        def hook(g: torch.Tensor) -> None:
+            if not found:
+                found.append(g)
+                raise ValueError("enough")
+
+        h.register_hook(hook)
+        with pytest.raises(ValueError, match="enough"):
+            grad(y.square().sum(), x, create_graph=True)
+        return list(grad(found[0].sum(), (x, h)))
+
+    expected = use(passed)
+    compiled = framejit.compile(passed, backend=backend)
+    for _ in range(2):
+        for a, b in zip(expected, use(compiled), strict=True):
+            torch.testing.assert_close(b, a)
+
+
+class MakesALeaf(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, g: torch.Tensor) -> torch.Tensor:
+        return g * torch.ones_like(g, requires_grad=True)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_function_that_makes_a_leaf(backend: str) -> None:
+    def use(f: Any) -> bool:
+        x = torch.ones(2, requires_grad=True)
+        return bool(grad(f(x).sum(), x, create_graph=True)[0].requires_grad)
+
+    assert use(MakesALeaf.apply)
+    assert use(framejit.compile(lambda x: MakesALeaf.apply(x), backend=backend))

@@ -238,3 +238,83 @@ def test_metaclass(how: str) -> None:
         return found
 
     assert run(framejit.compile) == run(lambda f: f)
+
+
+# ---- tensors in them, which no graph knows
+
+
+def kept(tensor: torch.Tensor, holder: str) -> Any:
+    return {
+        "plain": frozenset([tensor]),
+        "derived": Set([tensor]),
+        "nested": frozenset([frozenset([tensor])]),
+        "tuple inside": frozenset([(tensor, 1)]),
+        "in a slice": slice(frozenset([tensor])),
+    }[holder]
+
+
+def first(held: Any) -> torch.Tensor:
+    while not isinstance(held, torch.Tensor):
+        held = held.start or held.stop if isinstance(held, slice) else [*held][0]
+    return held
+
+
+def clear_gradient(x: torch.Tensor, held: Any) -> Any:
+    tensor = first(held)
+    had = tensor.grad is not None
+    tensor.grad = None
+    return x + 1, had
+
+
+TENSOR_USES: dict[str, Callable[[Any, Any], Any]] = {
+    "shape": lambda x, held: x * first(held).shape[0],
+    "dtype": lambda x, held: x.to(first(held).dtype),
+    "gradient": lambda x, held: x * (2 if first(held).grad is None else 3),
+    "written": clear_gradient,
+    "attribute": lambda x, held: x * getattr(first(held), "mark", 1),
+    "identity": lambda x, held: x * (2 if first(held) is x else 3),
+    "union": lambda x, held: x * len(held | {x}),
+    "difference": lambda x, held: x * len({x} - held),
+    "intersection": lambda x, held: x * len(held & {x}),
+    "member": lambda x, held: x * (2 if x in held else 3),
+    "value": lambda x, held: x * first(held),
+}
+OF_SETS = ("union", "difference", "intersection", "member")
+
+
+@pytest.mark.parametrize("backend", ["native", "eager"])
+@pytest.mark.parametrize("place", ["argument", "closure", "class"])
+@pytest.mark.parametrize("holder", ["plain", "derived", "nested", "in a slice"])
+@pytest.mark.parametrize("how", TENSOR_USES)
+def test_tensors(how: str, holder: str, place: str, backend: str) -> None:
+    if how in OF_SETS and holder == "in a slice":
+        pytest.skip("no set")
+    use = TENSOR_USES[how]
+
+    def run(compile: Callable[[Any], Any]) -> list[Any]:
+        tensor = torch.ones(2, requires_grad=True)
+        held = kept(tensor, holder)
+
+        class Owner:
+            tensors = held
+
+        functions: dict[str, Callable[..., Any]] = {
+            "argument": lambda x, given: use(x, given),
+            "closure": lambda x, given: use(x, held),
+            "class": lambda x, given: use(x, Owner.tensors),
+        }
+        fn, found = compile(functions[place]), []
+        for turn in range(4):
+            x = tensor if turn == 2 and how != "written" else torch.ones(2)
+            found.append(fn(x, held))
+            if turn == 0:
+                tensor.data = torch.full((1,), 3.0)
+                tensor.grad = None
+                tensor.mark = 5  # type: ignore[attr-defined]
+            tensor.grad = torch.ones_like(tensor)
+        return [*found, tensor.grad]
+
+    expected = run(lambda f: f)
+    compiled = run(lambda f: framejit.compile(f, backend=backend))
+    for a, b in zip(expected, compiled, strict=True):
+        assert str(a) == str(b)

@@ -241,3 +241,30 @@ def test_gelu_is_not_one_function_in_eager():
     assert compiled(x).isinf().all()
     finite = torch.tensor([v for v in SPECIAL + MORE if abs(v) < 1e30 or v != v])
     torch.testing.assert_close(compiled(finite), F.gelu(finite), equal_nan=True)
+
+
+@pytest.mark.parametrize("flush", [False, True])
+@pytest.mark.parametrize("count", [1, 7, 16, 33, 4096])
+def test_bfloat16_of_denormals(count: int, flush: bool) -> None:
+    """Rounded as eager does, by the bits, whatever the CPU makes of denormals."""
+    bits = torch.randint(-(2**31), 2**31 - 1, (count,), dtype=torch.int64)
+    bits[::3] &= 0x807FFFFF  # exponent 0
+    x = bits.to(torch.int32).view(torch.float32)
+
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        y = x.to(torch.bfloat16)
+        return y, (-y).view(torch.int16), y.float(), x[::2].bfloat16()
+
+    compiled = framejit.compile(f)
+    compiled(x)
+    torch.set_flush_denormal(flush)
+    try:
+        expected, found = f(x), compiled(x)
+    finally:
+        torch.set_flush_denormal(False)
+    for a, b in zip(expected, found, strict=True):
+        nan = a.isnan()
+        assert torch.equal(nan, b.isnan())
+        kind = {2: torch.int16, 4: torch.int32}[a.element_size()]
+        fine = a.view(kind) == b.view(kind)
+        assert bool((fine | nan).all())
