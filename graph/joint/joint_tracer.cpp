@@ -93,6 +93,7 @@ at::Tensor JointTracer::add_tensor_input(std::string name,
   Value* value = graph_->add_input(std::move(name), meta);
   value->meta.requires_grad = requires_grad;
   values_[as_trace(inner)->value_id()] = value;
+  alive_.push_back(inner);
   at::Tensor wrapper = functional::to_functional_tensor(inner);
   forbid_data_access(wrapper);
   if (requires_grad) wrapper.set_requires_grad(true);
@@ -214,6 +215,7 @@ void JointTracer::name_value(Value* value, const at::Tensor& tensor) {
   value->meta.is_conj = tensor.is_conj();
   value->meta.is_neg = tensor.is_neg();
   values_[trace->value_id()] = value;
+  alive_.push_back(tensor);
 }
 
 // A constant where the guards leave one value.

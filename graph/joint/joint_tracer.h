@@ -98,7 +98,11 @@ class JointTracer final : public TraceSession {
 
   std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
   std::unordered_map<int, Value*> values_;  // by value id
-  std::vector<at::Tensor> inputs_;          // functional wrappers
+  // What was traced. Formulas of gradients hold on to the sizes of a tensor
+  // (fft_r2c_backward), which of a wrapper are those of what it wraps at the
+  // time.
+  std::vector<at::Tensor> alive_;
+  std::vector<at::Tensor> inputs_;  // functional wrappers
   // Lifted tensors by identity; they are kept alive.
   std::vector<std::pair<at::Tensor, at::Tensor>> constants_;
   Span span_;

@@ -172,8 +172,9 @@ class Rehearsal {
     at::Tensor tensor = view_of(owner, result);
     if (result.device() != device_) note_result_device(tensor, result.device());
     auto* impl = tensor.unsafeGetTensorImpl();
-    if (result.is_conj()) impl->_set_conj(true);
-    if (result.is_neg()) impl->_set_neg(true);
+    // The owner may be an argument, with bits of its own.
+    impl->_set_conj(result.is_conj());
+    impl->_set_neg(result.is_neg());
     return tensor;
   }
 

@@ -296,6 +296,8 @@ at::Tensor make_companion(const at::Tensor& real) {
   BelowTracing below;
   at::Tensor meta(at::detail::empty_strided_meta(real.sizes(), real.strides(),
                                                  real.scalar_type()));
+  if (real.is_conj()) meta.unsafeGetTensorImpl()->_set_conj(true);
+  if (real.is_neg()) meta.unsafeGetTensorImpl()->_set_neg(true);
   if (int64_t offset = real.storage_offset()) {
     auto* impl = meta.unsafeGetTensorImpl();
     auto* storage = impl->unsafe_storage().unsafeGetStorageImpl();
