@@ -190,7 +190,13 @@ class Program::Builder {
       for (const Value* operand : callee.operands) register_of(operand);
       FJ_CHECK_OK(add_call(*callee.node));
     }
-    if (options.loops == LoopTarget::kInterpreter && lowered->device.is_cpu()) {
+    const bool interprets =
+        options.loops == LoopTarget::kInterpreter && lowered->device.is_cpu();
+    if (interprets && std::ranges::any_of(lowered->callees, [](auto& callee) {
+          return graph::may_keep_arguments(*callee.node);
+        })) {
+      reason = "a call may hold on to memory of the interpreter";
+    } else if (interprets) {
       program_.loops_ =
           std::make_unique<InterpretedLoops>(*lowered, register_of);
     } else if (auto machine = machine_for(lowered->device, options, &reason)) {
@@ -200,7 +206,8 @@ class Program::Builder {
       wanted.name = options.profiled_name();
       wanted.freed = freed_inputs(*lowered, options);
       for (const auto& callee : lowered->callees)
-        wanted.keeps_operands.push_back(graph::is_custom(*callee.node));
+        wanted.keeps_operands.push_back(
+            graph::may_keep_arguments(*callee.node));
       for (size_t i = 0; i < lowered->callees.size(); ++i) {
         const auto& results = lowered->callees[i].node->outputs;
         const bool is_there =

@@ -261,10 +261,8 @@ class ScheduledLoops::Run {
       // An input's register has it.
       if (callee.operands[i].is_input) continue;
       at::Tensor tensor = operand(step.operands[i], step.layouts[i]);
-      if (step.keeps_operands &&
-          loops_.places_[step.operands[i].allocation].kind ==
-              MemoryKind::kArena)
-        tensor = copy_of(tensor);
+      // Its memory may be written to again, by a later kernel or the program.
+      if (step.keeps_operands) tensor = copy_of(tensor);
       registers_[callee.operands[i].reg] = std::move(tensor);
     }
     const bool writes_there = step.out && !are_calls_seen();

@@ -7,6 +7,9 @@ have the same sizes, strides and history, and so have the gradients of what it i
 given. The node of the graph is the call itself, and the graph is run as torch
 calls.
 
+Those of RECURRENCES take their place on a CPU: an operator of FrameJIT's makes the call
+when the graph runs (graph/ops/recurrent.h).
+
 The functions of DECOMPOSITIONS do what the call does, with the same operators in
 the same order (ATen's RNN.cpp and UpSample.cpp), but never take a size for a number
 as it does. So do those of COMPOSITES, which take whatever the call takes; what they do
@@ -75,6 +78,98 @@ def lstm(
 def one_state(input: Any, state: Any, *others: Any) -> Any:
     """gru and rnn: like lstm, with one state in the place of two."""
     return lstm(input, (state,), *others)
+
+
+def _fits_layers(
+    input: Any,
+    states: Any,
+    weights: Any,
+    gates: int,
+    has_biases: bool,
+    num_layers: int,
+    directions: int,
+) -> bool:
+    """What ATen asks of the sizes, for layers in which everything has elements."""
+    if not 0 < len(states) == (2 if gates == 4 else 1) or num_layers < 1:
+        return False
+    layers = num_layers * directions
+    if any(s.dim() != 3 for s in states):
+        return False
+    batch, width = input.shape[1], input.shape[2]
+    hidden, given_back = states[-1].shape[2], states[0].shape[2]
+    if any(s.shape != (layers, batch, s.shape[2]) for s in states):
+        return False
+    projects = hidden != given_back
+    shapes = []
+    for layer in range(num_layers):
+        into = width if layer == 0 else given_back * directions
+        each = [(gates * hidden, into), (gates * hidden, given_back)]
+        each += [(gates * hidden,)] * (2 * has_biases)
+        each += [(given_back, hidden)] * projects
+        shapes += each * directions
+    if len(weights) != len(shapes):
+        return False
+    if any(w.dim() != len(s) for w, s in zip(weights, shapes, strict=True)):
+        return False
+    if any(w.shape != s for w, s in zip(weights, shapes, strict=True)):
+        return False
+    return all(size != 0 for t in (input, *states) for size in t.shape)
+
+
+# What framejit::recurrent calls by which number.
+KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
+
+
+def _recurrence(name: str, gates: int) -> Callable[..., Any]:
+    def layer(
+        input: Any,
+        state: Any,
+        weights: Any,
+        has_biases: bool,
+        num_layers: int,
+        dropout: float,
+        train: bool,
+        bidirectional: bool,
+        batch_first: bool,
+    ) -> Any:
+        states = [state] if isinstance(state, torch.Tensor) else [*state]
+        steps = input.transpose(0, 1) if batch_first else input
+        directions = 2 if bidirectional else 1
+        if not _fits_layers(
+            steps, states, weights, gates, has_biases, num_layers, directions
+        ):
+            return _own(f"_VariableFunctions.{name}")(
+                input,
+                state,
+                weights,
+                has_biases,
+                num_layers,
+                dropout,
+                train,
+                bidirectional,
+                batch_first,
+            )
+        is_random = dropout != 0 and train and num_layers > 1
+        operators = torch.ops.framejit
+        operator = (
+            operators.recurrent_with_dropout if is_random else operators.recurrent
+        )
+        output, *last, _ = operator.default(
+            steps,
+            states,
+            weights,
+            KINDS.index(name),
+            has_biases,
+            num_layers,
+            dropout,
+            train,
+            bidirectional,
+            False,
+            [],
+        )
+        return output.transpose(0, 1) if batch_first else output, *last
+
+    return layer
 
 
 def ctc_loss(
@@ -391,6 +486,11 @@ SUBSTITUTES: dict[str, Callable[..., Any]] = {
     "rnn_tanh": one_state,
     "rnn_relu": one_state,
     "ctc_loss": ctc_loss,
+}
+
+RECURRENCES: dict[str, Callable[..., Any]] = {
+    name: _recurrence(name, gates)
+    for name, gates in zip(KINDS, (4, 3, 1, 1), strict=True)
 }
 
 DECOMPOSITIONS: dict[str, Callable[..., Any]] = {

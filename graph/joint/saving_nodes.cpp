@@ -10,6 +10,7 @@
 
 #include "frame_hook/py_ref.h"
 #include "frame_hook/python_text.h"
+#include "graph/ops/recurrent.h"
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
@@ -51,6 +52,8 @@ void collect_tensors(PyObject* value, std::vector<at::Tensor>* found) {
 bool collect_saved(const NodePtr<AutogradNode>& node,
                    std::vector<at::Tensor>* saved) {
   for (at::Tensor& tensor : saved_by_link(node))
+    saved->push_back(std::move(tensor));
+  for (at::Tensor& tensor : saved_by_recurrent(node))
     saved->push_back(std::move(tensor));
   Ref object = Ref::steal(torch::autograd::functionToPyObject(node));
   if (!object) {

@@ -13,6 +13,7 @@
 
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/op_facts.h"
+#include "graph/ops/recurrent.h"
 #include "graph/ops/shape_rules.h"
 #include "graph/ops/symbolic_products.h"
 #include "graph/tensors/python_tensor.h"
@@ -499,6 +500,7 @@ bool register_fake_fallback(std::string* error) {
           c10::KernelFunction::makeFromBoxedFunction<&fallback>(), "FrameJIT"));
   (void)handle;
   register_symbolic_products();
+  register_recurrent_operators();
   registered = true;
   return true;
 }

@@ -131,6 +131,12 @@ bool writes_arguments(const Node& node) {
 
 bool is_custom(const Node& node) { return node.aten && facts(node).is_custom; }
 
+bool may_keep_arguments(const Node& node) {
+  if (!is_custom(node)) return false;
+  const OpFacts& op = facts(node);
+  return !op.row || op.has(kKeepsArguments);
+}
+
 bool has_effect(const Node& node) {
   switch (node.op) {
     case Opcode::kPlaceholder:

@@ -13,6 +13,8 @@ bool has_effect(const Node& node);  // may not be removed or merged
 bool must_run(const Node& node);
 // Registered by a package: two calls may not be one, whatever their arguments.
 bool is_custom(const Node& node);
+// It may hold on to tensors that it is given.
+bool may_keep_arguments(const Node& node);
 bool is_view(const Node& node);
 // Cheap enough to run again in the backward: elementwise, views, fills.
 bool is_recomputable(const Node& node);

@@ -154,7 +154,9 @@ OpFacts::OpFacts(const c10::OperatorHandle& handle)
     if (num_results == 0) only_in_place = functional.has_value();
   }
   is_custom = is_custom_operator(schema.name());
-  if (!is_custom) {
+  if (is_custom) {
+    row = find_row(name);
+  } else {
     row = find_row(name.substr(name.find("::") + 2));
     if (!row && functional) {
       row = find_row(name_of(functional->schema()).substr(6));

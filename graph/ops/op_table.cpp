@@ -27,6 +27,7 @@ const OpRow kRows[] = {
 #include "graph/ops/table/linear_algebra.def"
 #include "graph/ops/table/lists.def"
 #include "graph/ops/table/networks.def"
+#include "graph/ops/table/own.def"
 #include "graph/ops/table/pointwise.def"
 #include "graph/ops/table/random.def"
 #include "graph/ops/table/reductions.def"

@@ -46,6 +46,9 @@ enum Traits : uint32_t {
   // Its kernel calls operators that autocast casts, where it is on. (A graph
   // runs without autocast: what is cast is in it.)
   kCastsWithin = 1 << 13,
+  // Holds on to tensors that it is given, after it has returned. (So may an
+  // operator of a package, which has no row.)
+  kKeepsArguments = 1 << 14,
 };
 constexpr Traits operator|(Traits a, Traits b) {
   return static_cast<Traits>(static_cast<uint32_t>(a) |
@@ -59,7 +62,7 @@ enum class Aliasing : uint8_t {
 };
 
 struct OpRow {
-  const char* name;  // without "aten::"
+  const char* name;  // without "aten::"; of our own: the whole
   Traits traits;
   Aliasing aliasing;
   ShapeRuleFunction shape;  // null: symbols are pinned to their values
@@ -71,7 +74,7 @@ struct OpRow {
 };
 
 std::span<const OpRow> op_table();
-// By the name without "aten::"; null: no row.
+// By the name of a row; null: no row.
 const OpRow* find_row(std::string_view name);
 
 }  // namespace framejit::graph

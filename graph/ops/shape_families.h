@@ -127,6 +127,8 @@ bool shape_adaptive_pool(ShapeCall& call);
 bool shape_embedding(ShapeCall& call);
 bool shape_embedding_backward(ShapeCall& call);
 bool shape_embedding_bag(ShapeCall& call);
+bool shape_recurrent(ShapeCall& call);  // recurrent.h
+bool shape_recurrent_backward(ShapeCall& call);
 bool shape_native_attention(ShapeCall& call);
 bool shape_embedding_bag_backward(ShapeCall& call);
 bool shape_glu(ShapeCall& call);

@@ -185,6 +185,29 @@ bool shape_embedding_backward(ShapeCall& call) {
 
 // (weight, indices, offsets, ...) -> the bags and three tables. Which of them
 // are filled follows from the mode; a size is one of those known here.
+bool shape_recurrent(ShapeCall& call) {
+  std::vector<Expr> input = call.tensor(0).sizes;
+  std::vector<SymbolicShape> states = call.tensors(1);
+  const Expr directions(call.boolean(8) ? 2 : 1);
+  if (!call.fresh_contiguous(
+          0, {input[0], input[1], states[0].sizes[2] * directions}))
+    return false;
+  for (size_t i = 0; i < states.size(); ++i)
+    if (!call.fresh_contiguous(i + 1, states[i].sizes)) return false;
+  return call.fresh_contiguous(states.size() + 1, {Expr(1)});
+}
+
+bool shape_recurrent_backward(ShapeCall& call) {
+  std::vector<Expr> sizes = call.integers(3);
+  size_t result = 0;
+  auto next = sizes.begin();
+  for (int64_t rank : call.constants(4)) {
+    if (!call.fresh_contiguous(result++, {next, next + rank})) return false;
+    next += rank;
+  }
+  return true;
+}
+
 bool shape_embedding_bag(ShapeCall& call) {
   std::vector<Expr> weight = call.tensor(0).sizes;
   std::vector<Expr> indices = call.tensor(1).sizes;

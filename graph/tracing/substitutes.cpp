@@ -36,6 +36,38 @@ bool has_symbolic_sizes(PyObject* object) {
   return false;
 }
 
+// On the CPU, of one type of which autograd and oneDNN are known.
+bool is_plain_tensor(PyObject* object, c10::ScalarType type) {
+  if (!is_tensor_object(object)) return false;
+  const at::Tensor& tensor = unpack_tensor(object);
+  return tensor.device().is_cpu() && tensor.scalar_type() == type &&
+         (type == c10::kFloat || type == c10::kDouble);
+}
+
+bool are_plain_tensors(PyObject* object, c10::ScalarType type) {
+  if (!PyTuple_Check(object) && !PyList_Check(object))
+    return is_plain_tensor(object, type);
+  if (native_stack_low()) return false;
+  Py_ssize_t size = PySequence_Fast_GET_SIZE(object);
+  for (Py_ssize_t i = 0; i < size; ++i)
+    if (!is_plain_tensor(PySequence_Fast_GET_ITEM(object, i), type))
+      return false;
+  return size > 0;
+}
+
+// framejit::recurrent makes the same call when the graph runs. (Of an input
+// whose rows have gaps, it would not know how the gradient lies.)
+bool is_plain_recurrence(const std::vector<PyObject*>& args) {
+  const at::Tensor& input = unpack_tensor(args[0]);
+  if (input.sym_strides().back().maybe_as_int() != 1) return false;
+  const c10::ScalarType type = input.scalar_type();
+  for (size_t i : {0, 1, 2})
+    if (!are_plain_tensors(args[i], type)) return false;
+  for (size_t i : {3, 6, 7, 8})
+    if (!PyBool_Check(args[i])) return false;
+  return PyLong_CheckExact(args[4]) && PyFloat_CheckExact(args[5]);
+}
+
 bool is_symbolic_recurrence(const std::vector<PyObject*>& args) {
   return args.size() == kRecurrentArguments &&
          PyBool_Check(args[kBatchFirst]) && unpack_tensor(args[0]).dim() == 3 &&
@@ -79,26 +111,34 @@ const char* callable_name(PyObject* function) {
   return reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
 }
 
-const std::unordered_map<PyObject*, Substitute>& substitutes() {
+struct Substitutes {
+  std::unordered_map<PyObject*, Substitute> of_calls, of_plain_recurrences;
+};
+
+const Substitutes& substitutes() {
   // Never destroyed: it may outlive the interpreter.
   static const auto* table = [] {
-    auto* made = new std::unordered_map<PyObject*, Substitute>;
+    auto* made = new Substitutes;
     PauseHook pause;
     Ref module = Ref::steal(PyImport_ImportModule("framejit._substitutes"));
     Ref torch = Ref::steal(PyImport_ImportModule("torch"));
-    for (const char* table : {"SUBSTITUTES", "DECOMPOSITIONS", "COMPOSITES"}) {
+    for (const char* table :
+         {"SUBSTITUTES", "DECOMPOSITIONS", "COMPOSITES", "RECURRENCES"}) {
       Ref rows = Ref::steal(module ? PyObject_GetAttrString(module.get(), table)
                                    : nullptr);
       bool exact = std::string_view(table) != "SUBSTITUTES";
       bool composite = std::string_view(table) == "COMPOSITES";
+      auto& rows_of = std::string_view(table) == "RECURRENCES"
+                          ? made->of_plain_recurrences
+                          : made->of_calls;
       Py_ssize_t position = 0;
       PyObject *name, *function;
       while (rows && torch &&
              PyDict_Next(rows.get(), &position, &name, &function)) {
         Ref callable = find_callable(torch.get(), name);
         if (callable)
-          made->emplace(callable.release(),
-                        Substitute{Py_NewRef(function), exact, composite});
+          rows_of.emplace(callable.release(),
+                          Substitute{Py_NewRef(function), exact, composite});
       }
     }
     PyErr_Clear();
@@ -128,8 +168,8 @@ Substitute find_substitute(PyObject* callable,
                            PyObject* kwnames) {
   bool is_method = Py_IS_TYPE(callable, &PyMethodDescr_Type);
   if ((!PyCFunction_Check(callable) && !is_method) || args.empty()) return {};
-  auto found = substitutes().find(callable);
-  if (found == substitutes().end()) return {};
+  auto found = substitutes().of_calls.find(callable);
+  if (found == substitutes().of_calls.end()) return {};
   if (found->second.composite)
     return is_symbolic_composite(args, kwnames) ? found->second : Substitute{};
   // torch.randperm(n, ...)
@@ -141,10 +181,12 @@ Substitute find_substitute(PyObject* callable,
     return is_symbolic_cell(args) ? found->second : Substitute{};
   // Autocast would choose another type for the results.
   if (AmbientState::now().any_autocast()) return {};
-  bool needed = std::string_view(callable_name(callable)) == "ctc_loss"
-                    ? reads_lengths(args)
-                    : is_symbolic_recurrence(args);
-  return needed ? found->second : Substitute{};
+  if (std::string_view(callable_name(callable)) == "ctc_loss")
+    return reads_lengths(args) ? found->second : Substitute{};
+  if (!is_symbolic_recurrence(args)) return {};
+  return is_plain_recurrence(args)
+             ? substitutes().of_plain_recurrences.at(callable)
+             : found->second;
 }
 
 }  // namespace framejit::graph

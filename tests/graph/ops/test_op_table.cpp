@@ -22,7 +22,8 @@ class OpTable : public ::testing::Test {
       overload = name.substr(dot + 1);
       name.resize(dot);
     }
-    return c10::Dispatcher::singleton().findSchema({"aten::" + name, overload});
+    if (name.find("::") == std::string::npos) name = "aten::" + name;
+    return c10::Dispatcher::singleton().findSchema({name, overload});
   }
 
   template <class Check>
