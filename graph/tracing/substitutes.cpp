@@ -36,12 +36,11 @@ bool has_symbolic_sizes(PyObject* object) {
   return false;
 }
 
-// On the CPU, of one type of which autograd and oneDNN are known.
+// On the CPU, of one type.
 bool is_plain_tensor(PyObject* object, c10::ScalarType type) {
   if (!is_tensor_object(object)) return false;
   const at::Tensor& tensor = unpack_tensor(object);
-  return tensor.device().is_cpu() && tensor.scalar_type() == type &&
-         (type == c10::kFloat || type == c10::kDouble);
+  return tensor.device().is_cpu() && tensor.scalar_type() == type;
 }
 
 bool are_plain_tensors(PyObject* object, c10::ScalarType type) {
@@ -57,10 +56,14 @@ bool are_plain_tensors(PyObject* object, c10::ScalarType type) {
 
 // framejit::recurrent makes the same call when the graph runs. (Of an input
 // whose rows have gaps, it would not know how the gradient lies.)
-bool is_plain_recurrence(const std::vector<PyObject*>& args) {
+bool is_plain_recurrence(const std::vector<PyObject*>& args, bool is_lstm) {
   const at::Tensor& input = unpack_tensor(args[0]);
   if (input.sym_strides().back().maybe_as_int() != 1) return false;
   const c10::ScalarType type = input.scalar_type();
+  // Whether oneDNN takes an LSTM of 16 bits depends on the CPU.
+  const bool has_kernels = type == c10::kFloat || type == c10::kDouble;
+  const bool is_narrow = type == c10::kBFloat16 || type == c10::kHalf;
+  if (!has_kernels && (!is_narrow || is_lstm)) return false;
   for (size_t i : {0, 1, 2})
     if (!are_plain_tensors(args[i], type)) return false;
   for (size_t i : {3, 6, 7, 8})
@@ -181,10 +184,11 @@ Substitute find_substitute(PyObject* callable,
     return is_symbolic_cell(args) ? found->second : Substitute{};
   // Autocast would choose another type for the results.
   if (AmbientState::now().any_autocast()) return {};
-  if (std::string_view(callable_name(callable)) == "ctc_loss")
+  const std::string_view name = callable_name(callable);
+  if (name == "ctc_loss")
     return reads_lengths(args) ? found->second : Substitute{};
   if (!is_symbolic_recurrence(args)) return {};
-  return is_plain_recurrence(args)
+  return is_plain_recurrence(args, name == "lstm")
              ? substitutes().of_plain_recurrences.at(callable)
              : found->second;
 }

@@ -32,6 +32,7 @@ LAYERS = {
     "lstm-proj": lambda: nn.LSTM(6, 5, 2, proj_size=3, bidirectional=True),
     "lstm-dropout": lambda: nn.LSTM(6, 5, 2, dropout=0.5),
     "gru": lambda: nn.GRU(6, 5, batch_first=True),
+    "gru-bfloat16": lambda: nn.GRU(6, 5, batch_first=True).bfloat16(),
     "gru-dropout": lambda: nn.GRU(6, 5, 3, dropout=0.25, bidirectional=True),
     "gru-no-bias": lambda: nn.GRU(6, 5, bias=False, bidirectional=True),
     "rnn-relu": lambda: nn.RNN(6, 5, 2, nonlinearity="relu", bidirectional=True),
