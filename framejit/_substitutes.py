@@ -103,7 +103,8 @@ def _fits_layers(
     shapes = []
     for layer in range(num_layers):
         into = width if layer == 0 else given_back * directions
-        each = [(gates * hidden, into), (gates * hidden, given_back)]
+        each: list[tuple[Any, ...]] = [(gates * hidden, into)]
+        each += [(gates * hidden, given_back)]
         each += [(gates * hidden,)] * (2 * has_biases)
         each += [(given_back, hidden)] * projects
         shapes += each * directions

@@ -89,6 +89,8 @@ def _parts(value: Any) -> tuple[Any, list[tuple[Any, Any]]]:
     if isinstance(value, (set, frozenset)):
         ordered = all(isinstance(v, (int, float, str)) for v in value)
         return (len(value), list(value) if ordered else None), inner
+    if isinstance(value, slice):
+        return None, [(n, getattr(value, n)) for n in ("start", "stop", "step")]
     if isinstance(value, VIEWS):
         return None, [*enumerate(value)]
     if isinstance(value, weakref.ref):
