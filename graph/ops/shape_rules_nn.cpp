@@ -183,8 +183,7 @@ bool shape_embedding_backward(ShapeCall& call) {
   return call.fresh_contiguous(0, {call.integer(2), gradient.back()});
 }
 
-// (weight, indices, offsets, ...) -> the bags and three tables. Which of them
-// are filled follows from the mode; a size is one of those known here.
+// [output, *states, history] and [a gradient each] (graph/ops/recurrent.h).
 bool shape_recurrent(ShapeCall& call) {
   std::vector<Expr> input = call.tensor(0).sizes;
   std::vector<SymbolicShape> states = call.tensors(1);
@@ -208,6 +207,8 @@ bool shape_recurrent_backward(ShapeCall& call) {
   return true;
 }
 
+// (weight, indices, offsets, ...) -> the bags and three tables. Which of them
+// are filled follows from the mode; a size is one of those known here.
 bool shape_embedding_bag(ShapeCall& call) {
   std::vector<Expr> weight = call.tensor(0).sizes;
   std::vector<Expr> indices = call.tensor(1).sizes;
