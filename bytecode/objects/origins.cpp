@@ -169,9 +169,8 @@ Status CaptureState::pin_parts(PyObject* object) {
           break;
         default:
           // Native code would find the tensor itself, which no graph knows.
-          return make_break(
-              BreakReason::kUnguardableInput,
-              std::string("a tensor in a ") + Py_TYPE(object)->tp_name);
+          return make_break(BreakReason::kUnknownTensor,
+                            std::string("in a ") + Py_TYPE(object)->tp_name);
       }
     }
   }
