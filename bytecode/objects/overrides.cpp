@@ -73,9 +73,12 @@ Result<Ref> ask(CaptureState& state, PyObject* object,
 
 Result<Ref> ask_mode(CaptureState& state, const FunctionOverride& call,
                      PyObject* types) {
-  auto& modes = state.table<OverrideState>().modes;
+  OverrideState& overrides = state.table<OverrideState>();
+  auto& modes = overrides.modes;
   Ref mode = std::move(modes.back());
   modes.pop_back();  // not asked about what it does itself
+  // What it does may be to switch classes off and on, without it as at first.
+  const size_t changed_at = overrides.changed_at;
   Result<Ref> answer = [&]() -> Result<Ref> {
     FJ_TRY(Ref method, state.get_attr(mode.get(), method_name()));
     if (!PyMethod_Check(method.get()) ||
@@ -90,6 +93,7 @@ Result<Ref> ask_mode(CaptureState& state, const FunctionOverride& call,
     return state.caller.call(method.get(), args);
   }();
   modes.push_back(std::move(mode));
+  overrides.changed_at = changed_at;
   return answer;
 }
 

@@ -353,3 +353,57 @@ def test_indexing_in_the_mode_of_masks(requires_grad):
         return torch.randn(4, 4, requires_grad=requires_grad), torch.arange(3)
 
     check(scores, args, breaks=0, graphs=1)
+
+
+class Doubling(torch.overrides.TorchFunctionMode):
+    def __torch_function__(self, func, types, args=(), kwargs=None):
+        out = func(*args, **(kwargs or {}))
+        return out * 2 if func is torch.ones_like else out
+
+
+class Tagged(torch.Tensor):
+    pass
+
+
+def breaks_behind(x, y):
+    with Doubling():
+        q = x.as_subclass(Tagged) * 2
+        framejit.graph_break()
+        q = q + torch.ones_like(x)
+    return q.as_subclass(torch.Tensor)
+
+
+def raises_behind(x, y):
+    with Doubling():
+        q = x.as_subclass(Tagged) * 2
+        q = q + y
+        q = q + torch.ones_like(x)
+    return q.as_subclass(torch.Tensor)
+
+
+def caught_behind(x, y):
+    with Doubling(), Doubling():
+        q = x.as_subclass(Tagged).sin()
+        try:
+            q = q + y
+        except RuntimeError:
+            q = q + torch.ones_like(x)
+    return q.as_subclass(torch.Tensor), torch.ones_like(x)
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("f", [breaks_behind, raises_behind, caught_behind])
+def test_a_break_behind_a_subclass_in_a_mode(f, backend):
+    """The mode is still there when its method has asked a class in between."""
+
+    def outcome(f, size):
+        try:
+            return f(torch.ones(4, 4), torch.ones(size))
+        except RuntimeError as error:
+            return [str(error), repr(error.__context__)]
+
+    compiled = framejit.compile(f, backend=backend)
+    for size in (3, 4, 3, 4):
+        expected, found = outcome(f, size), outcome(compiled, size)
+        assert str(expected) == str(found)
+        assert torch._C._len_torch_function_stack() == 0
