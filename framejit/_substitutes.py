@@ -122,34 +122,16 @@ KINDS = ("lstm", "gru", "rnn_tanh", "rnn_relu")
 
 
 def _recurrence(name: str, gates: int) -> Callable[..., Any]:
-    def layer(
-        input: Any,
-        state: Any,
-        weights: Any,
-        has_biases: bool,
-        num_layers: int,
-        dropout: float,
-        train: bool,
-        bidirectional: bool,
-        batch_first: bool,
-    ) -> Any:
+    def layer(*given: Any) -> Any:
+        input, state, weights, has_biases, num_layers, *rest = given
+        dropout, train, bidirectional, batch_first = rest
         states = [state] if isinstance(state, torch.Tensor) else [*state]
         steps = input.transpose(0, 1) if batch_first else input
         directions = 2 if bidirectional else 1
         if not _fits_layers(
             steps, states, weights, gates, has_biases, num_layers, directions
         ):
-            return _own(f"_VariableFunctions.{name}")(
-                input,
-                state,
-                weights,
-                has_biases,
-                num_layers,
-                dropout,
-                train,
-                bidirectional,
-                batch_first,
-            )
+            return _own(f"_VariableFunctions.{name}")(*given)
         is_random = dropout != 0 and train and num_layers > 1
         operators = torch.ops.framejit
         operator = (
