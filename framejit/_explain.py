@@ -44,9 +44,15 @@ class BreakInfo:
         return f"docs/breaks/{self.id}.md"
 
 
-@dataclass(frozen=True)
+def _count(number: int, what: str) -> str:
+    return f"{number} {what}{'s'[number == 1 :]}"
+
+
+@dataclass(frozen=True, repr=False)
 class EntryInfo:
     """One compiled specialisation of a code object.
+
+    Printed, it is one line and its breaks; the guards, graphs and kernels are its fields.
 
     Attributes:
         number: entries of the function that were made before, as logs count.
@@ -111,6 +117,28 @@ class EntryInfo:
             + (f", {failures} misses)" if failures else ")")
             for text, failures in zip(self.guards, self.guard_failures, strict=True)
         ]
+
+    def __repr__(self) -> str:
+        facts = [
+            _count(self.operations, "operation"),
+            _count(len(self.guards), "guard"),
+            _count(len(self.kernels), "kernel"),
+            _count(self.hits, "hit"),
+            f"{self.compile_ms:.1f} ms to compile",
+        ]
+        if self.resume:
+            facts.append(_count(len(self.resume), "resume function"))
+        if self.fallback_reason:
+            facts.append(f"torch level: {self.fallback_reason}")
+        facts += [f"break {item.id} at {item.where}" for item in self.breaks]
+        return f"<entry {self.number}: {', '.join(facts)}>"
+
+    def __str__(self) -> str:
+        symbols = [f"s{i} is {source}" for i, source in enumerate(self.symbols)]
+        breaks = [
+            f"break: {line}" for item in self.breaks for line in str(item).splitlines()
+        ]
+        return "\n".join([repr(self), *(f"  {line}" for line in symbols + breaks)])
 
     def walk(self) -> list[EntryInfo]:
         """This entry and those of its resume functions, depth first."""
@@ -202,7 +230,7 @@ class Explanation:
             "break": len(self.breaks),
             "guard": len(self.guards),
         }
-        lines = [", ".join(f"{n} {what}{'s'[n == 1 :]}" for what, n in counts.items())]
+        lines = [", ".join(_count(n, what) for what, n in counts.items())]
         for number, entry in enumerate(self._all()):
             lines.append(
                 f"entry {number}: {entry.operations} operations, {entry.hits} hits"

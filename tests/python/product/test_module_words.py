@@ -429,3 +429,23 @@ def test_the_report_is_printed_to_any_file():
     file = io.StringIO()
     _report.print_report(file)
     assert file.getvalue().startswith("framejit: ")
+
+
+def test_an_entry_is_printed_in_a_line():
+    """Its guards and graphs are fields: printed whole they were kilobytes."""
+
+    def branches(x):
+        y = x.sin() * 2
+        return y + 1 if y.sum() > 0 else y - 1
+
+    compiled = framejit.compile(branches, dynamic=True)
+    compiled(torch.ones(3))
+    (entry,) = framejit.inspect(compiled)
+    assert repr(entry).startswith("<entry 0: 4 operations, ")
+    assert "1 hit, " in repr(entry) and "2 resume functions" in repr(entry)
+    assert f"break FJ101 at {__file__}:" in repr(entry)
+    assert "\n" not in repr(entry)
+    lines = str(entry).splitlines()
+    assert lines[0] == repr(entry)
+    assert "  s0 is x.size(0)" in lines
+    assert any("page: docs/breaks/FJ101.md" in line for line in lines)
