@@ -3,6 +3,7 @@
 
     scripts/fit_coefficients.py > codegen/legalise/math_coefficients.h
     scripts/fit_coefficients.py --inverse-pi > codegen/scalar/inverse_pi.h
+    scripts/fit_coefficients.py --erf-pieces > codegen/scalar/erf_pieces.h
 
 Those of float32 minimise the largest weighted error over their interval (Lawson's
 iteration on Chebyshev nodes). Coefficients are rounded to float32 one by one,
@@ -389,9 +390,63 @@ def inverse_pi():
     print("};\n\n}  // namespace framejit::codegen")
 
 
+# erf on 16 pieces of this width (in parts of 64), by their middles 0, 1 ... 15 widths.
+PIECE = 17 / 64
+PIECES = 16
+DEGREE = 5
+
+
+def erf_pieces():
+    """Of each piece the slope, then c in erf(middle + r) = slope r + sum c[i] r**i, and the
+    largest relative error. The slope is 1 in the first, which is odd, else 0."""
+    columns, worst = [], 0.0
+    reach = PIECE / 2
+    odd, error = fit(
+        lambda s: mp.erf(mp.sqrt(s)) / mp.sqrt(s) - 1,
+        1e-12,
+        reach**2,
+        (DEGREE + 1) // 2,
+        lambda s: mp.sqrt(s) / mp.erf(mp.sqrt(s)),
+    )
+    columns.append([1.0] + [c for term in odd for c in (0.0, term)])
+    worst = max(worst, error)
+    for piece in range(1, PIECES):
+        middle = mp.mpf(piece * PIECE)
+        terms, error = fit(
+            lambda r, middle=middle: mp.erf(middle + r),
+            -reach,
+            reach,
+            DEGREE + 1,
+            lambda r, middle=middle: 1 / mp.erf(middle + r),
+        )
+        columns.append([0.0, *terms])
+        worst = max(worst, error)
+    return columns, worst
+
+
+def print_erf_pieces():
+    columns, error = erf_pieces()
+    rows = list(zip(*columns, strict=True))
+    print(
+        "// erf in pieces, the middle of piece i being i widths: erf(middle + r) =\n"
+        "// c[0] r + (c[1] + c[2] r + c[3] r^2 ...), c[k] = kErfPieces[k][i]. Printed by\n"
+        "// scripts/fit_coefficients.py; do not edit by hand.\n"
+        f"// Largest relative error {error:.2e}.\n"
+        "#pragma once\n\nnamespace framejit::codegen {\n\n"
+        f"inline constexpr float kErfPieceWidth = {PIECE}f;\n\n"
+        f"inline constexpr float kErfPieces[{len(rows)}][{len(columns)}] = {{"
+    )
+    for row in rows:
+        print("    {" + ", ".join(literal(c) for c in row) + "},")
+    print("};\n\n}  // namespace framejit::codegen")
+
+
 def main():
     if "--inverse-pi" in sys.argv:
         inverse_pi()
+        return
+    if "--erf-pieces" in sys.argv:
+        print_erf_pieces()
         return
     print(
         "// Polynomials of the expansions of functions, lowest order first. Printed\n"

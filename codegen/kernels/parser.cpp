@@ -169,6 +169,11 @@ void Parser::node(Stage* stage) {
       node.payload = static_cast<int64_t>(stage->loads.size());
       stage->loads.push_back(place(loops));
       break;
+    case ScalarOp::kLookup:
+      node.payload = numbered("t");
+      expect(",");
+      node.in[0] = value();
+      break;
     default:
       for (int i = 0; i < scalar_op_row(node.op).operands; ++i) {
         if (i) expect(",");

@@ -72,6 +72,8 @@ std::string node_text(const Kernel& kernel, const Stage& stage,
       return out + numbered(" r", node.payload);
     case ScalarOp::kLoad:
       return out + " " + place_text(stage.loads[node.payload]);
+    case ScalarOp::kLookup:
+      return out + numbered(" t", node.payload) + ", " + value_name(node.in[0]);
     default:
       for (int i = 0; i < row.operands; ++i) {
         out += (i ? ", " : " ") + value_name(node.in[i]);

@@ -20,17 +20,18 @@ namespace {
 
 // kept: casts that stay; none: of no node.
 Body expand_but(const std::vector<char>& kept, const Body& body,
-                const std::vector<ScalarId*>& roots, Functions functions) {
-  const bool in_libm = functions == Functions::kLibm;
+                const std::vector<ScalarId*>& roots, Expansion how) {
+  const bool in_libm = how.functions == Functions::kLibm;
   return rewrite(
       body, roots, [&](Body& to, const ScalarNode& node, const auto& in) {
         const auto id = static_cast<size_t>(&node - body.nodes().data());
         const bool stays = (!kept.empty() && kept[id]) ||
                            (in_libm && is_named_function(node.op));
-        ScalarId known = stays ? kNoScalar
-                         : node.op == ScalarOp::kCast
-                             ? expand_cast(to, node.type, in[0])
-                             : expand_operation(to, node.op, in);
+        ScalarId known =
+            stays ? kNoScalar
+            : node.op == ScalarOp::kCast
+                ? expand_cast(to, node.type, in[0])
+                : expand_operation(to, node.op, in, how.word_tables);
         return known != kNoScalar
                    ? known
                    : emit_simplified(to, node.op, node.type, in, node.payload);
@@ -61,8 +62,8 @@ std::vector<char> stored_bf16(const Stage& stage) {
 }  // namespace
 
 Body expand(const Body& body, const std::vector<ScalarId*>& roots,
-            Functions functions) {
-  return expand_but({}, body, roots, functions);
+            Expansion how) {
+  return expand_but({}, body, roots, how);
 }
 
 namespace {
@@ -115,7 +116,7 @@ Kernel expand(const Kernel& kernel, Expansion how) {
     for (auto& [id, row] : stage.rows) roots.push_back(&id);
     std::vector<char> kept;
     if (how.bf16 == Bf16Rounding::kByInstruction) kept = stored_bf16(stage);
-    stage.body = expand_but(kept, stage.body, roots, how.functions);
+    stage.body = expand_but(kept, stage.body, roots, how);
   }
   return result;
 }

@@ -32,19 +32,22 @@ enum class Bf16Rounding : uint8_t { kByBits, kByInstruction };
 struct Expansion {
   Functions functions = Functions::kVector;
   Bf16Rounding bf16 = Bf16Rounding::kByBits;
+  // The target looks a word up in a table of 16 by one instruction.
+  bool word_tables = false;
 };
 
 // The body with all its Checks and what the roots need, expanded. `roots`
 // become the new numbers; leaves keep their payload.
 Body expand(const Body& body, const std::vector<ScalarId*>& roots,
-            Functions functions = Functions::kVector);
+            Expansion how = {});
 
 // All bodies of a kernel expanded and simplified.
 Kernel expand(const Kernel& kernel, Expansion how = {});
 
 // The value of one operation; kNoScalar: it has no expansion. `in` are of `b`.
 ScalarId expand_operation(Body& b, ScalarOp op,
-                          const std::array<ScalarId, 3>& in);
+                          const std::array<ScalarId, 3>& in,
+                          bool word_tables = false);
 // How many nodes an operation becomes; 1: it has no expansion.
 int expanded_size(ScalarOp op, DType operands);
 // Of i64 operands (integers.cpp).

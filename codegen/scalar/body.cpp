@@ -3,6 +3,7 @@
 #include <bit>
 
 #include "codegen/scalar/evaluate.h"
+#include "codegen/scalar/lookup.h"
 #include "guards/result.h"
 
 namespace framejit::codegen {
@@ -95,9 +96,16 @@ std::string malformed(const Body& body, const ScalarNode& node) {
   if (node.op == ScalarOp::kIndex && node.type != DType::kI64) {
     return complain("not i64");
   }
-  if (node.op == ScalarOp::kLookup &&
-      (node.type != DType::kF64 || body.type(node.in[0]) != DType::kI64)) {
-    return complain("not f64 of an i64");
+  if (node.op == ScalarOp::kLookup) {
+    const DType index = body.type(node.in[0]);
+    if (!(node.type == DType::kF64 && index == DType::kI64) &&
+        !(node.type == DType::kF32 && index == DType::kI32)) {
+      return complain("neither f64 of an i64 nor f32 of an i32");
+    }
+    const int tables = node.type == DType::kF64 ? kLookupTables : kErfTables;
+    if (node.payload < 0 || node.payload >= tables) {
+      return complain("a table that is not there");
+    }
   }
   if (node.op == ScalarOp::kNumber && node.type != DType::kI64 &&
       node.type != DType::kF64) {

@@ -407,7 +407,9 @@ bool evaluate(const Body& body,
     for (int i = 0; i < operands; ++i) in[i] = (*values)[node.in[i]];
     DType operand = body.type(node.in[operands - 1]);
     if (node.op == ScalarOp::kLookup) {
-      values->push_back(from(lookup_table(node.payload)[in[0] & 255]));
+      values->push_back(node.type == DType::kF32
+                            ? from(word_table(node.payload)[in[0] & 15])
+                            : from(lookup_table(node.payload)[in[0] & 255]));
       continue;
     }
     values->push_back(evaluate(node.op, node.type, operand, in));

@@ -3,6 +3,7 @@
 #include <array>
 #include <cmath>
 
+#include "codegen/scalar/erf_pieces.h"
 #include "codegen/scalar/inverse_pi.h"
 
 namespace framejit::codegen {
@@ -34,9 +35,15 @@ Table turns(int first, int count) {
 
 }  // namespace
 
-std::span<const double> lookup_table(int64_t number) {
-  static const Table tables[] = {turns(0, 28), turns(28, 28), turns(56, 52)};
+std::span<const double, 256> lookup_table(int64_t number) {
+  static const Table tables[kLookupTables] = {turns(0, 28), turns(28, 28),
+                                              turns(56, 52)};
   return tables[number];
+}
+
+std::span<const float, 16> word_table(int64_t number) {
+  static_assert(std::size(kErfPieces) == kErfTables);
+  return kErfPieces[number];
 }
 
 }  // namespace framejit::codegen

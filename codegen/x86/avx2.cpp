@@ -289,6 +289,18 @@ class Avx2 final : public VectorIsa {
   }
 
  protected:
+  Lanes find_words(const x86::Mem& table, const Lanes& index) override {
+    x86::Vec low = vec(), high = vec();
+    cc_.emit(Inst::kIdVpermps, low, index.part[0], table);
+    cc_.emit(Inst::kIdVpermps, high, index.part[0], table.cloneAdjusted(32));
+    // The bit of weight 8 as a sign.
+    x86::Vec upper = shifted(Inst::kIdVpslld, index.part[0], 28);
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVblendvps, result.part[0], low, high, upper);
+    return result;
+  }
+
   Lanes gather_lanes(DType type, const x86::Gp& base, const Lanes& offsets,
                      const Lanes* mask) override {
     const bool wide = dtype_size(type) == 8;

@@ -20,6 +20,7 @@ class Avx512 final : public VectorIsa {
     return has_bf16_ ? Bf16Rounding::kByInstruction : Bf16Rounding::kByBits;
   }
 
+  bool has_word_tables() const override { return true; }
   int spare_registers() const override { return 10; }
   x86::Vec vec() override { return cc_.newZmm(); }
 
@@ -337,6 +338,13 @@ class Avx512 final : public VectorIsa {
   }
 
  protected:
+  Lanes find_words(const x86::Mem& table, const Lanes& index) override {
+    Lanes result;
+    result.part[0] = vec();
+    cc_.emit(Inst::kIdVpermps, result.part[0], index.part[0], table);
+    return result;
+  }
+
   Lanes gather_lanes(DType type, const x86::Gp& base, const Lanes& offsets,
                      const Lanes* mask) override {
     const bool wide = dtype_size(type) == 8;

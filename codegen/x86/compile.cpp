@@ -17,10 +17,10 @@ class ThrowingHandler final : public aj::ErrorHandler {
   }
 };
 
-void expand_all(Body* body, std::vector<ScalarId>* roots, Functions functions) {
+void expand_all(Body* body, std::vector<ScalarId>* roots, Expansion how) {
   std::vector<ScalarId*> pointers;
   for (ScalarId& root : *roots) pointers.push_back(&root);
-  *body = expand(*body, pointers, functions);
+  *body = expand(*body, pointers, how);
 }
 
 bool has_few_elements(const Stage& stage) {
@@ -46,8 +46,8 @@ std::vector<StagePlan> plan(const Kernel& kernel, Expansion how) {
       Fold fold =
           (is_prefix || has_few_elements(stage) ? make_plain_fold : make_fold)(
               reduction.combiner, stage.body.type(reduction.value));
-      expand_all(&fold.step, &fold.stepped, how.functions);
-      expand_all(&fold.join, &fold.joined, how.functions);
+      expand_all(&fold.step, &fold.stepped, how);
+      expand_all(&fold.join, &fold.joined, how);
       folds.push_back(std::move(fold));
       nodes += static_cast<int>(folds.back().step.nodes().size());
     }
@@ -150,7 +150,8 @@ Compiled compile(const Kernel& kernel, X86Isa isa, bool listing,
         isa == X86Isa::kAvx2
             ? make_avx2(cc)
             : make_avx512(cc, /*has_bf16=*/isa == X86Isa::kAvx512Bf16);
-    const Expansion how{functions, vectors->bf16_rounding()};
+    const Expansion how{functions, vectors->bf16_rounding(),
+                        vectors->has_word_tables()};
     const Kernel expanded = expand(kernel, how);
     KernelEmitter emitter(expanded, plan(expanded, how), *vectors);
     emitter.emit();

@@ -86,7 +86,7 @@ Lanes KernelEmitter::operation(const Body& body, ScalarId id,
   const ScalarNode& node = body.node(id);
   const int operands = scalar_op_row(node.op).operands;
   if (node.op == ScalarOp::kLookup) {
-    return isa_.lookup(node.payload, value(node.in[0]));
+    return isa_.lookup(node.type, node.payload, value(node.in[0]));
   }
   if (node.op == ScalarOp::kCast && node.type == DType::kBF16 &&
       is_bf16_value(body, node.in[0])) {

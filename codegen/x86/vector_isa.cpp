@@ -618,7 +618,11 @@ void VectorIsa::update_element(DType type, ScalarOp combine,
   store_first(type, place, operation(combine, type, {a, b, {}}));
 }
 
-Lanes VectorIsa::lookup(int64_t number, const Lanes& index) {
+Lanes VectorIsa::lookup(DType type, int64_t number, const Lanes& index) {
+  if (type == DType::kF32) {
+    const auto words = word_table(number);
+    return find_words(memory_constant(words.data(), words.size_bytes()), index);
+  }
   x86::Gp base = cc_.newIntPtr();
   cc_.mov(base, reinterpret_cast<uint64_t>(lookup_table(number).data()));
   Lanes offsets;

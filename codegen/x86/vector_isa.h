@@ -62,6 +62,8 @@ class VectorIsa {
   }
   // kByInstruction: store_halves() and round_halves() know bf16.
   virtual Bf16Rounding bf16_rounding() const { return Bf16Rounding::kByBits; }
+  // find_words() is one instruction.
+  virtual bool has_word_tables() const { return false; }
   // Registers that constants may keep for the whole kernel.
   virtual int spare_registers() const = 0;
 
@@ -132,8 +134,8 @@ class VectorIsa {
   // What is there combined with the value (Select: replaced), lanes in order.
   void update(DType type, ScalarOp combine, const x86::Gp& base,
               const Lanes& offsets, const Lanes& value, const Lanes* mask);
-  // Table `number` (codegen/scalar/lookup.h) at i64 indices.
-  Lanes lookup(int64_t number, const Lanes& index);
+  // Table `number` (codegen/scalar/lookup.h) of that type.
+  Lanes lookup(DType type, int64_t number, const Lanes& index);
 
  protected:
   virtual aj::InstId instruction(ScalarOp op, DType lane) const = 0;
@@ -145,6 +147,8 @@ class VectorIsa {
   }
   virtual x86::Vec bit_operation(ScalarOp op, const x86::Vec& a,
                                  const aj::Operand& b) = 0;
+  // Of 16 words in memory those at the index modulo 16.
+  virtual Lanes find_words(const x86::Mem& table, const Lanes& index) = 0;
   // Of elements of 32 or 64 bits, as gather().
   virtual Lanes gather_lanes(DType type, const x86::Gp& base,
                              const Lanes& offsets, const Lanes* mask) = 0;

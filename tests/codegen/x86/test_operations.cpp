@@ -1,4 +1,5 @@
 // Every operation, type and instruction set against the interpreter.
+#include "codegen/scalar/lookup.h"
 #include "tests/codegen/x86/harness.h"
 
 namespace framejit::codegen {
@@ -122,6 +123,35 @@ TEST(X86Operations, EqualTheInterpreter) {
   }
   std::printf("%d kernels\n", kernels);
   EXPECT_GT(kernels, 1000);
+}
+
+// Tables, at any index: of f32 at an i32, of f64 at an i64.
+TEST(X86Operations, LookupsEqualTheInterpreter) {
+  int kernels = 0;
+  auto check = [&](DType type, DType index, int64_t table) {
+    for (Vectorised way : {Vectorised::kInner, Vectorised::kOuter}) {
+      Kernel kernel = operation_kernel(ScalarOp::kNeg, index, index, way);
+      Stage& stage = kernel.stages.front();
+      stage.stores.front().value = stage.body.emit(
+          ScalarOp::kLookup, type,
+          {stage.body.emit(ScalarOp::kLoad, index, {-1, -1, -1}, 0), -1, -1},
+          table);
+      kernel.arguments.back().type = type;
+      ASSERT_EQ(verify(kernel), "");
+      for (int64_t size : kSizes) {
+        std::vector<Data> data(kernel.arguments.size(), {0, size});
+        Comparison comparison(kernel, {size}, data, table + 1);
+        if (!comparison.run()) return;
+        kernels += comparison.compiled();
+      }
+    }
+  };
+  for (int64_t k = 0; k < kErfTables; ++k) check(DType::kF32, DType::kI32, k);
+  for (auto which : {LookupTable::kTurnsHigh, LookupTable::kTurnsMiddle,
+                     LookupTable::kTurnsLow}) {
+    check(DType::kF64, DType::kI64, static_cast<int64_t>(which));
+  }
+  EXPECT_GT(kernels, 200);
 }
 
 }  // namespace
