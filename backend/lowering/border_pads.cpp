@@ -48,73 +48,69 @@ Pads pads_of(const NodeLowering& node, size_t argument,
   return out;
 }
 
-// The input that an output of a dim shows.
-Term shown(Elements& elements, const Pads& pads, int dim, Border border) {
-  const int loop = pads.lead + dim;
-  const Expr& size = pads.inputs[loop];
-  Term at = elements.value_of(elements.at_loop(loop, 1, -pads.before[dim]));
-  Term last = elements.number(size - 1);
-  if (border == Border::kReplicate) return minimum(maximum(at, 0), last);
-  if (pads.before[dim] > 0) at = abs(at);
-  if (pads.behind[dim] > 0) at = last - abs(last - at);
-  if (size.is_const()) return at;
-  return select(check((at >= 0) & (at <= last)), at, 0);
-}
+// Outputs of a dim that lie side by side, and the inputs they show:
+// output first + i shows input start + i * step.
+struct Segment {
+  Expr first, length;
+  Expr start;
+  int step = 1;
+};
 
-std::vector<Index> shown_inputs(Elements& elements, const Pads& pads,
-                                Border border) {
-  auto out = elements.at_loops(0, pads.lead);
-  for (int dim = 0; dim < pads.dims(); ++dim) {
-    const bool as_it_is = pads.before[dim] == 0 && pads.behind[dim] == 0;
-    out.push_back(as_it_is
-                      ? elements.at_loop(pads.lead + dim)
-                      : elements.at_data(shown(elements, pads, dim, border)));
-  }
+std::vector<Segment> segments(const NodeLowering& node, const Pads& pads,
+                              int dim, Border border) {
+  const Expr size = pads.inputs[pads.lead + dim];
+  const int64_t before = pads.before[dim], behind = pads.behind[dim];
+  const bool reflects = border == Border::kReflect;
+  if (!size.is_const())
+    node.ensure(expr_lt(reflects ? std::max(before, behind) : 0, size),
+                "more than there is to show again");
+  const int step = reflects ? -1 : 0;
+  std::vector<Segment> out = {{before, size, 0}};
+  if (before > 0) out.push_back({0, before, reflects ? before : 0, step});
+  if (behind > 0)
+    out.push_back({size + before, behind, size - (reflects ? 2 : 1), step});
   return out;
 }
 
-// Of the innermost dim: so small that each added element is a case of its own.
-bool has_small_border(const Pads& pads) {
-  constexpr int64_t kMaxAdded = 8;
-  const int64_t added = pads.before.back() + pads.behind.back();
-  return added > 0 && added <= kMaxAdded && pads.inputs.back().is_const();
-}
-
-// A row lies as it is between its borders; an element of a border is one for
-// all rows. indices: of the other dims.
-Term row_with_border(Elements& elements, const TensorView& view,
-                     const Pads& pads, Border border,
-                     std::vector<Index> indices) {
-  const int loop = pads.lead + pads.dims() - 1;
-  const int64_t before = pads.before.back(), behind = pads.behind.back();
-  const int64_t last = pads.inputs.back().constant() - 1;
-  indices.back() = elements.at_loop(loop, 1, -before);
-  Term at = elements.value_of(indices.back());
-  Term inside = (at >= 0) & (at <= static_cast<double>(last));
-  Term value = elements.load(view, indices, inside);
-  auto add = [&](int64_t place, int64_t shown) {
-    indices.back() = elements.at(shown);
-    value = select(at == static_cast<double>(place),
-                   elements.load(view, indices), value);
-  };
-  const bool reflects = border == Border::kReflect;
-  for (int64_t i = 1; i <= before; ++i) add(-i, reflects ? i : 0);
-  for (int64_t i = 1; i <= behind; ++i)
-    add(last + i, reflects ? last - i : last);
-  return value;
-}
-
+// Each segment of rows and columns is a copy of its own: the inside of whole
+// rows, and what is beside it, without asking of each element where it lies.
 void set_padded(NodeLowering& node, Border border) {
   // (self, padding)
-  TensorView view = node.tensor(0);
+  const TensorView view = node.tensor(0);
   require(view.type != DType::kBool, "a border of bools");
   const Pads pads = pads_of(node, 1, view.sizes, border);
-  Elements elements(node, node.out().sizes);
-  auto indices = shown_inputs(elements, pads, border);
-  Term value = has_small_border(pads)
-                   ? row_with_border(elements, view, pads, border, indices)
-                   : elements.load(view, indices);
-  node.set_map(0, std::move(elements), value);
+  std::vector<std::vector<Segment>> each;
+  for (int dim = 0; dim < pads.dims(); ++dim)
+    each.push_back(segments(node, pads, dim, border));
+  TensorView whole;  // nothing yet
+  whole.type = node.out_type();
+  whole.sizes = node.out().sizes;
+  std::vector<const Segment*> chosen;
+  const std::function<void(int)> put = [&](int dim) {
+    if (dim < pads.dims()) {
+      for (const Segment& segment : each[dim]) {
+        chosen.push_back(&segment);
+        put(dim + 1);
+        chosen.pop_back();
+      }
+      return;
+    }
+    auto sizes =
+        std::vector<Expr>(view.sizes.begin(), view.sizes.begin() + pads.lead);
+    for (const Segment* segment : chosen) sizes.push_back(segment->length);
+    Elements elements(node, sizes);
+    auto source = elements.at_loops(0, pads.lead), target = source;
+    for (int i = 0; i < pads.dims(); ++i) {
+      const Segment& segment = *chosen[i];
+      source.push_back(
+          elements.at_loop(pads.lead + i, segment.step, segment.start));
+      target.push_back(elements.at_loop(pads.lead + i, 1, segment.first));
+    }
+    Term value = elements.load(view, source);
+    whole = node.update(std::move(elements), whole, target, value);
+  };
+  put(0);
+  node.set(0, whole);
 }
 
 // ---- backward
@@ -187,6 +183,22 @@ void set_reflected_backward(NodeLowering& node) {
   node.set_map(0, std::move(elements), sum);
 }
 
+// The inputs that outputs show, where the last ones show themselves again.
+std::vector<Index> shown_inputs(Elements& elements, const Pads& pads) {
+  auto out = elements.at_loops(0, pads.lead);
+  for (int dim = 0; dim < pads.dims(); ++dim) {
+    const int loop = pads.lead + dim;
+    if (pads.before[dim] == 0 && pads.behind[dim] == 0) {
+      out.push_back(elements.at_loop(loop));
+      continue;
+    }
+    Term at = elements.value_of(elements.at_loop(loop, 1, -pads.before[dim]));
+    Term last = elements.number(pads.inputs[loop] - 1);
+    out.push_back(elements.at_data(minimum(maximum(at, 0), last)));
+  }
+  return out;
+}
+
 void set_replicated_backward(NodeLowering& node) {
   const Backward given(node, Border::kReplicate);
   Elements zeros(node, node.out().sizes);
@@ -194,7 +206,7 @@ void set_replicated_backward(NodeLowering& node) {
   TensorView base = node.map(std::move(zeros), zero);
   Elements elements(node, given.gradient.sizes);
   Term value = cast(given.type, elements.load_broadcast(given.gradient));
-  auto target = shown_inputs(elements, given.pads, Border::kReplicate);
+  auto target = shown_inputs(elements, given.pads);
   TensorView sums =
       node.update(std::move(elements), base, target, value, Combiner::kSum);
   Elements result(node, node.out().sizes);
