@@ -91,9 +91,31 @@ void set_copy(NodeLowering& node, const TensorView& view) {
   node.set_map(0, std::move(elements), cast(type, value));
 }
 
+// The dim along which elements lie side by side; -1: none.
+int dim_in_one_piece(const graph::TensorMeta& meta) {
+  for (size_t i = meta.sizes.size(); i-- > 0;) {
+    if (meta.strides[i].is_const(1) && !meta.sizes[i].is_const(1))
+      return static_cast<int>(i);
+  }
+  return -1;
+}
+
+// Rows become columns, and how many there are is a symbol: kernels make no
+// blocks of those (schedule/arrange_loops.cpp), and ATen does.
+bool transposes_symbols(const graph::TensorMeta& from,
+                        const graph::TensorMeta& to) {
+  const int row = dim_in_one_piece(from), column = dim_in_one_piece(to);
+  return row >= 0 && column >= 0 && row != column &&
+         !(to.sizes[row].is_const() && to.sizes[column].is_const());
+}
+
 }  // namespace
 
-void lower_copy(NodeLowering& node) { set_copy(node, node.tensor(0)); }
+void lower_copy(NodeLowering& node) {
+  require(!transposes_symbols(node.meta_of(0), node.out()),
+          "rows and columns change places whose number is not known");
+  set_copy(node, node.tensor(0));
+}
 
 void lower_copy_from(NodeLowering& node) { set_copy(node, node.tensor(1)); }
 

@@ -305,14 +305,19 @@ class Arranger {
     const size_t last = outer() - 1;
     if (target_.hint(kernel_.loops[last]) < target_.vector_bytes / 4) return;
     for (size_t loop = 0; loop < last; ++loop) {
-      const bool is_read_along = std::any_of(
-          stage.loads.begin(), stage.loads.end(), [&](const Place& place) {
-            return place.data.empty() && place.when == kNoScalar &&
-                   place.strides[loop].is_const(1) &&
-                   step_cost(place.strides[last]) == kFar &&
-                   dtype_size(kernel_.arguments[place.argument].type) == 4;
-          });
-      if (!is_read_along || is_named(stage, loop) || !split_loop(stage, loop))
+      // Elements of a register, of the widest type that is so read.
+      int64_t most = 0;
+      for (const Place& place : stage.loads) {
+        const DType type = kernel_.arguments[place.argument].type;
+        if (!place.data.empty() || place.when != kNoScalar ||
+            !place.strides[loop].is_const(1) ||
+            step_cost(place.strides[last]) != kFar || type == DType::kBool)
+          continue;
+        const int64_t elements =
+            target_.vector_bytes / std::max<int64_t>(dtype_size(type), 4);
+        most = most == 0 ? elements : std::min(most, elements);
+      }
+      if (most == 0 || is_named(stage, loop) || !split_loop(stage, loop, most))
         continue;
       block_columns(stage, loop);
       return;
@@ -331,7 +336,7 @@ class Arranger {
       return;
     for (const ScalarNode& node : stage.body.nodes())
       if (node.op == ScalarOp::kIndex) return;
-    if (!split_loop(stage, last - 1)) return;
+    if (!split_loop(stage, last - 1, target_.vector_bytes / 4)) return;
     for_each_place(stage, [](Place& place) {
       std::swap(place.strides.back(), *(place.strides.end() - 2));
     });
@@ -369,13 +374,13 @@ class Arranger {
                        });
   }
 
-  // Into blocks and a new inner loop, where that goes up.
-  bool split_loop(Stage& stage, size_t loop) {
+  // Into blocks and a new inner loop of at most so many turns, where that goes
+  // up.
+  bool split_loop(Stage& stage, size_t loop, int64_t most) {
     const Expr& extent = kernel_.loops[loop];
     for (const Store& store : stage.stores)
       if (!store.place.data.empty()) return false;
     if (!extent.is_const()) return false;
-    const int64_t most = target_.vector_bytes / 4;
     int64_t turns = most;
     while (turns > most / 2 && extent.constant() % turns != 0) --turns;
     if (extent.constant() % turns != 0) return false;

@@ -137,7 +137,9 @@ class KernelEmitter {
   Lanes loaded(const PlaceCode& code, int copy, const Lanes* wanted);
   void transpose_blocks();
   bool is_transposed(const PlaceCode& code) const;
-  void transpose(std::vector<Lanes>* rows);
+  void transpose_block(PlaceCode* code);
+  void transpose(int words, std::vector<Lanes>* rows);
+  Lanes load_transposed(const PlaceCode& code, int copy);
   void emit_store(size_t number, int copy);
   // Lanes side by side, from the first or from the last one on.
   Lanes load_vector(const PlaceCode& code, int copy, const Lanes* wanted);

@@ -90,8 +90,8 @@ const Lanes* KernelEmitter::condition(const PlaceCode& code, int copy,
 }
 
 // A load of columns whose inner loop, the only one, goes along the elements: as
-// many turns as there are lanes, or less, are a block of rows that lie in one
-// piece. Read as such and transposed, each line of memory is read once.
+// many turns as a register has elements, or less, are a block of rows that lie
+// in one piece. Read as such and transposed, each line of memory is read once.
 bool KernelEmitter::is_transposed(const PlaceCode& code) const {
   const Stage& stage = *plan_->stage;
   if (mask_ || stage.loops.size() != 1 || !stage.loops[0].is_const()) {
@@ -101,66 +101,80 @@ bool KernelEmitter::is_transposed(const PlaceCode& code) const {
   for (const Store& store : stage.stores) {
     if (store.place.argument == code.place->argument) return false;
   }
-  return turns > 1 && turns <= isa_.lanes() && code.walk == Walk::kStrided &&
-         dtype_size(code.type) == 4 && code.place->data.empty() &&
-         code.place->when == kNoScalar &&
+  return turns > 1 && turns <= isa_.lanes() / VectorIsa::parts(code.type) &&
+         code.walk == Walk::kStrided && code.type != DType::kBool &&
+         code.place->data.empty() && code.place->when == kNoScalar &&
          code.place->strides[kernel_.loops.size()].is_const(1);
 }
 
 void KernelEmitter::transpose_blocks() {
-  const int lanes = isa_.lanes();
   for (size_t i = 0; i < plan_->stage->loads.size(); ++i) {
     PlaceCode& code = (*code_)[i];
-    if (!is_transposed(code)) continue;
-    const auto turns = static_cast<int>(plan_->stage->loops[0].constant());
-    x86::Gp count = cc_.newInt64();
-    cc_.mov(count, turns);
-    Lanes mask = isa_.first_lanes(count);
-    x86::Gp stride = load(code.place->strides[kernel_.loops.size() - 1]);
-    multiply(stride, Expr(4), 1);
-    for (int c = 0; c < copies_; ++c) {
-      x86::Gp row = cc_.newIntPtr();
-      cc_.mov(row, moved(code, c));
-      std::vector<Lanes> rows;
-      for (int k = 0; k < lanes; ++k) {
-        if (k > 0) cc_.add(row, stride);
-        rows.push_back(isa_.load(code.type, x86::ptr(row),
-                                 turns < lanes ? &mask : nullptr));
-      }
-      transpose(&rows);
-      x86::Mem block =
-          cc_.newStack(static_cast<uint32_t>(turns * isa_.bytes()), 64);
-      for (int k = 0; k < turns; ++k) {
-        isa_.store(code.type, block.cloneAdjusted(k * isa_.bytes()), rows[k],
-                   nullptr);
-      }
-      code.block.push_back(block);
+    if (is_transposed(code)) transpose_block(&code);
+  }
+}
+
+// Elements of 64 bits are pairs of words, and the lanes of a value two
+// registers: two square blocks, one above the other. Narrow ones are words
+// here.
+void KernelEmitter::transpose_block(PlaceCode* code) {
+  const DType type = code->type;
+  const int lanes = isa_.lanes(), parts = VectorIsa::parts(type);
+  const auto turns = static_cast<int>(plan_->stage->loops[0].constant());
+  const DType row_type = parts == 2 ? DType::kI32 : type;
+  const DType words = parts == 2 ? type : DType::kI32;
+  x86::Gp count = cc_.newInt64();
+  cc_.mov(count, turns * parts);
+  Lanes mask = isa_.first_lanes(count);
+  x86::Gp stride = load(code->place->strides[kernel_.loops.size() - 1]);
+  multiply(stride, Expr(dtype_size(type)), 1);
+  for (int c = 0; c < copies_; ++c) {
+    x86::Gp row = cc_.newIntPtr();
+    cc_.mov(row, moved(*code, c));
+    std::vector<std::vector<Lanes>> squares(parts);
+    for (int k = 0; k < lanes; ++k) {
+      if (k > 0) cc_.add(row, stride);
+      squares[k * parts / lanes].push_back(isa_.load(
+          row_type, x86::ptr(row), turns * parts < lanes ? &mask : nullptr));
     }
+    for (std::vector<Lanes>& square : squares) transpose(parts, &square);
+    const int size = isa_.bytes() * parts;
+    x86::Mem block = cc_.newStack(static_cast<uint32_t>(turns * size), 64);
+    for (int k = 0; k < turns; ++k) {
+      Lanes value = squares[0][k];
+      if (parts == 2) value.part[1] = squares[1][k].part[0];
+      isa_.store(words, block.cloneAdjusted(k * size), value, nullptr);
+    }
+    code->block.push_back(block);
   }
 }
 
 // Blocks of 1, 2, 4 ... rows and columns beside the diagonal change places.
-void KernelEmitter::transpose(std::vector<Lanes>* rows) {
-  const int lanes = isa_.lanes();
-  for (int step = 1; step < lanes; step *= 2) {
-    Lanes odd = isa_.lanes_with_bit(step, DType::kI32);
-    for (int i = 0; i < lanes; ++i) {
+void KernelEmitter::transpose(int words, std::vector<Lanes>* rows) {
+  const auto count = static_cast<int>(rows->size());
+  for (int step = 1; step < count; step *= 2) {
+    Lanes odd = isa_.lanes_with_bit(step * words, DType::kI32);
+    for (int i = 0; i < count; ++i) {
       if (i & step) continue;
-      isa_.exchange(step, odd, &(*rows)[i], &(*rows)[i + step]);
+      isa_.exchange(step * words, odd, &(*rows)[i], &(*rows)[i + step]);
     }
   }
+}
+
+// What was transposed, at this turn of the inner loop.
+Lanes KernelEmitter::load_transposed(const PlaceCode& code, int copy) {
+  x86::Gp vector = cc_.newIntPtr(), turn = cc_.newInt64();
+  cc_.lea(vector, code.block[copy]);
+  cc_.mov(turn, inner_.back());
+  const int parts = VectorIsa::parts(code.type);
+  multiply(turn, Expr(isa_.bytes() * parts), 1);
+  return isa_.load(parts == 2 ? code.type : DType::kI32, x86::ptr(vector, turn),
+                   nullptr);
 }
 
 Lanes KernelEmitter::load_lanes(ScalarId id, int copy) {
   const ScalarNode& node = plan_->stage->body.node(id);
   const PlaceCode& code = (*code_)[node.payload];
-  if (!code.block.empty()) {
-    x86::Gp vector = cc_.newIntPtr(), turn = cc_.newInt64();
-    cc_.lea(vector, code.block[copy]);
-    cc_.mov(turn, inner_.back());
-    multiply(turn, Expr(isa_.bytes()), 1);
-    return isa_.load(code.type, x86::ptr(vector, turn), nullptr);
-  }
   Lanes storage;
   const Lanes* wanted = condition(code, copy, &storage);
   if (plan_->halves[id] == HalfForm::kBits) return loaded(code, copy, wanted);
@@ -172,6 +186,7 @@ Lanes KernelEmitter::load_lanes(ScalarId id, int copy) {
 
 Lanes KernelEmitter::loaded(const PlaceCode& code, int copy,
                             const Lanes* wanted) {
+  if (!code.block.empty()) return load_transposed(code, copy);
   if (!has_uniform_data(code) || code.walk == Walk::kStrided) {
     x86::Gp base = cc_.newIntPtr();
     cc_.lea(base, address(code, copy));

@@ -103,8 +103,8 @@ TEST(X86Kernels, WalkSeveralLoops) {
 
 // Blocks that are transposed, of 16, 8 and fewer rows, and what is left over.
 TEST(X86Kernels, TransposeBlocks) {
-  for (DType type : {DType::kF32, DType::kI32, DType::kI64, DType::kI8}) {
-    for (int rows : {2, 5, 8, 16, 17}) {
+  for (DType type : all_dtypes()) {
+    for (int rows : {2, 3, 4, 5, 8, 9, 16, 17}) {
       Kernel kernel = kernel_of(with(
           R"(kernel transpose(%0: T, %1: out T) outer (i0 < s0, i1 < s1) columns {
   stage (i2 < ROWS) {
