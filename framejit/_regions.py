@@ -11,6 +11,7 @@ break at the program's own call.
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -282,9 +283,10 @@ def tensor_backward(
     create_graph: bool = False,
     inputs: Any = None,
 ) -> None:
-    """`torch.Tensor.backward`."""
-    given = None if gradient is None else (gradient,)
-    autograd_backward((self,), given, retain_graph, create_graph, None, inputs)
+    """`torch.Tensor.backward`, which calls what the name stands for then."""
+    torch.autograd.backward(
+        self, gradient, retain_graph, create_graph, inputs=inputs
+    )
 
 
 def tensor_register_hook(self: Any, hook: Any) -> Any:
@@ -690,6 +692,8 @@ def max_pool1d(
     too."""
     if not input.is_floating_point():
         _steps.give_up("max_pool1d of numbers that are no floats")
+    if not isinstance(torch.max_pool1d, types.BuiltinFunctionType):
+        _steps.give_up("torch.max_pool1d, which was replaced")
     if stride is None:
         stride = []
     return torch.max_pool1d_with_indices(

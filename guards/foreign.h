@@ -118,6 +118,11 @@ class TensorTracer {
   // ---- classes of tensors, and objects that override functions
   // A stand-in of a class that the program derived from the tensor's.
   virtual bool is_subclass(PyObject* stand_in) { return false; }
+  // Guards that its class finds the library's own special method, or none. A
+  // break where it finds another.
+  virtual Status guard_special(PyObject* stand_in, const char* name) {
+    return ok_status();
+  }
   // Has the class of the object a method that the library would ask?
   virtual bool is_overloaded(PyObject* object) { return false; }
   // What it would ask for this call; empty: it would not ask. Nothing runs.

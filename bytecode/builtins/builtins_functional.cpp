@@ -25,6 +25,10 @@ Result<Ref> number_function(BuiltinCall& call, const char* method,
   CaptureState& state = call.state;
   if (call.args.empty()) return call.native(Reads::kDeep);
   PyObject* subject = call.args[0];
+  FJ_TRY(Ref special, state.python_special(subject, method));
+  if (special) {
+    return state.caller.call(special.get(), call.args, call.kwnames);
+  }
   if (is_foreign(state, subject)) {
     PyObject* function =
         operator_name ? library_object("operator", operator_name) : nullptr;
@@ -37,10 +41,6 @@ Result<Ref> number_function(BuiltinCall& call, const char* method,
       return state.caller.call(bound.get(), rest, call.kwnames);
     }
     return call.native(Reads::kDeep);
-  }
-  FJ_TRY(Ref special, state.python_special(subject, method));
-  if (special) {
-    return state.caller.call(special.get(), call.args, call.kwnames);
   }
   return call.native(Reads::kConverts);
 }

@@ -105,6 +105,7 @@ Result<Ref> CaptureState::python_special(PyObject* object, const char* name) {
   if (kind == ObjectClass::kStandIn) {
     if (!tracer.is_subclass(object) ||
         is_library_attribute(type, interned(name))) {
+      FJ_CHECK_OK(tracer.guard_special(object, name));
       return Ref();
     }
   } else if (kind != ObjectClass::kPlain) {
@@ -291,6 +292,9 @@ Result<Ref> subclass_attr(CaptureState& state, PyObject* stand_in,
 Result<Ref> tensor_attr(CaptureState& state, PyObject* stand_in,
                         PyObject* name) {
   if (name_is(name, "__class__")) return state.type_of(stand_in);
+  // Of the tensor, and not of the stand-in: for the tracer to say.
+  if (name_is(name, "__dict__"))
+    return state.tracer.get_attribute(stand_in, name);
   FJ_TRY(Ref raw, state.type_lookup(Py_TYPE(stand_in), name));
   if (!raw && reads_late(state)) note_late_tensor_attribute(state, name);
   if (state.tracer.is_subclass(stand_in)) {

@@ -227,6 +227,7 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
   if (state.tracer.is_subclass(stand_in)) {
     if (raw) FJ_CHECK_OK(know_descriptor(state, raw.get(), type, name));
     for (const char* hook : {"__setattr__", "__delattr__"}) {
+      FJ_TRY(Ref found, state.type_lookup(type, interned(hook)));
       if (is_library_attribute(type, interned(hook))) continue;
       return state.make_break(BreakReason::kUnsupportedWrite,
                               std::string(hook) + " of a tensor's class");
@@ -243,6 +244,11 @@ Status write_tensor_attr(CaptureState& state, PyObject* stand_in,
     if (value) args.push_back(value);
     FJ_TRY(Ref answer, call_override(state, setter, args));
     if (answer) return ok_status();
+    // The write is done when the call ends, by what asks the class once more.
+    if (state.tracer.is_subclass(stand_in) && asks_own_class(type)) {
+      return state.make_break(BreakReason::kUnsupportedWrite,
+                              attribute_text(type, name));
+    }
     FJ_CHECK_OK(check_stored_in_c(state, name, value));
     FJ_TRY(Ref replay, state.tracer.set_attribute(stand_in, name, value));
     if (!replay) return ok_status();

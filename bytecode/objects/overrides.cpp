@@ -168,6 +168,10 @@ bool is_override_mode_active(CaptureState& state) {
          overrides.level < OverrideState::kAsksNobody;
 }
 
+bool asks_own_class(PyTypeObject* type) {
+  return override_protocol() && !is_library_attribute(type, method_name());
+}
+
 Status guard_overriding_class(CaptureState& state, PyTypeObject* type) {
   if (!override_protocol()) return ok_status();
   FJ_CHECK_OK(state.type_lookup(type, method_name()));

@@ -41,6 +41,8 @@ Result<bool> is_overloaded(CaptureState& state, PyObject* object);
 // code or by an attribute of its own, is asked as often as eager does only by
 // eager. A break for those.
 Status check_answers_itself(CaptureState& state, PyObject* object);
+// Has the class a method of the program's own that the library asks?
+bool asks_own_class(PyTypeObject* type);
 // Guards what a class that the program derived from a tensor's would answer.
 Status guard_overriding_class(CaptureState& state, PyTypeObject* type);
 

@@ -4,6 +4,7 @@
 
 #include "graph/tensors/python_tensor.h"
 #include "graph/tensors/tensor_check.h"
+#include "graph/tracing/tensor_methods.h"
 
 namespace framejit::graph {
 
@@ -39,10 +40,9 @@ bool is_float_tensor(PyObject* object) {
 
 Result<Ref> record_method(Recorder& recorder, const char* name, PyObject* self,
                           PyObject* other) {
-  Ref method = Ref::steal(
-      PyObject_GetAttrString(reinterpret_cast<PyObject*>(Py_TYPE(self)), name));
-  if (!method) return Result<Ref>::raised();
-  return recorder.record_call(method.get(), {self, other}, nullptr, name);
+  FJ_TRY(TensorMethod method, tensor_method(self, name));
+  return recorder.record_call(method.descriptor.get(), {self, other}, nullptr,
+                              method.by_name());
 }
 
 }  // namespace

@@ -11,6 +11,7 @@
 #include "graph/tracing/number_tensors.h"
 #include "graph/tracing/tensor_classes.h"
 #include "graph/tracing/tensor_constructors.h"
+#include "graph/tracing/tensor_methods.h"
 
 namespace framejit::graph {
 
@@ -128,41 +129,6 @@ Result<bool> true_of(Recorder& recorder, PyObject* value) {
                recorder.span()};
 }
 
-struct Method {
-  std::string_view name;
-  std::vector<PyObject*> args;  // self first
-  Ref self;
-  Ref descriptor;
-};
-
-// x.name(...) and torch.Tensor.name(x, ...) in one form.
-Result<Method> method_of(PyObject* callable,
-                         const std::vector<PyObject*>& args) {
-  Method method;
-  if (PyCFunction_Check(callable)) {
-    PyObject* self = PyCFunction_GET_SELF(callable);
-    if (!self || !is_tensor_object(self)) return method;
-    method.name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-    method.args.push_back(self);
-    method.args.insert(method.args.end(), args.begin(), args.end());
-  } else if (Py_IS_TYPE(callable, &PyMethodDescr_Type) && !args.empty() &&
-             is_tensor_object(args[0])) {
-    method.name =
-        reinterpret_cast<PyMethodDescrObject*>(callable)->d_method->ml_name;
-    method.args = args;
-  } else {
-    return method;
-  }
-  method.self = Ref::borrow(method.args[0]);
-  Ref name = Ref::steal(
-      PyUnicode_FromStringAndSize(method.name.data(), method.name.size()));
-  if (!name) return Result<Method>::raised();
-  PyObject* type = reinterpret_cast<PyObject*>(Py_TYPE(method.self.get()));
-  method.descriptor = Ref::steal(PyObject_GetAttr(type, name.get()));
-  if (!method.descriptor) return Result<Method>::raised();
-  return method;
-}
-
 bool is_function(PyObject* callable, const char* module, const char* name) {
   if (!PyCFunction_Check(callable)) return false;
   PyObject* self = PyCFunction_GET_SELF(callable);
@@ -175,7 +141,7 @@ bool is_function(PyObject* callable, const char* module, const char* name) {
              name;
 }
 
-Result<Ref> call_requires_grad(Recorder& recorder, const Method& method,
+Result<Ref> call_requires_grad(Recorder& recorder, const TensorMethod& method,
                                PyObject* kwnames) {
   bool wanted = true;
   if (method.args.size() > 1) {
@@ -185,7 +151,7 @@ Result<Ref> call_requires_grad(Recorder& recorder, const Method& method,
     return internals(recorder, "arguments of requires_grad_");
   return write_requires_grad(recorder, method.self.get(),
                              method.descriptor.get(), method.args, kwnames,
-                             "requires_grad_", wanted);
+                             method.by_name(), wanted);
 }
 
 // Guarded for an input that is none; an input that is one breaks.
@@ -200,21 +166,25 @@ Result<bool> is_view(Recorder& recorder, PyObject* stand_in, const char* what) {
 }
 
 // Autograd does it without an operator, and refuses views.
-Result<Ref> call_detach(Recorder& recorder, const Method& method,
+Result<Ref> call_detach(Recorder& recorder, const TensorMethod& method,
                         PyObject* kwnames) {
   PyObject* self = method.self.get();
+  // Results of operators on it are views of other tensors in eager.
+  if (is_of_subclass(self))
+    return internals(recorder, "detach_ of a tensor of another class");
   FJ_TRY(bool view, is_view(recorder, self, "detach_"));
   FJ_TRY(bool leaf, is_leaf(recorder, self));
   if (!view && leaf && !unpack_tensor(self).requires_grad())
     return Ref::borrow(self);
-  FJ_TRY(Ref result, recorder.record_effect(method.descriptor.get(),
-                                            method.args, kwnames, "detach_"));
+  FJ_TRY(Ref result,
+         recorder.record_effect(method.descriptor.get(), method.args, kwnames,
+                                method.by_name()));
   recorder.note_written(self);
   return result;
 }
 
 // x.type(torch.LongTensor) as x.type("torch.LongTensor")
-Result<Ref> call_type(Recorder& recorder, const Method& method) {
+Result<Ref> call_type(Recorder& recorder, const TensorMethod& method) {
   PyObject* type = method.args[1];
   Ref module = Ref::steal(PyObject_GetAttrString(type, "__module__"));
   Ref name = Ref::steal(PyObject_GetAttrString(type, "__name__"));
@@ -223,7 +193,8 @@ Result<Ref> call_type(Recorder& recorder, const Method& method) {
       Ref::steal(PyUnicode_FromFormat("%U.%U", module.get(), name.get()));
   if (!text) return Result<Ref>::raised();
   return recorder.record_call(method.descriptor.get(),
-                              {method.self.get(), text.get()}, nullptr, "type");
+                              {method.self.get(), text.get()}, nullptr,
+                              method.by_name());
 }
 
 }  // namespace
@@ -302,7 +273,7 @@ Result<Ref> index_without_tensors(PyObject* index) {
 Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
                                 const std::vector<PyObject*>& args,
                                 PyObject* kwnames) {
-  FJ_TRY(Method method, method_of(callable, args));
+  FJ_TRY(TensorMethod method, method_of(callable, args));
   if (!method.self) {
     if (is_function(callable, "torch._C._nn", "one_hot"))
       return call_one_hot(recorder, args, kwnames);
@@ -312,7 +283,7 @@ Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
   // guarded.
   if (method.name == "as_strided" && !kwnames && method.args.size() == 3) {
     return recorder.record_call(method.descriptor.get(), method.args, nullptr,
-                                "as_strided");
+                                method.by_name());
   }
   bool changes_history = method.name == "requires_grad_" ||
                          method.name == "retain_grad" ||
@@ -328,7 +299,7 @@ Result<Ref> call_special_method(Recorder& recorder, PyObject* callable,
     FJ_TRY(bool leaf, is_leaf(recorder, method.self.get()));
     if (leaf) return Ref::borrow(Py_None);
     return recorder.record_effect(method.descriptor.get(), method.args, kwnames,
-                                  "retain_grad");
+                                  method.by_name());
   }
   if (method.name == "detach_" && method.args.size() == 1)
     return call_detach(recorder, method, kwnames);

@@ -35,6 +35,7 @@
 #include "graph/tracing/tensor_attributes.h"
 #include "graph/tracing/tensor_classes.h"
 #include "graph/tracing/tensor_constructors.h"
+#include "graph/tracing/tensor_methods.h"
 #include "graph/tracing/tensor_scale.h"
 #include "graph/tracing/tensor_writes.h"
 
@@ -88,6 +89,9 @@ class LibTorchTracer final : public TensorTracer {
                               const std::vector<PyObject*>& operands);
   bool is_subclass(PyObject* stand_in) override {
     return is_tensor_object(stand_in) && is_of_subclass(stand_in);
+  }
+  Status guard_special(PyObject* stand_in, const char* name) override {
+    return recorder_ ? guard_special_method(stand_in, name) : ok_status();
   }
   bool is_overloaded(PyObject* object) override {
     return has_torch_function(object);
@@ -361,8 +365,11 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
     if (Py_IS_TYPE(callable, &PyWrapperDescr_Type) && !args.empty() &&
         is_tensor_object(args[0]) && !(kwnames && PyTuple_GET_SIZE(kwnames))) {
       for (const char* item : {"getitem", "setitem"}) {
-        if (text_of(PyDescr_NAME(callable)) != std::string("__") + item + "__")
-          continue;
+        const std::string name = std::string("__") + item + "__";
+        if (text_of(PyDescr_NAME(callable)) != name) continue;
+        // The operator asks the class, where the program may have put its own.
+        FJ_TRY(TensorMethod method, tensor_method(args[0], name.c_str()));
+        if (!method.is_found_by_name) return record_operator(callable, args);
         Ref operators = Ref::steal(PyImport_ImportModule("operator"));
         if (!operators) return Result<Ref>::raised();
         FJ_TRY(Ref function,
@@ -403,24 +410,16 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
 }
 
 // A method bound to a stand-in is recorded as a method call on it, with the
-// descriptor of its class as the callable.
+// function of C as the callable.
 Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
                                          const std::vector<PyObject*>& args,
                                          PyObject* kwnames) {
-  Ref self;
-  const char* name = nullptr;
-  Ref name_object;
-  if (PyCFunction_Check(callable)) {
-    self = Ref::borrow(PyCFunction_GET_SELF(callable));
-    name = reinterpret_cast<PyCFunctionObject*>(callable)->m_ml->ml_name;
-  } else if (Py_IS_TYPE(callable, internals::method_wrapper_type())) {
-    self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
-    name_object = Ref::steal(PyObject_GetAttrString(callable, "__name__"));
-    if (!self || !name_object) return Result<Ref>::raised();
-    name = PyUnicode_AsUTF8(name_object.get());
-    if (!name) return Result<Ref>::raised();
+  const bool is_function = Py_IS_TYPE(callable, &PyMethodDescr_Type);
+  TensorMethod method;
+  if (!is_function) {
+    FJ_TRY(method, method_of(callable, args));
   }
-  if (!self || !is_tensor_object(self.get())) {
+  if (!method.self) {
     Substitute substitute = find_substitute(callable, args, kwnames);
     if (substitute.function && !substitute.exact)
       recorder_->keep_torch_level("a call that ATen cannot trace: " +
@@ -428,32 +427,28 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
     return recorder_->record_call(callable, args, kwnames, nullptr, nullptr,
                                   substitute.function);
   }
-  Ref descriptor = Ref::steal(PyObject_GetAttrString(
-      reinterpret_cast<PyObject*>(Py_TYPE(self.get())), name));
-  if (!descriptor) return Result<Ref>::raised();
-  std::vector<PyObject*> with_self{self.get()};
-  with_self.insert(with_self.end(), args.begin(), args.end());
-  FJ_TRY(Ref scaled,
-         record_with_tensor_scale(*recorder_, name, with_self, kwnames));
+  FJ_TRY(Ref scaled, record_with_tensor_scale(*recorder_, method.name.c_str(),
+                                              method.args, kwnames));
   if (scaled) return scaled;
-  Substitute substitute = find_substitute(descriptor.get(), with_self, kwnames);
-  return recorder_->record_call(descriptor.get(), with_self, kwnames, name,
-                                nullptr, substitute.function);
+  PyObject* descriptor = method.descriptor.get();
+  Substitute substitute = find_substitute(descriptor, method.args, kwnames);
+  return recorder_->record_call(descriptor, method.args, kwnames,
+                                method.by_name(), nullptr, substitute.function);
 }
 
 namespace {
 
 // torch's own implementation of a special method: C code, or a function of
-// torch/_tensor.py.
+// torch/_tensor.py or another of its modules.
 bool is_torchs_own(PyObject* raw) {
   if (!PyFunction_Check(raw)) {
     PyTypeObject* type = Py_TYPE(raw);
-    return type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type;
+    return type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type ||
+           type == &PyGetSetDescr_Type;
   }
   PyObject* name =
       PyDict_GetItemString(PyFunction_GET_GLOBALS(raw), "__name__");
-  return name && PyUnicode_Check(name) &&
-         PyUnicode_CompareWithASCIIString(name, "torch._tensor") == 0;
+  return name && PyUnicode_Check(name) && text_of(name).starts_with("torch.");
 }
 
 }  // namespace
@@ -476,6 +471,24 @@ Status LibTorchTracer::guard_special_method(PyObject* stand_in,
   fact.object = std::move(key);
   fact.object2 = Ref::borrow(raw);
   guards.add(std::move(fact));
+  // What it does is traced and not interpreted, so the methods that it calls
+  // are guarded here; functools.wraps says what is beneath a decorator.
+  while (raw && PyFunction_Check(raw)) {
+    Ref marks =
+        Ref::borrow(reinterpret_cast<PyFunctionObject*>(raw)->func_dict);
+    PyObject* wrapped =
+        marks ? PyDict_GetItemString(marks.get(), "__wrapped__") : nullptr;
+    if (!wrapped) break;
+    raw = wrapped;
+  }
+  if (!raw || !PyFunction_Check(raw)) return ok_status();
+  PyObject* names =
+      reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(raw))->co_names;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
+    PyObject* called = PyTuple_GET_ITEM(names, i);
+    if (_PyType_Lookup(type, called))
+      FJ_CHECK_OK(guard_special_method(stand_in, text_of(called)));
+  }
   return ok_status();
 }
 
@@ -500,7 +513,9 @@ Status LibTorchTracer::guard_operator(PyObject* function,
   return ok_status();
 }
 
+// Or Tensor's own method in C.
 bool is_item_operator(PyObject* function) {
+  if (Py_IS_TYPE(function, &PyWrapperDescr_Type)) return true;
   if (!PyCFunction_Check(function)) return false;
   std::string_view name =
       reinterpret_cast<PyCFunctionObject*>(function)->m_ml->ml_name;
