@@ -52,7 +52,7 @@ def _count(number: int, what: str) -> str:
 class EntryInfo:
     """One compiled specialisation of a code object.
 
-    Printed, it is one line and its breaks; the guards, graphs and kernels are its fields.
+    Printed, it is a line and its breaks; guards, graphs and kernels are fields.
 
     Attributes:
         number: entries of the function that were made before, as logs count.

@@ -284,9 +284,7 @@ def tensor_backward(
     inputs: Any = None,
 ) -> None:
     """`torch.Tensor.backward`, which calls what the name stands for then."""
-    torch.autograd.backward(
-        self, gradient, retain_graph, create_graph, inputs=inputs
-    )
+    torch.autograd.backward(self, gradient, retain_graph, create_graph, inputs=inputs)
 
 
 def tensor_register_hook(self: Any, hook: Any) -> Any:

@@ -397,8 +397,9 @@ DEGREE = 5
 
 
 def erf_pieces():
-    """Of each piece the slope, then c in erf(middle + r) = slope r + sum c[i] r**i, and the
-    largest relative error. The slope is 1 in the first, which is odd, else 0."""
+    """Of each piece the slope, then c in erf(middle + r) = slope r + sum c[i] r**i,
+    and the largest relative error. The slope is 1 in the first, which is odd, else 0.
+    """
     columns, worst = [], 0.0
     reach = PIECE / 2
     odd, error = fit(
@@ -428,9 +429,10 @@ def print_erf_pieces():
     columns, error = erf_pieces()
     rows = list(zip(*columns, strict=True))
     print(
-        "// erf in pieces, the middle of piece i being i widths: erf(middle + r) =\n"
-        "// c[0] r + (c[1] + c[2] r + c[3] r^2 ...), c[k] = kErfPieces[k][i]. Printed by\n"
-        "// scripts/fit_coefficients.py; do not edit by hand.\n"
+        "// erf in pieces, the middle of piece i being i widths:\n"
+        "// erf(middle + r) = c[0] r + (c[1] + c[2] r + c[3] r^2 ...),\n"
+        "// c[k] = kErfPieces[k][i]. Printed by scripts/fit_coefficients.py; do not\n"
+        "// edit by hand.\n"
         f"// Largest relative error {error:.2e}.\n"
         "#pragma once\n\nnamespace framejit::codegen {\n\n"
         f"inline constexpr float kErfPieceWidth = {PIECE}f;\n\n"

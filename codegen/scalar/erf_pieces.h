@@ -1,6 +1,7 @@
-// erf in pieces, the middle of piece i being i widths: erf(middle + r) =
-// c[0] r + (c[1] + c[2] r + c[3] r^2 ...), c[k] = kErfPieces[k][i]. Printed by
-// scripts/fit_coefficients.py; do not edit by hand.
+// erf in pieces, the middle of piece i being i widths:
+// erf(middle + r) = c[0] r + (c[1] + c[2] r + c[3] r^2 ...),
+// c[k] = kErfPieces[k][i]. Printed by scripts/fit_coefficients.py; do not
+// edit by hand.
 // Largest relative error 5.41e-08.
 #pragma once
 
