@@ -7,6 +7,7 @@
 
 #include "frame_hook/native_stack.h"
 #include "guards/expr/expr_node.h"
+#include "guards/expr/polynomial.h"
 #include "guards/result.h"
 
 namespace framejit {
@@ -19,124 +20,7 @@ size_t mix(size_t hash, size_t value) {
   return (hash ^ value) * 0x9E3779B97F4A7C15ull + (hash >> 29);
 }
 
-// A total order: symbols, then other terms, constants last. Structural, so that
-// equal expressions come out in one form.
-int order(const Expr& a, const Expr& b) {
-  auto rank = [](const Expr& e) {
-    if (e.is_const()) return 2;
-    return e.is_symbol() ? 0 : 1;
-  };
-  if (rank(a) != rank(b)) return rank(a) < rank(b) ? -1 : 1;
-  if (a.is_const()) {
-    return a.constant() < b.constant() ? -1 : a.constant() > b.constant();
-  }
-  if (a.is_symbol()) {
-    return a.symbol_index() < b.symbol_index()
-               ? -1
-               : a.symbol_index() > b.symbol_index();
-  }
-  if (a.op() != b.op()) return a.op() < b.op() ? -1 : 1;
-  if (a.operands().empty() && a.constant() != b.constant()) {
-    return a.constant() < b.constant() ? -1 : 1;  // leaves of floats
-  }
-  const Operands &x = a.operands(), &y = b.operands();
-  if (x.size() != y.size()) return x.size() < y.size() ? -1 : 1;
-  for (size_t i = 0; i < x.size(); ++i) {
-    if (int result = order(x[i], y[i])) return result;
-  }
-  return 0;
-}
-
-struct Less {
-  bool operator()(const Expr& a, const Expr& b) const {
-    return order(a, b) < 0;
-  }
-};
-struct LessProduct {
-  bool operator()(const Operands& a, const Operands& b) const {
-    return std::lexicographical_compare(a.begin(), a.end(), b.begin(), b.end(),
-                                        Less());
-  }
-};
-
-// sum of coefficient * product, and a constant (the empty product).
-using Polynomial = std::map<Operands, int64_t, LessProduct>;
-constexpr size_t kMaxTerms = 64;
-
-bool add_term(Polynomial* sum, const Operands& product, int64_t coefficient) {
-  int64_t& slot = (*sum)[product];
-  if (__builtin_add_overflow(slot, coefficient, &slot)) return false;
-  if (slot == 0) sum->erase(product);
-  return sum->size() <= kMaxTerms;
-}
-
-// Splits c * a * b into (c, {a, b}).
-void split_product(const Expr& e, Operands* product, int64_t* coefficient) {
-  *coefficient = 1;
-  if (e.op() != ExprOp::kMul) {
-    product->push_back(e);
-    return;
-  }
-  for (const Expr& factor : e.operands()) {
-    if (factor.is_const()) {
-      *coefficient = factor.constant();
-    } else {
-      product->push_back(factor);
-    }
-  }
-}
-
-bool to_polynomial(const Expr& e, Polynomial* out) {
-  if (e.is_const()) {
-    return e.constant() == 0 || add_term(out, {}, e.constant());
-  }
-  const Operands single{e};
-  for (const Expr& term : e.op() == ExprOp::kAdd ? e.operands() : single) {
-    if (term.is_const()) {
-      if (!add_term(out, {}, term.constant())) return false;
-      continue;
-    }
-    Operands product;
-    int64_t coefficient;
-    split_product(term, &product, &coefficient);
-    if (!add_term(out, product, coefficient)) return false;
-  }
-  return true;
-}
-
 Expr raw(ExprOp op, Operands operands);
-
-Expr from_polynomial(const Polynomial& sum) {
-  Operands terms;
-  int64_t constant = 0;
-  for (const auto& [product, coefficient] : sum) {
-    if (product.empty()) {
-      constant = coefficient;
-      continue;
-    }
-    Operands factors = product;
-    if (coefficient != 1) factors.push_back(Expr(coefficient));
-    terms.push_back(factors.size() == 1 ? factors[0]
-                                        : raw(ExprOp::kMul, factors));
-  }
-  if (constant != 0 || terms.empty()) terms.push_back(Expr(constant));
-  return terms.size() == 1 ? terms[0] : raw(ExprOp::kAdd, std::move(terms));
-}
-
-bool multiply(const Polynomial& a, const Polynomial& b, Polynomial* out) {
-  if (a.size() * b.size() > kMaxTerms) return false;
-  for (const auto& [x, cx] : a) {
-    for (const auto& [y, cy] : b) {
-      Operands product = x;
-      product.insert(product.end(), y.begin(), y.end());
-      std::sort(product.begin(), product.end(), Less());
-      int64_t coefficient;
-      if (__builtin_mul_overflow(cx, cy, &coefficient)) return false;
-      if (!add_term(out, product, coefficient)) return false;
-    }
-  }
-  return true;
-}
 
 Expr make_sum(Operands operands) {
   Polynomial sum;
@@ -226,7 +110,7 @@ Expr make_mod(const Expr& a, const Expr& b) {
 }
 
 Expr make_min_max(ExprOp op, const Operands& operands) {
-  std::set<Expr, Less> terms;
+  std::set<Expr, ExprOrder> terms;
   std::optional<int64_t> constant;
   auto take = [&](const Expr& e) {
     if (!e.is_const()) {
@@ -255,10 +139,7 @@ Expr make_min_max(ExprOp op, const Operands& operands) {
 std::optional<int64_t> constant_difference(const Expr& a, const Expr& b) {
   Polynomial sum, other;
   if (!to_polynomial(a, &sum) || !to_polynomial(b, &other)) return {};
-  for (const auto& [product, coefficient] : other) {
-    if (coefficient == INT64_MIN || !add_term(&sum, product, -coefficient))
-      return {};
-  }
+  if (!add_multiple(&sum, other, -1)) return {};
   if (sum.empty()) return 0;
   if (sum.size() == 1 && sum.begin()->first.empty()) return sum.begin()->second;
   return {};
@@ -278,7 +159,7 @@ Expr make_comparison(ExprOp op, const Expr& a, const Expr& b) {
     }
   }
   bool symmetric = op == ExprOp::kEq || op == ExprOp::kNe;
-  if (symmetric && order(b, a) < 0) return raw(op, {b, a});
+  if (symmetric && order_of(b, a) < 0) return raw(op, {b, a});
   return raw(op, {a, b});
 }
 
@@ -514,6 +395,7 @@ int Expr::symbol_index() const { return static_cast<int>(node_->value); }
 double Expr::real() const { return from_bits(node_->value); }
 const std::vector<Expr>& Expr::operands() const { return node_->operands; }
 size_t Expr::hash() const { return node_->hash; }
+int Expr::tree_size() const { return node_->size; }
 bool Expr::is_too_large() const {
   return node_->depth > kMaxExprDepth || node_->size > kMaxExprSize;
 }

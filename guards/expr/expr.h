@@ -103,6 +103,7 @@ class Expr {
   // Beyond kMaxExprDepth or kMaxExprSize: to be pinned to its value, for the
   // walks over it recurse, and meet what is shared again and again.
   bool is_too_large() const;
+  int tree_size() const;  // what is shared counts as often as it is there
   bool operator==(const Expr& other) const;  // structural
   bool operator!=(const Expr& other) const { return !(*this == other); }
 

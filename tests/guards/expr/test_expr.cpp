@@ -64,6 +64,8 @@ TEST(ExprTest, OverflowIsAFailureNotANumber) {
   EXPECT_THROW(product.evaluate(&big), InternalError);
   int64_t zero = 0;
   EXPECT_FALSE(floor_div(Expr(1), Expr::symbol(0)).try_evaluate(&zero, &value));
+  Expr beyond = Expr(int64_t{1} << 62) * Expr(4) + Expr::symbol(0);
+  EXPECT_FALSE(beyond.try_evaluate(&zero, &value)) << beyond.str();
 }
 
 // Random expressions: text parses back to the same node, and the value is
