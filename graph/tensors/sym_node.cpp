@@ -52,7 +52,14 @@ uint64_t session_of(const ExprSymNode& a, const ExprSymNode& b) {
   return a.session() ? a.session() : b.session();
 }
 
+// Where what was decided may leave less of it: n % 8 of a multiple of 8.
+bool may_be_simpler(const Expr& expr) {
+  return expr.op() == ExprOp::kMin || expr.op() == ExprOp::kMax ||
+         expr.op() == ExprOp::kMod || expr.op() == ExprOp::kFloorDiv;
+}
+
 c10::SymNode make_node(Kind kind, Expr expr, uint64_t session) {
+  if (may_be_simpler(expr)) expr = simplified(expr);
   if (expr.is_too_large() && kind != Kind::kBool) {
     expr = kind == Kind::kFloat ? Expr::real(pin(expr)) : specialise(expr);
   }
@@ -400,7 +407,8 @@ double ExprSymNode::guard_float(const char*, int64_t) {
   return to_float(*this);
 }
 bool ExprSymNode::statically_known_true(const char*, int64_t) {
-  return kind_ == Kind::kBool && expr_.is_const() && expr_.constant() != 0;
+  return kind_ == Kind::kBool &&
+         guarding_session().guards()->follows(expr_).value_or(false);
 }
 int64_t ExprSymNode::int_() { return guard_int(nullptr, 0); }
 bool ExprSymNode::bool_() { return guard_bool(nullptr, 0); }
@@ -480,9 +488,16 @@ int64_t within(int64_t limit, TraceSession& session, const Expr& expr,
   return value;
 }
 
+Expr simplified(const Expr& expr) {
+  return expr.is_const() ? expr : guarding_session().guards()->simplify(expr);
+}
+
 bool decide(const Expr& condition) {
   bool truth = hint_of(condition) != 0;
-  if (!condition.is_const()) add_guard(truth ? condition : expr_not(condition));
+  if (condition.is_const()) return truth;
+  // What an operator asks for holds of many sizes: it pins none.
+  GuardCause nobody(guarding_session().guards(), {});
+  add_guard(truth ? condition : expr_not(condition));
   return truth;
 }
 

@@ -119,7 +119,8 @@ int64_t within(int64_t limit, TraceSession& session, const Expr& expr,
 
 // ---- decisions on expressions, each recorded as a guard of the active
 // session. Constants record nothing.
-bool decide(const Expr& condition);       // the truth at the hints
+bool decide(const Expr& condition);  // the truth at the hints
+Expr simplified(const Expr& expr);   // the same number, by what was decided
 int64_t specialise(const Expr& integer);  // every symbol in it: == its hint
 // A float: the hint. Where the session cannot take a float as a constant of the
 // graph (TraceSession::before_pin), this throws.

@@ -127,6 +127,7 @@ bool GuardSet::has(GuardKind kind, const Source* source,
 }
 
 void GuardSet::add_expr(Expr expr) {
+  if (facts_.decide(expr).value_or(false)) return;
   int64_t value = 0;
   std::vector<int64_t> values = hints();
   std::vector<int> used;
@@ -138,7 +139,72 @@ void GuardSet::add_expr(Expr expr) {
   Guard guard;
   guard.kind = GuardKind::kShapeExpr;
   guard.expr = std::move(expr);
+  if (cause_.name) guard.cause = cause_.name(cause_.what);
+  facts_.assume(guard.expr);
   add(std::move(guard));
+}
+
+namespace {
+
+// Below the square of this, each is compared with all others.
+constexpr size_t kMostCompared = 48;
+
+bool is_extent(const Source* source) {
+  return source->kind == SourceKind::kTensorSize ||
+         source->kind == SourceKind::kTensorStride;
+}
+
+// What is true of each symbol without a guard.
+Facts facts_of_symbols(const std::vector<Symbol>& symbols) {
+  Facts facts;
+  for (size_t i = 0; i < symbols.size(); ++i) {
+    if (is_extent(symbols[i].source))
+      facts.assume(expr_le(0, Expr::symbol(static_cast<int>(i))));
+  }
+  return facts;
+}
+
+}  // namespace
+
+void GuardSet::drop_implied() {
+  std::vector<size_t> expressions;
+  for (size_t i = 0; i < guards_.size(); ++i) {
+    if (guards_[i].kind == GuardKind::kShapeExpr) expressions.push_back(i);
+  }
+  if (expressions.size() < 2 || expressions.size() > kMostCompared) return;
+  std::vector<bool> dropped(guards_.size());
+  const Facts of_symbols = facts_of_symbols(symbols_);
+  // Those that came first are what later ones are narrower than.
+  for (size_t i : expressions) {
+    Facts others = of_symbols;
+    for (size_t j : expressions) {
+      if (j != i && !dropped[j]) others.assume(guards_[j].expr);
+    }
+    dropped[i] = others.decide(guards_[i].expr).value_or(false);
+  }
+  std::vector<Guard> kept;
+  for (size_t i = 0; i < guards_.size(); ++i) {
+    if (!dropped[i]) kept.push_back(std::move(guards_[i]));
+  }
+  guards_ = std::move(kept);
+  // What is added later is compared with those that are left.
+  seen_.clear();
+  for (size_t i = 0; i < guards_.size(); ++i) {
+    Guard any;
+    any.kind = GuardKind::kTensor;
+    any.source = guards_[i].source;
+    any.number = -1;
+    const bool is_tensor = guards_[i].kind == GuardKind::kTensor;
+    seen_.emplace(guard_hash(is_tensor ? any : guards_[i]), i);
+  }
+}
+
+const Expr* pinned_expr(const Guard& guard) {
+  if (guard.kind != GuardKind::kShapeExpr || guard.expr.op() != ExprOp::kEq)
+    return nullptr;
+  const std::vector<Expr>& sides = guard.expr.operands();
+  if (sides[0].is_const()) return &sides[1];
+  return sides[1].is_const() ? &sides[0] : nullptr;
 }
 
 int GuardSet::add_symbol(const Source* source, int64_t hint, bool changes) {
@@ -146,7 +212,11 @@ int GuardSet::add_symbol(const Source* source, int64_t hint, bool changes) {
     if (symbols_[i].source == source) return static_cast<int>(i);
   }
   symbols_.push_back({source, hint, changes});
-  return static_cast<int>(symbols_.size()) - 1;
+  const int index = static_cast<int>(symbols_.size()) - 1;
+  if (source->kind == SourceKind::kTensorSize ||
+      source->kind == SourceKind::kTensorStride)
+    facts_.assume(expr_le(0, Expr::symbol(index)));
+  return index;
 }
 
 void GuardSet::add_tensor(const Source* source, TensorSpec spec) {

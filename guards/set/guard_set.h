@@ -9,10 +9,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "guards/expr/expr.h"
+#include "guards/expr/facts.h"
 #include "guards/result.h"
 #include "guards/set/source.h"
 
@@ -45,6 +48,9 @@ struct Guard {
   const Source* other = nullptr;
   Expr expr;
   Span span;  // the user line that made it
+  // The operator or callable that takes one number and no other: "aten.foo".
+  // The text lives forever.
+  const char* cause = nullptr;
 };
 
 // What a tensor guard checks: raw TensorImpl fields. sizes/strides hold
@@ -129,7 +135,16 @@ class GuardSet {
   void add(GuardKind kind, const Source* source, PyObject* object = nullptr,
            int64_t number = 0);
   bool has(GuardKind kind, const Source* source, PyObject* object) const;
-  void add_expr(Expr expr);  // must be true; constants are dropped
+  // Must be true. What follows from the others is dropped.
+  void add_expr(Expr expr);
+  // What follows from all there is, if anything does.
+  std::optional<bool> follows(const Expr& condition) const {
+    return facts_.decide(condition);
+  }
+  // The same number wherever the guards hold.
+  Expr simplify(const Expr& expr) const { return facts_.simplify(expr); }
+  // When the set is complete: leaves out the expressions that later ones imply.
+  void drop_implied();
   int add_symbol(const Source* source, int64_t hint, bool changes = false);
   void add_tensor(const Source* source, TensorSpec spec);
   // The sharing pattern among these tensor sources as seen at capture:
@@ -142,6 +157,12 @@ class GuardSet {
   int gather(const Source* source);
 
   void set_span(Span span) { current_span_ = std::move(span); }
+  // Who asks from now on (GuardCause); gives the one before.
+  struct Cause {
+    const char* (*name)(const void* what) = nullptr;  // null: the program
+    const void* what = nullptr;
+  };
+  Cause set_cause(Cause cause) { return std::exchange(cause_, cause); }
   const std::vector<Guard>& guards() const { return guards_; }
   const std::vector<Symbol>& symbols() const { return symbols_; }
   const std::vector<const Source*>& gathered() const { return gathered_; }
@@ -164,7 +185,31 @@ class GuardSet {
   std::unordered_multimap<size_t, size_t> seen_;
   std::shared_ptr<const void> thread_state_;
   Span current_span_;
+  Cause cause_;
+  Facts facts_;
 };
+
+// While it lives, guards are there because of this operator or callable. It is
+// asked for its name when there is one.
+class GuardCause {
+ public:
+  // guards: may be null.
+  GuardCause(GuardSet* guards, GuardSet::Cause cause) : guards_(guards) {
+    if (guards) before_ = guards->set_cause(cause);
+  }
+  ~GuardCause() {
+    if (guards_) guards_->set_cause(before_);
+  }
+  GuardCause(const GuardCause&) = delete;
+  GuardCause& operator=(const GuardCause&) = delete;
+
+ private:
+  GuardSet* guards_;
+  GuardSet::Cause before_;
+};
+
+// The expression that this guard allows one value only; null: it does not.
+const Expr* pinned_expr(const Guard& guard);
 
 // ---- reference evaluator (evaluate.cpp). Fills objects (borrowed) and
 // symbols on success. failed: index of the first guard that failed.

@@ -142,20 +142,6 @@ std::vector<int64_t> lower_bounds(const GuardSet& guards) {
   return bounds;
 }
 
-// The same, as the guards have it: a walk over all of them.
-std::vector<int64_t> guarded_lower_bounds(const GuardSet& guards) {
-  std::vector<int64_t> bounds = lower_bounds(guards);
-  for (const Guard& guard : guards.guards()) {
-    if (guard.kind != GuardKind::kShapeExpr || guard.expr.op() != ExprOp::kLe)
-      continue;
-    const Expr &low = guard.expr.operands()[0], &of = guard.expr.operands()[1];
-    if (!low.is_const() || !of.is_symbol()) continue;
-    int64_t& bound = bounds.at(of.symbol_index());
-    bound = std::max(bound, low.constant());
-  }
-  return bounds;
-}
-
 // What the expression is at least; kNoBound: not known.
 int64_t lower_bound(const Expr& expr, const std::vector<int64_t>& bounds) {
   constexpr int64_t kMost = int64_t{1} << 30;  // more is of no use
@@ -205,8 +191,7 @@ int64_t lower_bound(const Expr& expr, const std::vector<int64_t>& bounds) {
 
 void keep_extent(const Expr& expr, GuardSet* guards) {
   if (expr.is_const()) return;
-  if (lower_bound(expr, lower_bounds(*guards)) < 0 &&
-      lower_bound(expr, guarded_lower_bounds(*guards)) < 0)
+  if (lower_bound(expr, lower_bounds(*guards)) < 0)
     guards->add_expr(expr_le(0, expr));
   if (may_exceed(kLargestExtent, expr, *guards))
     guards->add_expr(expr_le(expr, kLargestExtent));
