@@ -26,14 +26,20 @@ def _dims_of(x: torch.Tensor, dims: _Dims | None) -> Sequence[int]:
 
 
 def _mark(
-    x: torch.Tensor, dims: _Dims | None, kind: str, low: int | None, high: int | None
+    x: torch.Tensor,
+    dims: _Dims | None,
+    kind: str,
+    low: int | None = None,
+    high: int | None = None,
+    stride: bool = False,
 ) -> None:
     for dim in _dims_of(x, dims):
         if not -x.dim() <= dim < x.dim():
             raise IndexError(
                 f"framejit: dim {dim} of a tensor with {x.dim()} dimensions"
             )
-        marks = x.__dict__.setdefault("_framejit_dims", {})
+        name = "_framejit_strides" if stride else "_framejit_dims"
+        marks = x.__dict__.setdefault(name, {})
         at = dim % x.dim()
         # A static mark is weaker than a dynamic one, as in torch.
         if kind != "static" or marks.get(at, ("static",))[0] == "static":
@@ -41,7 +47,12 @@ def _mark(
 
 
 def mark_dynamic(
-    x: torch.Tensor, dim: _Dims, *, min: int | None = None, max: int | None = None
+    x: torch.Tensor,
+    dim: _Dims,
+    *,
+    min: int | None = None,
+    max: int | None = None,
+    stride: bool = False,
 ) -> None:
     """The size of ``dim`` will change: it is symbolic from the first call on.
 
@@ -55,20 +66,25 @@ def mark_dynamic(
         dim: a dimension, or several.
         min, max: bounds (inclusive) the compiled code may rely on. A size
             beyond them is compiled on its own.
+        stride: the mark is of the stride of ``dim``. One that follows from
+            sizes is as symbolic as these are.
     """
     if min is not None and max is not None and min > max:
         raise ValueError(f"framejit.mark_dynamic: min {min} is above max {max}")
-    _mark(x, dim, "dynamic", min, max)
+    _mark(x, dim, "dynamic", min, max, stride)
 
 
 def maybe_mark_dynamic(x: torch.Tensor, dim: _Dims) -> None:
     """`mark_dynamic`, but without complaint where it cannot be had."""
-    _mark(x, dim, "maybe", None, None)
+    _mark(x, dim, "maybe")
 
 
-def mark_static(x: torch.Tensor, dim: _Dims | None = None) -> None:
+def mark_static(
+    x: torch.Tensor, dim: _Dims | None = None, *, stride: bool = False
+) -> None:
     """The size of ``dim`` (None: of every dimension) is never made symbolic.
 
     Not by ``dynamic=True``, and not after it changed: each size is compiled.
+    With ``stride=True`` its stride, which is no symbol of its own then.
     """
-    _mark(x, dim, "static", None, None)
+    _mark(x, dim, "static", stride=stride)

@@ -25,8 +25,8 @@ int64_t bound(PyObject* object, int64_t otherwise) {
   return overflow ? otherwise : number;
 }
 
-// _framejit_dims: {dim: (kind, min, max)}, made by framejit/_dims.py.
-void read_own(PyObject* dims, DimMarks* marks) {
+// {dim: (kind, min, max)} of sizes or of strides, made by framejit/_dims.py.
+void read_own(PyObject* dims, bool of_strides, DimMarks* marks) {
   PyObject *key, *value;
   Py_ssize_t position = 0;
   while (PyDict_Next(dims, &position, &key, &value)) {
@@ -39,15 +39,15 @@ void read_own(PyObject* dims, DimMarks* marks) {
     const char* kind = PyUnicode_AsUTF8(PyTuple_GET_ITEM(value, 0));
     if (!kind) continue;
     if (std::string_view(kind) == "dynamic") {
-      marks->dynamic |= bit;
+      (of_strides ? marks->dynamic_strides : marks->dynamic) |= bit;
       int64_t low = bound(PyTuple_GET_ITEM(value, 1), 0);
       int64_t high = bound(PyTuple_GET_ITEM(value, 2),
                            std::numeric_limits<int64_t>::max());
-      marks->ranges.push_back({dim, low, high});
-    } else if (std::string_view(kind) == "maybe") {
+      marks->ranges.push_back({dim, of_strides, low, high});
+    } else if (std::string_view(kind) == "static") {
+      (of_strides ? marks->fixed_strides : marks->fixed) |= bit;
+    } else if (!of_strides) {
       marks->maybe |= bit;
-    } else {
-      marks->fixed |= bit;
     }
   }
 }
@@ -77,8 +77,11 @@ DimMarks read_dim_marks(PyObject* tensor) {
   }
   ErrorGuard error;
   Ref dict = Ref::borrow(*where);
-  PyObject* own = PyDict_GetItemString(dict.get(), "_framejit_dims");
-  if (own && PyDict_CheckExact(own)) read_own(own, &marks);
+  for (bool of_strides : {false, true}) {
+    PyObject* own = PyDict_GetItemString(
+        dict.get(), of_strides ? "_framejit_strides" : "_framejit_dims");
+    if (own && PyDict_CheckExact(own)) read_own(own, of_strides, &marks);
+  }
   for (const DimMark& mark : dim_mark_rows()) {
     uint64_t bits = read_set(dict.get(), mark.name);
     switch (mark.kind) {

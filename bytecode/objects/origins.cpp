@@ -265,12 +265,13 @@ Result<Ref> dynamic_float(CaptureState& state, PyObject* value,
                  state.tracer.make_symbolic(Expr::real_symbol(symbol)));
 }
 
-// mark_dynamic(x, dim, min=, max=): the symbol of the dim stays in the range. A
-// size outside it stays a constant.
+// mark_dynamic(x, dim, min=, max=): the symbol of the dim stays in the range,
+// outside which there is no guard.
 void guard_range(GuardSet& guards, const Source* source,
                  const DimMarks::Range& range) {
-  const Source* size = guards.sources().make(SourceKind::kTensorSize, source,
-                                             nullptr, range.dim);
+  const Source* size = guards.sources().make(
+      range.is_stride ? SourceKind::kTensorStride : SourceKind::kTensorSize,
+      source, nullptr, range.dim);
   for (size_t i = 0; i < guards.symbols().size(); ++i) {
     const Symbol& symbol = guards.symbols()[i];
     if (symbol.source != size) continue;

@@ -251,6 +251,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(
   times.backend_ms = stopwatch.milliseconds();
   mark_generated_code(outcome, request.code);
   history.observe(guards, request.args, request.function, request.code);
+  outcome.guards->drop_implied();
   backend::CompiledGraph graph = compiled.take();
   auto entry = std::make_shared<JitEntry>(
       std::move(outcome), std::move(graph.executor), std::move(graph.info));
@@ -312,14 +313,8 @@ bool follows(const Expr& expr, const Expr& size) {
 // The guard that lets a symbol have one value only, or null.
 const Guard* pinning_guard(const GuardSet& guards, const Expr& size) {
   for (const Guard& guard : guards.guards()) {
-    if (guard.kind != GuardKind::kShapeExpr || guard.expr.op() != ExprOp::kEq) {
-      continue;
-    }
-    const std::vector<Expr>& sides = guard.expr.operands();
-    if ((sides[0].is_const() && follows(sides[1], size)) ||
-        (sides[1].is_const() && follows(sides[0], size))) {
-      return &guard;
-    }
+    const Expr* pinned = pinned_expr(guard);
+    if (pinned && follows(*pinned, size)) return &guard;
   }
   return nullptr;
 }
@@ -334,24 +329,33 @@ std::string lost_dims(const GuardSet& guards, const CompileRequest& request) {
   for (const Guard& guard : guards.guards()) {
     if (guard.kind != GuardKind::kTensor) continue;
     PyObject* tensor = sources.get(guard.source);
-    uint64_t marked = tensor ? bytecode::read_dim_marks(tensor).dynamic : 0;
+    if (!tensor) continue;
+    const bytecode::DimMarks marks = bytecode::read_dim_marks(tensor);
     const TensorSpec& spec = guards.tensor_specs()[guard.number];
-    for (size_t d = 0; d < spec.sizes.size() && d < 64; ++d) {
+    const size_t rank = std::min<size_t>(spec.sizes.size(), 64);
+    for (size_t i = 0; i < 2 * rank; ++i) {
+      const bool of_stride = i >= rank;
+      const size_t d = i % rank;
+      const uint64_t marked = of_stride ? marks.dynamic_strides : marks.dynamic;
       if (!(marked >> d & 1)) continue;
+      const Expr& number = of_stride ? spec.strides[d] : spec.sizes[d];
+      const std::string what = of_stride ? "stride" : "size";
       std::string why;
-      if (spec.sizes[d].is_const()) {
-        why = "is the constant " + spec.sizes[d].str() +
-              (spec.sizes[d].constant() < 2
-                   ? ": sizes 0 and 1 are programs of their own"
+      if (number.is_const()) {
+        why = "is the constant " + number.str() +
+              (number.constant() < 2
+                   ? ": " + what + "s 0 and 1 are programs of their own"
                    : "");
-      } else if (const Guard* pin = pinning_guard(guards, spec.sizes[d])) {
+      } else if (const Guard* pin = pinning_guard(guards, number)) {
         why = "must be one number: " + guard_text(guards, *pin, request.code);
+        if (pin->cause) why += std::string(" by ") + pin->cause;
         if (pin->span.code) why += "  (" + format_span(pin->span) + ")";
       }
       if (why.empty()) continue;
       text += (text.empty() ? "" : "\n") + std::string("mark_dynamic(") +
               source_text(guard.source, request.code) + ", " +
-              std::to_string(d) + "): the size " + why;
+              std::to_string(d) + (of_stride ? ", stride=True" : "") +
+              "): the " + what + " " + why;
     }
   }
   return text;
