@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import linecache
 import types
 from dataclasses import dataclass
 from typing import Any
@@ -59,6 +60,10 @@ class EntryInfo:
         guards: one line per guard, in the user's words.
         guard_failures: for each guard, how many calls that were compiled anew
             it was the first to turn away.
+        guard_reasons: for each guard on sizes and numbers what it is there for,
+            as ``because x[:64] at model.py:12 in f``; "" for the others.
+        pins: sizes that can be one number only because of an operator or a
+            function of torch: ``x.size(0) == 5 by aten.foo at model.py:12 in f``.
         symbols: sources of the symbolic sizes, ``s0`` first.
         hits: calls this entry answered.
         predicates: native predicates armed for it.
@@ -83,6 +88,8 @@ class EntryInfo:
     number: int
     guards: list[str]
     guard_failures: list[int]
+    guard_reasons: list[str]
+    pins: list[str]
     symbols: list[str]
     hits: int
     predicates: int
@@ -113,9 +120,12 @@ class EntryInfo:
     def guard_lines(self) -> list[str]:
         """The guards with how often each held and turned a call away."""
         return [
-            f"{text}  ({self.hits} hits"
+            " ".join(filter(None, (text, reason)))
+            + f"  ({self.hits} hits"
             + (f", {failures} misses)" if failures else ")")
-            for text, failures in zip(self.guards, self.guard_failures, strict=True)
+            for text, reason, failures in zip(
+                self.guards, self.guard_reasons, self.guard_failures, strict=True
+            )
         ]
 
     def __repr__(self) -> str:
@@ -157,6 +167,25 @@ def why_nothing(function: types.FunctionType, identifier: str) -> str:
     return f"not captured: {code.co_qualname} ({place})\n{identifier} {title}"
 
 
+def _expression(code: types.CodeType, offset: int) -> str:
+    """The part of a line that an instruction is of, or the whole line."""
+    positions = list(code.co_positions())
+    if not 0 <= offset // 2 < len(positions):
+        return ""
+    line, last, begin, end = positions[offset // 2]
+    if line is None:
+        return ""
+    text = linecache.getline(code.co_filename, line).encode()
+    if last == line and begin is not None and end is not None:
+        text = text[begin:end]
+    return " ".join(text.decode(errors="replace").split())
+
+
+def _reason(code: types.CodeType, offset: int, place: str, by: str | None) -> str:
+    what = [_expression(code, offset), f"by {by}" if by else ""]
+    return " ".join(filter(None, ("because", *what, "at", place)))
+
+
 def entry_info(
     raw: dict[str, Any],
     key: _C.CompileOptions,
@@ -177,6 +206,9 @@ def entry_info(
         for code in codes
     }
     data["breaks"] = [BreakInfo(**item) for item in data["breaks"]]
+    data["guard_reasons"] = [
+        _reason(*item) if item else "" for item in data["guard_reasons"]
+    ]
     return EntryInfo(resume=resume, **data)
 
 
@@ -238,6 +270,7 @@ class Explanation:
             lines += [f"  {line}" for line in entry.torch_graph.splitlines()]
             for item in entry.breaks:
                 lines += [f"  break: {line}" for line in str(item).splitlines()]
+            lines += [f"  pinned: {pin}" for pin in entry.pins]
             lines += [f"  guard: {guard}" for guard in entry.guard_lines()]
         if not self.entries:
             lines += [

@@ -140,6 +140,13 @@ def text(width: int = 120) -> str:
     ]
     if captured:
         lines += _table(captured, places, width)
+    pins: collections.Counter[str] = collections.Counter()
+    for row in captured:
+        for item in (item for entry in row.entries for item in entry["pins"]):
+            pins[f"{item['by']} {item['where']}"] += item["count"]
+    if pins:
+        lines.append("sizes pinned by:")
+        lines += [f"{count:6d}  {item}" for item, count in pins.most_common(30)]
     breaks: collections.Counter[str] = collections.Counter()
     for row in captured:
         for item in (item for entry in row.entries for item in entry["breaks"]):

@@ -172,6 +172,7 @@ JitEntry::~JitEntry() {
   sum.ms += times.capture_ms + times.backend_ms + times.guards_ms;
   for (const auto& record : outcome_.breaks)
     ++sum.breaks[past_break(record.brk)];
+  for (PastPin& pin : past_pins(guards())) ++sum.pins[std::move(pin)];
 }
 
 bool JitEntry::match_slow(PyObject* const* args, PyObject* function,

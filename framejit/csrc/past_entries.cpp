@@ -32,4 +32,17 @@ PastBreak past_break(const Break& brk) {
   return {row.id, row.title, brk.detail, format_span(brk.span)};
 }
 
+std::string place_of_pin(const Guard& guard) {
+  return guard.span.code ? "at " + format_span(guard.span) : "in a gradient";
+}
+
+std::vector<PastPin> past_pins(const GuardSet& guards) {
+  std::vector<PastPin> pins;
+  for (const Guard& guard : guards.guards()) {
+    if (guard.cause && pinned_expr(guard))
+      pins.push_back({guard.cause, place_of_pin(guard)});
+  }
+  return pins;
+}
+
 }  // namespace framejit

@@ -28,10 +28,17 @@ struct PastBreak {
   auto operator<=>(const PastBreak&) const = default;
 };
 
+// A size that an operator pinned, and where.
+struct PastPin {
+  std::string by, where;
+  auto operator<=>(const PastPin&) const = default;
+};
+
 struct Figures {
   size_t entries = 0, hits = 0, operations = 0;
   double ms = 0;
   std::map<PastBreak, size_t> breaks;
+  std::map<PastPin, size_t> pins;
 };
 
 // Of one place.
@@ -47,5 +54,9 @@ const std::map<ReportPlace, std::shared_ptr<PastEntries>>& all_past_entries();
 void forget_past_entries();
 
 PastBreak past_break(const Break& brk);
+// "at train.py:12 in f"; of what a derivative asked for nobody knows the line.
+std::string place_of_pin(const Guard& guard);
+// The sizes that operators pinned, one each.
+std::vector<PastPin> past_pins(const GuardSet& guards);
 
 }  // namespace framejit

@@ -103,6 +103,18 @@ Ref break_object(const bytecode::BreakRecord& record) {
   return good ? dict : Ref();
 }
 
+// Of a guard on sizes and numbers: (code object, offset in it, place in words,
+// operator or None). None: nobody knows.
+Ref guard_reason(const Guard& guard) {
+  const bool known = guard.kind == GuardKind::kShapeExpr && guard.span.code;
+  if (!known) return Ref::borrow(Py_None);
+  Ref place = text_object(format_span(guard.span));
+  if (!place) return {};
+  return Ref::steal(Py_BuildValue("(OiOz)", guard.span.code.get(),
+                                  guard.span.instruction, place.get(),
+                                  guard.cause));
+}
+
 Ref entry_object(PyObject* code, const JitEntry& entry) {
   Ref owner;
   if (entry.decorated) owner = internals::weak_referent(entry.decorated.get());
@@ -125,6 +137,14 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
               std::min(counts.size(), entry.guard_failures.size()),
               counts.begin());
   Ref failures = list_of(counts, number);
+  std::vector<const Guard*> pinning;
+  for (const Guard& guard : entry.guards().guards())
+    if (guard.cause && pinned_expr(guard)) pinning.push_back(&guard);
+  Ref pins = list_of(pinning, [&](const Guard* guard) {
+    return text_object(guard_text(entry.guards(), *guard, code) + " by " +
+                       guard->cause + " " + place_of_pin(*guard));
+  });
+  Ref reasons = list_of(entry.guards().guards(), guard_reason);
   Ref symbols = list_of(entry.guards().symbols(), [&](const Symbol& symbol) {
     return text_object(source_text(symbol.source, code));
   });
@@ -142,6 +162,8 @@ Ref entry_object(PyObject* code, const JitEntry& entry) {
       set_item(dict.get(), "number", number(entry.number)) &&
       set_item(dict.get(), "guards", guards) &&
       set_item(dict.get(), "guard_failures", failures) &&
+      set_item(dict.get(), "guard_reasons", reasons) &&
+      set_item(dict.get(), "pins", pins) &&
       set_item(dict.get(), "symbols", symbols) &&
       set_item(dict.get(), "hits", number(entry.hits)) &&
       set_item(dict.get(), "predicates", number(entry.predicates.size())) &&
@@ -377,6 +399,7 @@ Figures figures_of(const JitEntry& entry) {
                   times.capture_ms + times.backend_ms + times.guards_ms};
   for (const auto& record : entry.outcome().breaks)
     ++figures.breaks[past_break(record.brk)];
+  for (PastPin& pin : past_pins(entry.guards())) ++figures.pins[std::move(pin)];
   return figures;
 }
 
@@ -390,12 +413,20 @@ Ref figures_object(const Figures& figures, bool hands_over) {
                       brk.reason.c_str(), "detail", detail.get(), "where",
                       where.get(), "count", Py_ssize_t(row.second)));
   });
-  if (!breaks) return {};
+  Ref pins = list_of(figures.pins, [](const auto& row) {
+    Ref by = text_object(row.first.by), where = text_object(row.first.where);
+    if (!by || !where) return Ref();
+    return Ref::steal(Py_BuildValue("{s:O,s:O,s:n}", "by", by.get(), "where",
+                                    where.get(), "count",
+                                    Py_ssize_t(row.second)));
+  });
+  if (!breaks || !pins) return {};
   return Ref::steal(Py_BuildValue(
-      "{s:n,s:n,s:n,s:O,s:O,s:d}", "entries", Py_ssize_t(figures.entries),
+      "{s:n,s:n,s:n,s:O,s:O,s:O,s:d}", "entries", Py_ssize_t(figures.entries),
       "hits", Py_ssize_t(figures.hits), "operations",
-      Py_ssize_t(figures.operations), "breaks", breaks.get(), "hands_over",
-      hands_over ? Py_True : Py_False, "ms", figures.ms));
+      Py_ssize_t(figures.operations), "breaks", breaks.get(), "pins",
+      pins.get(), "hands_over", hands_over ? Py_True : Py_False, "ms",
+      figures.ms));
 }
 
 Ref report_row(const ReportPlace& place, const Ref& entries,

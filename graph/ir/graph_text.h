@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "graph/ir/ir.h"
+#include "guards/set/guard_set.h"
 
 namespace framejit::graph {
 
@@ -28,6 +29,8 @@ bool parse_dtype_name(const std::string& name, c10::ScalarType* out);
 // "torch.cos": a dotted path that, imported and followed, gives the very
 // object; empty when there is none. Needs the GIL; leaves no error set.
 std::string import_path(PyObject* object);
+// The same for guards that a call of it adds.
+GuardSet::Cause cause_of_call(PyObject* callable);
 // The object a path names, or empty (no error set).
 Ref resolve_import_path(const std::string& path);
 

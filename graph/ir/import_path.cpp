@@ -1,8 +1,10 @@
 // Names for Python callables: import paths that lead back to the object.
 #include <array>
+#include <set>
 
 #include "frame_hook/python_text.h"
 #include "graph/ir/graph_text.h"
+#include "graph/tensors/python_tensor.h"
 
 namespace framejit::graph {
 
@@ -39,6 +41,21 @@ Ref follow(const std::string& path) {
 }
 
 }  // namespace
+
+GuardSet::Cause cause_of_call(PyObject* callable) {
+  auto name = [](const void* what) -> const char* {
+    HoldGil gil;
+    auto* object = const_cast<PyObject*>(static_cast<const PyObject*>(what));
+    std::string path = import_path(object);
+    // Some have another object at each look.
+    if (path.empty()) path = text_attribute(object, "__name__");
+    if (path.empty()) return nullptr;
+    // Each once, for good: entries name them.
+    static auto* names = new std::set<std::string>;
+    return names->insert(std::move(path)).first->c_str();
+  };
+  return {name, callable};
+}
 
 Ref resolve_import_path(const std::string& path) {
   ErrorGuard keep_error;

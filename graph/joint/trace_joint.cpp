@@ -16,6 +16,7 @@
 #include "frame_hook/interjections.h"
 #include "frame_hook/progress.h"
 #include "frame_hook/python_text.h"
+#include "graph/ir/graph_text.h"
 #include "graph/ir/python_args.h"
 #include "graph/joint/joint_replay.h"
 #include "graph/joint/output_histories.h"
@@ -436,6 +437,7 @@ Status JointReplay::run_call(const Node& node) {
                      : substitute.function ? substitute.function
                                            : node.callable.get();
   Ref result;
+  GuardCause cause(guards_, cause_of_call(node.callable.get()));
   if (!items_.run(node, args, &result)) {
     result = Ref::steal(PyObject_Vectorcall(callee, args.data(),
                                             node.args.size(), names.get()));

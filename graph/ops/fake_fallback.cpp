@@ -405,6 +405,7 @@ c10::DeviceType device_of(const OpFacts& facts, const Stack& stack) {
 }
 
 void run_in_session(TraceSession& session, OpFacts& facts, Stack* stack) {
+  GuardCause cause(session.guards(), cause_of(facts));
   TensorKinds kinds = kinds_of(arguments_of(facts, *stack));
   if (kinds.meta && !kinds.trace && !kinds.real) {
     check_on_metas(facts, kinds, stack);

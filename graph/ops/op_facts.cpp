@@ -112,7 +112,9 @@ Traits tagged(const c10::OperatorHandle& op, const std::string& name) {
 }  // namespace
 
 OpFacts::OpFacts(const c10::OperatorHandle& handle)
-    : op(handle), name(name_of(handle.schema())) {
+    : op(handle), name(name_of(handle.schema())), shown(name) {
+  if (size_t colons = shown.find("::"); colons != shown.npos)
+    shown.replace(colons, 2, ".");
   const c10::FunctionSchema& schema = op.schema();
   num_arguments = schema.arguments().size();
   num_results = schema.returns().size();

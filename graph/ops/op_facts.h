@@ -13,6 +13,7 @@
 #include "graph/ops/op_table.h"
 #include "graph/ops/trust.h"
 #include "graph/tensors/libtorch_private.h"
+#include "guards/set/guard_set.h"
 
 namespace framejit::graph {
 
@@ -27,7 +28,8 @@ struct OpFacts {
   enum class Form : uint8_t { kFunctional, kInPlace, kOut };
 
   c10::OperatorHandle op;
-  std::string name;  // "aten::add.Tensor"; no trailing dot
+  std::string name;   // "aten::add.Tensor"; no trailing dot
+  std::string shown;  // "aten.add.Tensor"
   Form form = Form::kFunctional;
   std::optional<c10::OperatorHandle> functional;  // of kInPlace and kOut
   const OpRow* row = nullptr;  // of the functional form; null: none
@@ -57,5 +59,13 @@ inline bool is_custom_operator(std::string_view name) {
 }
 
 OpFacts& facts_of(const c10::OperatorHandle& op);  // needs the GIL
+
+// Guards that are added because of it.
+inline GuardSet::Cause cause_of(const OpFacts& facts) {
+  return {[](const void* what) {
+            return static_cast<const OpFacts*>(what)->shown.c_str();
+          },
+          &facts};
+}
 
 }  // namespace framejit::graph

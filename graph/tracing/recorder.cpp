@@ -9,6 +9,7 @@
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/python_text.h"
+#include "graph/ir/graph_text.h"
 #include "graph/ir/python_args.h"
 #include "graph/ops/meta_inference.h"
 #include "graph/tensors/libtorch_private.h"
@@ -228,6 +229,7 @@ Result<Ref> Recorder::call_natively(PyObject* callable,
   Ref result;
   {
     CallScope scope(*this);
+    GuardCause cause(guards(), cause_of_call(callable));
     result = Ref::steal(PyObject_Vectorcall(callable, args.data(),
                                             args.size() - keywords, kwnames));
   }
