@@ -131,6 +131,8 @@ bool shape_recurrent(ShapeCall& call);  // recurrent.h
 bool shape_recurrent_backward(ShapeCall& call);
 bool shape_native_attention(ShapeCall& call);
 bool shape_embedding_bag_backward(ShapeCall& call);
+bool shape_weight_norm(ShapeCall& call);
+bool shape_weight_norm_backward(ShapeCall& call);
 bool shape_glu(ShapeCall& call);
 bool shape_nll_loss(ShapeCall& call);
 bool shape_nll_loss2d(ShapeCall& call);
@@ -140,6 +142,7 @@ bool shape_segment_reduce(ShapeCall& call);
 bool shape_segment_reduce_backward(ShapeCall& call);
 bool shape_loss(ShapeCall& call);
 bool shape_cat(ShapeCall& call);
+bool shape_chunk_cat(ShapeCall& call);
 bool shape_stack(ShapeCall& call);
 bool shape_index_select(ShapeCall& call);
 bool shape_gather(ShapeCall& call);

@@ -16,8 +16,9 @@ bool fresh_nested(ShapeCall& call, size_t result, std::vector<Expr> sizes);
 // A list with one item stands for all spatial dims.
 int64_t list_item(const std::vector<int64_t>& list, size_t i,
                   int64_t otherwise);
+Expr list_item(const std::vector<Expr>& list, size_t i, int64_t otherwise);
 // How often a window fits.
-Expr window_count(const Expr& size, int64_t kernel, int64_t stride,
-                  int64_t padding, int64_t dilation);
+Expr window_count(const Expr& size, const Expr& kernel, const Expr& stride,
+                  const Expr& padding, const Expr& dilation);
 
 }  // namespace framejit::graph

@@ -368,10 +368,15 @@ int64_t list_item(const std::vector<int64_t>& list, size_t i,
   return list.size() == 1 ? list[0] : list.at(i);
 }
 
-Expr window_count(const Expr& size, int64_t kernel, int64_t stride,
-                  int64_t padding, int64_t dilation) {
-  Expr room = size + Expr(2 * padding - dilation * (kernel - 1) - 1);
-  return floor_div(room, Expr(stride)) + 1;
+Expr list_item(const std::vector<Expr>& list, size_t i, int64_t otherwise) {
+  if (list.empty()) return Expr(otherwise);
+  return list.size() == 1 ? list[0] : list.at(i);
+}
+
+Expr window_count(const Expr& size, const Expr& kernel, const Expr& stride,
+                  const Expr& padding, const Expr& dilation) {
+  Expr room = size + padding * 2 - dilation * (kernel - 1) - 1;
+  return floor_div(room, stride) + 1;
 }
 
 }  // namespace framejit::graph

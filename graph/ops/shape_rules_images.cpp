@@ -4,6 +4,7 @@
 #include "graph/ops/meta_inference.h"
 #include "graph/ops/shape_families.h"
 #include "graph/ops/shape_parts.h"
+#include "graph/tensors/memory_places.h"
 #include "graph/tensors/sym_node.h"
 
 namespace framejit::graph {
@@ -72,12 +73,23 @@ bool shuffle(ShapeCall& call, bool to_places) {
 }  // namespace
 
 bool shape_pad(ShapeCall& call) {
-  std::vector<Expr> sizes = call.tensor(0).sizes, pad = call.integers(1);
+  const SymbolicShape self = call.tensor(0);
+  std::vector<Expr> sizes = self.sizes, pad = call.integers(1);
   if (pad.size() > 2 * sizes.size()) return false;
   for (size_t i = 0; i + 1 < pad.size(); i += 2) {
     Expr& size = sizes[sizes.size() - 1 - i / 2];
     size = size + pad[i] + pad[i + 1];
     if (decide(expr_lt(size, 0))) return false;
+  }
+  // Where nothing is added it is a clone of a part, which lies as that does if
+  // there are no gaps: dims of one element have the strides of the whole.
+  const bool only_less =
+      call.facts.name == "aten::constant_pad_nd" &&
+      std::all_of(pad.begin(), pad.end(),
+                  [](const Expr& count) { return decide(expr_le(count, 0)); });
+  if (only_less && is_dense(sizes, self.strides)) {
+    call.view(0, {sizes, self.strides, Expr(0)});
+    return true;
   }
   return call.fresh(0, sizes);
 }

@@ -139,11 +139,14 @@ bool shape_svd(ShapeCall& call) {
 
 bool shape_pinv(ShapeCall& call) { return matrices(call, "*mn->*nm"); }
 
-// (A, B, left): B of one dim less is a batch of vectors.
+// (A, B, left): B of one dim less is a batch of vectors, where it has as many
+// as there are matrices.
 bool shape_solve(ShapeCall& call) {
-  size_t rank = call.tensor(0).sizes.size(),
-         other = call.tensor(1).sizes.size();
-  if (!call.boolean(2, true) || other < 2 || other + 1 == rank) return false;
+  std::vector<Expr> a = call.tensor(0).sizes, b = call.tensor(1).sizes;
+  if (!call.boolean(2, true) || b.empty()) return false;
+  const bool vectors = b.size() == 1 || (b.size() + 1 == a.size() &&
+                                         decide_same(a, b, b.size()));
+  if (vectors) return matrices(call, "*nn,*n->*n,*nn,*n,*", {0, 1});
   return matrices(call, "*nn,*nk->*nk,*nn,*n,*", {0, 1});
 }
 

@@ -98,20 +98,22 @@ bool shape_convolution(ShapeCall& call) {
   std::vector<Expr> weight = call.tensor(1).sizes;
   if (input.size() != weight.size() || input.size() < 3) return false;
   bool transposed = call.boolean(6);
-  std::vector<int64_t> stride = call.constants(3), padding = call.constants(4),
-                       dilation = call.constants(5), more = call.constants(7);
+  std::vector<Expr> stride = call.integers(3), padding = call.integers(4),
+                    dilation = call.integers(5), more = call.integers(7);
   Expr groups = call.integer(8);
   Expr taken = transposed ? weight[0] : weight[1] * groups;
   if (!decide(expr_eq(input[1], taken))) return false;
   std::vector<Expr> sizes = {input[0],
                              transposed ? weight[1] * groups : weight[0]};
   for (size_t i = 2; i < input.size(); ++i) {
-    int64_t kernel = specialise(weight[i]), step = list_item(stride, i - 2, 1),
-            pad = list_item(padding, i - 2, 0),
-            spread = list_item(dilation, i - 2, 1);
-    Expr count = transposed ? (input[i] - 1) * Expr(step) +
-                                  Expr(spread * (kernel - 1) - 2 * pad +
-                                       list_item(more, i - 2, 0) + 1)
+    const Expr &kernel = weight[i], step = list_item(stride, i - 2, 1),
+               pad = list_item(padding, i - 2, 0),
+               spread = list_item(dilation, i - 2, 1);
+    if (!decide(expr_lt(0, step)) || !decide(expr_lt(0, spread)) ||
+        !decide(expr_le(0, pad)))
+      return false;
+    Expr count = transposed ? (input[i] - 1) * step + spread * (kernel - 1) -
+                                  pad * 2 + list_item(more, i - 2, 0) + 1
                             : window_count(input[i], kernel, step, pad, spread);
     if (!decide(expr_lt(0, count))) return false;
     sizes.push_back(count);
@@ -148,7 +150,7 @@ bool shape_pool(ShapeCall& call) {
     if (ceil && step > 1) {
       // The last window starts in the input or the padding before it.
       Expr starts = floor_div(size + Expr(pad - 1), Expr(step)) + 1;
-      count = Expr::make(ExprOp::kMin, {count, starts});
+      count = simplified(Expr::make(ExprOp::kMin, {count, starts}));
     }
     if (!decide(expr_lt(0, count))) return false;
     sizes[first + i] = count;
@@ -264,6 +266,18 @@ bool shape_embedding_bag_backward(ShapeCall& call) {
   return call.fresh_contiguous(0, {call.integer(rows), gradient[1]});
 }
 
+// (v, g, dim): the weight, and a norm for each of `g`
+bool shape_weight_norm(ShapeCall& call) {
+  return call.fresh(0, call.tensor(0).sizes) &&
+         call.fresh(1, call.tensor(1).sizes);
+}
+
+// (gradient, v, g, norms, dim)
+bool shape_weight_norm_backward(ShapeCall& call) {
+  return call.fresh(0, call.tensor(1).sizes) &&
+         call.fresh(1, call.tensor(2).sizes);
+}
+
 // (self, dim): one half gates the other.
 bool shape_glu(ShapeCall& call) {
   std::vector<Expr> sizes = call.tensor(0).sizes;
@@ -377,6 +391,28 @@ bool shape_cat(ShapeCall& call) {
     }
   }
   return call.fresh(0, sizes);
+}
+
+// (tensors, dim, number of chunks): of each tensor so many chunks, the last one
+// padded, side by side with those of the others
+bool shape_chunk_cat(ShapeCall& call) {
+  std::vector<SymbolicShape> parts = call.tensors(0);
+  if (parts.empty() || parts[0].sizes.empty()) return false;
+  const size_t dim = wrap_dim(call.constant(1), parts[0].sizes.size());
+  const Expr count = call.integer(2);
+  if (!decide(expr_lt(0, count))) return false;
+  std::vector<Expr> sizes(parts[0].sizes.begin(), parts[0].sizes.begin() + dim);
+  Expr width(0);
+  for (const SymbolicShape& part : parts) {
+    if (part.sizes.size() <= dim || !decide_same(part.sizes, sizes, dim))
+      return false;
+    std::vector<Expr> rest(part.sizes.begin() + dim + 1, part.sizes.end());
+    width =
+        width + floor_div(part.sizes[dim] + count - 1, count) * product(rest);
+  }
+  sizes.push_back(count);
+  sizes.push_back(width);
+  return call.fresh_contiguous(0, sizes);
 }
 
 bool shape_stack(ShapeCall& call) {

@@ -286,8 +286,10 @@ TEST_F(ShapeRules, ComparisonsAreGuarded) {
         Case{"x.unbind(0)", 9, false}, Case{"x.view(8, 24)", 9, false},
         Case{"torch.cat([y, torch.ones(8, 1)], 1)", 9, false},
         Case{"torch.linalg.det(x[:, :, :4])", 11, true},
+        Case{"torch._chunk_cat([x], 0, 2)", 12, true},
         // No rule.
-        Case{"torch._chunk_cat([x], 0, 2)", 12, false}}) {
+        Case{"torch.fake_quantize_per_tensor_affine(x, 1.0, 0, 0, 255)", 12,
+             false}}) {
     Symbols symbols({8});
     Outcome outcome = trace(item.expression, &symbols);
     EXPECT_TRUE(symbols.hold({8})) << item.expression;
