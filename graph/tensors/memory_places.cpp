@@ -1,8 +1,11 @@
 #include "graph/tensors/memory_places.h"
 
+#include <algorithm>
 #include <functional>
 #include <iterator>
 #include <optional>
+
+#include "guards/expr/polynomial.h"
 
 namespace framejit::graph {
 
@@ -101,6 +104,102 @@ bool other_parts_of_rows(const SymbolicShape& a, const SymbolicShape& b) {
          (x->end <= y->begin || y->end <= x->begin);
 }
 
+// `sum` is that often `divisor`; none: it does not go without a rest, or it was
+// not found. Each step takes the longest product away.
+std::optional<Expr> times_of(const Expr& sum, const Expr& divisor) {
+  Polynomial rest, by, quotient;
+  if (!to_polynomial(sum, &rest) || !to_polynomial(divisor, &by) || by.empty())
+    return std::nullopt;
+  auto longest = [](const Polynomial& terms) {
+    auto most = terms.begin();
+    for (auto at = terms.begin(); at != terms.end(); ++at)
+      if (at->first.size() > most->first.size()) most = at;
+    return *most;
+  };
+  const auto [factors, number] = longest(by);
+  constexpr int kMostSteps = 16;
+  for (int step = 0; !rest.empty(); ++step) {
+    const auto [product, coefficient] = longest(rest);
+    if (step == kMostSteps || number == -1 || coefficient % number != 0)
+      return std::nullopt;
+    std::vector<Expr> others = product;
+    for (const Expr& factor : factors) {
+      auto found = std::find(others.begin(), others.end(), factor);
+      if (found == others.end()) return std::nullopt;
+      others.erase(found);
+    }
+    Polynomial term, part;
+    term[others] = coefficient / number;
+    if (!multiply(term, by, &part) || !add_multiple(&rest, part, -1) ||
+        !add_multiple(&quotient, term, 1))
+      return std::nullopt;
+  }
+  return from_polynomial(quotient);
+}
+
+// Two parts of one tensor that are apart in one dim (its first and its last
+// columns): what must hold for that. Of each element there are coordinates from
+// the beginning of the part that comes first; where the strides are nested, two
+// elements with other coordinates are two places.
+class PartsInOneDim {
+ public:
+  PartsInOneDim(const SymbolicShape& a, const SymbolicShape& b)
+      : a_(a), b_(b), strides_(a.strides) {}
+
+  bool decide_apart() {
+    if (a_.sizes.size() != b_.sizes.size()) return false;
+    for (size_t i = 0; i < a_.sizes.size(); ++i) {
+      const bool is_one = a_.sizes[i].is_const(1) && b_.sizes[i].is_const(1);
+      if (!is_one && a_.strides[i] != b_.strides[i]) return false;
+    }
+    for (size_t dim = 0; dim < a_.sizes.size(); ++dim) {
+      facts_.clear();
+      if (!are_apart(dim)) continue;
+      for (const Expr& fact : facts_) decide(fact);
+      return true;
+    }
+    return false;
+  }
+
+ private:
+  // True now; then it is to be guarded if the answer is yes.
+  bool holds(const Expr& fact) {
+    facts_.push_back(fact);
+    return hint_of(fact) != 0;
+  }
+
+  bool are_apart(size_t dim) {
+    auto steps = times_of(b_.storage_offset - a_.storage_offset, strides_[dim]);
+    if (!steps) return false;
+    const bool a_first = hint_of(*steps) > 0;
+    const Expr distance = a_first ? *steps : Expr(0) - *steps;
+    const SymbolicShape &first = a_first ? a_ : b_, &second = a_first ? b_ : a_;
+    if (!holds(expr_le(first.sizes[dim], distance))) return false;
+    std::vector<Expr> counts;
+    for (size_t i = 0; i < a_.sizes.size(); ++i) {
+      const Expr &x = a_.sizes[i], &y = b_.sizes[i];
+      const bool x_more = hint_of(x) >= hint_of(y);
+      if (i == dim) {
+        counts.push_back(distance + second.sizes[dim]);
+      } else {
+        if (x != y) holds(x_more ? expr_le(y, x) : expr_le(x, y));
+        counts.push_back(x_more ? x : y);
+      }
+    }
+    Expr reach(0);  // of the dims nested inside
+    for (size_t i : nesting_order(counts, strides_)) {
+      if (counts[i].is_const(1)) continue;
+      if (!holds(expr_lt(reach, strides_[i]))) return false;
+      reach = reach + (counts[i] - 1) * strides_[i];
+    }
+    return true;
+  }
+
+  const SymbolicShape &a_, &b_;
+  const std::vector<Expr>& strides_;
+  std::vector<Expr> facts_;
+};
+
 }  // namespace
 
 bool is_dense(c10::ArrayRef<Expr> sizes, c10::ArrayRef<Expr> strides) {
@@ -143,7 +242,8 @@ Overlap decide_overlap(const SymbolicShape& a, const SymbolicShape& b) {
   if (decide(expr_le(decide_extent(a), b.storage_offset)) ||
       decide(expr_le(decide_extent(b), a.storage_offset)))
     return Overlap::kNone;
-  if (other_parts_of_rows(a, b)) return Overlap::kNone;
+  if (other_parts_of_rows(a, b) || PartsInOneDim(a, b).decide_apart())
+    return Overlap::kNone;
   if (!a.is_static()) specialise_shape(a);
   if (!b.is_static()) specialise_shape(b);
   auto equal_now = [](const Expr& x, const Expr& y) {

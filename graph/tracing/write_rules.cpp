@@ -184,8 +184,11 @@ std::string WriteRules::check_operands(const c10::OperatorHandle& op,
       for (size_t j = i + 1; j < group.size(); ++j) {
         const Operand &a = group[i], &b = group[j];
         if (!a.written && !b.written) continue;
+        // Places are counted in elements.
+        const bool comparable = a.tensor.itemsize() == b.tensor.itemsize();
         Overlap overlap =
-            decide_overlap(shape_of(a.tensor), shape_of(b.tensor));
+            comparable ? decide_overlap(shape_of(a.tensor), shape_of(b.tensor))
+                       : Overlap::kSome;
         bool exact =
             overlap == Overlap::kNone ||
             (overlap == Overlap::kSame && is_elementwise_pair(op, a, b));
