@@ -96,6 +96,36 @@ def test_matmul(x, y):
     return x @ y.t(), x.t() @ y, F.linear(x, y[:2])
 
 
+@over_sizes(
+    lambda n: (torch.randn(n, 4, requires_grad=True), torch.randn(n, 1) + 2),
+)
+def test_weight_norm(v, g):
+    return torch._weight_norm(v, g, 0), torch._weight_norm(v.t(), g.t(), 1)
+
+
+@over_sizes(
+    lambda n: (torch.randn(2, 3, 4 * n), torch.randn(5, 3, n, requires_grad=True)),
+)
+def test_kernels_of_convolutions(x, w):
+    return F.conv1d(x, w, padding=w.size(2) // 2), F.conv_transpose1d(
+        x, w.transpose(0, 1)
+    )
+
+
+@over_sizes(lambda n: (torch.randn(1, 1, n, n + 1, requires_grad=True),))
+def test_padding_a_single_image(x):
+    return F.pad(x, (0, 0, 1, 1)).sin(), F.pad(x, (-1, 0, 0, -1)), F.pad(x, (2, 0))
+
+
+@over_sizes(lambda n: (torch.eye(n) + 1, torch.randn(n), torch.randn(2, n, n) + 9))
+def test_vectors_to_solve(a, b, c):
+    return (
+        torch.linalg.solve(a, b),
+        torch.linalg.solve(c, c[:, 0]),
+        (a > 1).count_nonzero(0),
+    )
+
+
 @over_sizes(vec)
 def test_size_in_arithmetic(x):
     n = x.shape[0]
