@@ -55,6 +55,24 @@ void unshare_slices(Arg& arg) {
   }
 }
 
+// Values become None.
+void forget_values(Arg& arg) {
+  if (arg.is<Value*>()) {
+    arg = Arg();
+  } else if (auto* list = std::get_if<Arg::List>(&arg.value)) {
+    for (Arg& item : list->items) forget_values(item);
+  } else if (auto* tuple = std::get_if<Arg::Tuple>(&arg.value)) {
+    for (Arg& item : tuple->items) forget_values(item);
+  } else if (auto* dict = std::get_if<Arg::Dict>(&arg.value)) {
+    for (auto& [key, item] : dict->items) forget_values(item);
+  } else if (auto* slice =
+                 std::get_if<std::shared_ptr<Arg::Slice>>(&arg.value)) {
+    unshare_slices(arg);
+    for (Arg* part : {&(*slice)->start, &(*slice)->stop, &(*slice)->step})
+      forget_values(*part);
+  }
+}
+
 template <class F>
 void for_each_use(Node& node, const F& f) {
   for (Arg& arg : node.args) walk(arg, f);
@@ -66,11 +84,7 @@ void add_uses(Node& node) {
 }
 
 void remove_uses(Node& node) {
-  for_each_use(node, [&](Value*& value) {
-    auto& users = value->users;
-    auto found = std::find(users.begin(), users.end(), &node);
-    if (found != users.end()) users.erase(found);
-  });
+  for_each_use(node, [&](Value*& value) { value->users.remove(&node); });
 }
 
 Node* output_node(Block& block) {
@@ -133,26 +147,98 @@ Value* Graph::add_symbol_input(std::string name, Expr symbol) {
 }
 
 Node* Graph::append(std::unique_ptr<Node> node) {
-  if (Node* output = output_node(block_))
-    return insert_before(output, std::move(node));
+  auto& nodes = block_.nodes;
+  Node* output = output_node(block_);
+  return insert(output ? output->position : nodes.end(), std::move(node));
+}
+
+Node* Graph::insert_before(Node* before, std::unique_ptr<Node> node) {
+  return insert(before->position, std::move(node));
+}
+
+Node* Graph::insert(Block::Nodes::iterator before, std::unique_ptr<Node> node) {
   Node* raw = node.get();
   raw->block = &block_;
-  block_.nodes.push_back(std::move(node));
-  raw->position = std::prev(block_.nodes.end());
+  raw->position = block_.nodes.insert(before, std::move(node));
+  number(raw);
   for (Arg& arg : raw->args) unshare_slices(arg);
   for (auto& [name, arg] : raw->kwargs) unshare_slices(arg);
   add_uses(*raw);
   return raw;
 }
 
-Node* Graph::insert_before(Node* before, std::unique_ptr<Node> node) {
-  Node* raw = node.get();
-  raw->block = &block_;
-  raw->position = block_.nodes.insert(before->position, std::move(node));
-  for (Arg& arg : raw->args) unshare_slices(arg);
-  for (auto& [name, arg] : raw->kwargs) unshare_slices(arg);
-  add_uses(*raw);
-  return raw;
+std::unique_ptr<Node> Graph::detach(Node* node) {
+  remove_uses(*node);
+  for (Arg& arg : node->args) forget_values(arg);
+  for (auto& [name, arg] : node->kwargs) forget_values(arg);
+  if (node->op == Opcode::kPlaceholder && !inputs.empty())
+    std::erase_if(inputs, [&](Value* input) { return input->node == node; });
+  std::unique_ptr<Node> owned = std::move(*node->position);
+  block_.nodes.erase(node->position);
+  node->block = nullptr;
+  return owned;
+}
+
+void Graph::move(Node* node, Block::Nodes::iterator before) {
+  if (before == node->position) return;
+  block_.nodes.splice(before, block_.nodes, node->position);
+  number(node);
+}
+
+void Graph::set_arguments(Node* node, std::vector<Arg> args,
+                          std::vector<std::pair<std::string, Arg>> kwargs) {
+  remove_uses(*node);
+  // The old ones go when all is done: what they hold may run code.
+  std::swap(node->args, args);
+  std::swap(node->kwargs, kwargs);
+  add_uses(*node);
+  node->drop_python_arguments();
+}
+
+void Graph::replace_input(Node* user, Value* from, Value* to) {
+  remove_uses(*user);
+  for_each_use(*user, [&](Value*& value) {
+    if (value == from) value = to;
+    value->users.push_back(user);
+  });
+  user->drop_python_arguments();
+}
+
+// Room for 20 insertions between two neighbours before a new count is due.
+constexpr int64_t kOrderStep = int64_t{1} << 20;
+
+void Graph::number(Node* node) {
+  auto next = std::next(node->position);
+  bool is_first = node->position == block_.nodes.begin();
+  int64_t low = is_first ? 0 : (*std::prev(node->position))->order;
+  if (next == block_.nodes.end()) {
+    node->order = low + kOrderStep;
+    return;
+  }
+  int64_t high = (*next)->order;
+  if (is_first) low = high - 2 * kOrderStep;
+  node->order = low + (high - low) / 2;
+  if (node->order <= low || node->order >= high) is_numbered_ = false;
+}
+
+bool Graph::is_before(const Node* a, const Node* b) {
+  if (!is_numbered_) {
+    int64_t next = 0;
+    for (auto& node : block_.nodes) node->order = next += kOrderStep;
+    is_numbered_ = true;
+  }
+  return a->order < b->order;
+}
+
+void Graph::update_interface() {
+  inputs.clear();
+  outputs.clear();
+  for (auto& node : block_.nodes) {
+    if (node->op == Opcode::kPlaceholder)
+      inputs.push_back(node->outputs.at(0).get());
+    else if (node->op == Opcode::kOutput)
+      outputs = node->args;
+  }
 }
 
 void Graph::set_outputs(std::vector<Arg> new_outputs) {
@@ -166,6 +252,7 @@ void Graph::set_outputs(std::vector<Arg> new_outputs) {
     node = append(std::move(made));
   }
   node->args = new_outputs;
+  node->drop_python_arguments();
   outputs = std::move(new_outputs);
   add_uses(*node);
 }
@@ -182,19 +269,17 @@ void Graph::erase(Node* node) {
 
 void Graph::replace_all_uses(Value* from, Value* to) {
   if (from == to) return;
-  std::vector<Node*> users = std::move(from->users);
+  UseList users = from->users;
   from->users.clear();
-  for (Node* user : users) {
-    bool changed = false;
-    for_each_use(*user, [&](Value*& value) {
+  for (const UseList::Entry& entry : users.entries()) {
+    if (!entry.node) continue;
+    for_each_use(*entry.node, [&](Value*& value) {
       if (value != from) return;
       value = to;
-      changed = true;
-      to->users.push_back(user);
+      to->users.push_back(entry.node);
     });
-    // A node that uses the value twice is listed twice: the first visit
-    // changed both uses.
-    if (changed && user->op == Opcode::kOutput) outputs = user->args;
+    entry.node->drop_python_arguments();
+    if (entry.node->op == Opcode::kOutput) outputs = entry.node->args;
   }
   for (Mutation& mutation : mutations)
     if (mutation.value == from) mutation.value = to;
@@ -245,9 +330,12 @@ std::unique_ptr<Graph> Graph::clone() const {
       map[value.get()] = twin.get();
       made->outputs.push_back(std::move(twin));
     }
+    made->type = node->type;
+    made->meta = node->meta;
     copy->block_.nodes.push_back(std::move(made));
     Node* placed = copy->block_.nodes.back().get();
     placed->position = std::prev(copy->block_.nodes.end());
+    copy->number(placed);
     if (placed->op == Opcode::kOutput) copy->outputs = placed->args;
   }
   for (Value* input : inputs) copy->inputs.push_back(map.at(input));

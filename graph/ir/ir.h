@@ -21,9 +21,11 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "graph/ir/use_list.h"
 #include "guards/expr/expr.h"
 #include "guards/result.h"
 
@@ -62,9 +64,9 @@ class Value {
   int id = 0;            // %id, unique in the graph
   std::string name;      // optional, for placeholders: "inputs['x']"
   enum class Kind : uint8_t { kTensor, kInt, kOther } kind = Kind::kTensor;
-  TensorMeta meta;           // kTensor
-  Expr expr;                 // kInt: symbolic value, of an int or a float
-  std::vector<Node*> users;  // one item per use
+  TensorMeta meta;  // kTensor
+  Expr expr;        // kInt: symbolic value, of an int or a float
+  UseList users;    // one item per use
 };
 
 // An argument: a Value, a constant, or a tree of those.
@@ -78,6 +80,7 @@ struct Arg {
   };
   struct Tuple {
     std::vector<Arg> items;
+    Ref type = {};  // of a named tuple; only fx programs have some
   };
   struct Dict {
     std::vector<std::pair<Arg, Arg>> items;
@@ -106,13 +109,36 @@ struct Arg::Slice {
 
 enum class Opcode : uint8_t {
   kPlaceholder,   // graph input
-  kGetAttr,       // constant tensor held by the graph: args[0] is a Ref
+  kGetAttr,       // constant tensor held by the graph: args[0] is a Ref;
+                  // in an fx graph what the module has at the path `method`
   kCallFunction,  // python callable or aten operator
   kCallMethod,    // python method name on args[0]
-  kCallModule,    // reserved for fx
+  kCallModule,    // fx: the module at the path `method`
   kStateEnter,    // torch-level state region: target callable, args
   kStateExit,
   kOutput,  // args: the outputs; mutations listed in Graph
+};
+
+// What stands for a node outside the IR, such as its Python object (graph/fx).
+// It is told when the node goes.
+class NodeFace {
+ public:
+  NodeFace() = default;
+  NodeFace(const NodeFace&) = delete;
+  NodeFace& operator=(const NodeFace&) = delete;
+  ~NodeFace() {
+    if (object_) gone_(object_);
+  }
+  void* object() const { return object_; }
+  void set(void* object, void (*gone)(void*)) {
+    object_ = object;
+    gone_ = gone;
+  }
+  void* release() { return std::exchange(object_, nullptr); }
+
+ private:
+  void* object_ = nullptr;
+  void (*gone_)(void*) = nullptr;
 };
 
 class Node {
@@ -120,8 +146,8 @@ class Node {
   Opcode op = Opcode::kCallFunction;
   Ref callable;                             // torch level target
   std::optional<c10::OperatorHandle> aten;  // ATen level target
-  std::string method;                       // kCallMethod
-  std::vector<Arg> args;                    // positional, schema order (ATen)
+  std::string method;     // kCallMethod; fx: every target that is a string
+  std::vector<Arg> args;  // positional, schema order (ATen)
   std::vector<std::pair<std::string, Arg>> kwargs;  // torch level only
   std::vector<std::unique_ptr<Value>> outputs;
   // The outputs are one Python/IValue list rather than separate returns.
@@ -136,6 +162,17 @@ class Node {
   bool must_keep = false;  // effects: not removed by DCE
   Block* block = nullptr;
   std::list<std::unique_ptr<Node>>::iterator position;
+  int64_t order = 0;  // see Graph::is_before
+  // What an fx program notes with a node: a type, a dict.
+  Ref type, meta;
+  // The arguments as Python objects, once somebody has asked for them. Whoever
+  // changes the arguments drops them.
+  Ref python_args, python_kwargs;
+  void drop_python_arguments() {
+    python_args.reset();
+    python_kwargs.reset();
+  }
+  NodeFace face;                    // last: it goes first
   std::string target_name() const;  // "aten.mul.Tensor", "torch.cos"
 };
 
@@ -174,19 +211,37 @@ class Graph {
   // Appends (or inserts before `before`). Use lists are kept by the graph.
   Node* append(std::unique_ptr<Node> node);
   Node* insert_before(Node* before, std::unique_ptr<Node> node);
+  Node* insert(Block::Nodes::iterator before, std::unique_ptr<Node> node);
   Value* add_output(Node* node, Value::Kind kind = Value::Kind::kTensor);
   void set_id(Value* value, int id);  // the parser keeps the ids of the text
   void set_outputs(std::vector<Arg> outputs);
   void erase(Node* node);  // must have no users
+  // Takes it out of the graph: it uses no Values any more (they are None in
+  // its arguments). Its Python arguments are the caller's to drop.
+  std::unique_ptr<Node> detach(Node* node);
+  void move(Node* node, Block::Nodes::iterator before);
+  void set_arguments(Node* node, std::vector<Arg> args,
+                     std::vector<std::pair<std::string, Arg>> kwargs);
   void replace_all_uses(Value* from, Value* to);
+  // In one user, which becomes the last user of all it uses, as if it had been
+  // given its arguments anew (that is the order of torch.fx).
+  void replace_input(Node* user, Value* from, Value* to);
+  // Does `a` stand before `b`? Numbers the nodes where edits have left no room
+  // between numbers.
+  bool is_before(const Node* a, const Node* b);
+  // Fx programs edit nodes alone: `inputs` and `outputs` as the nodes have it.
+  void update_interface();
   void rebuild_uses();  // recomputes every use list
   size_t num_calls() const;
   std::unique_ptr<Graph> clone() const;
   std::string str() const;  // printer.cpp
 
  private:
+  void number(Node* node);
+
   Block block_;
   int next_id_ = 0;
+  bool is_numbered_ = true;
 };
 
 // Calls f(Value*&) for every Value in an argument tree.

@@ -153,7 +153,10 @@ class Printer {
       case Opcode::kCallMethod:
         return "." + node.method;
       case Opcode::kGetAttr:
-        return "get_attr";
+        return node.method.empty() ? "get_attr" : "get_attr " + node.method;
+      case Opcode::kCallModule:
+        if (!node.callable) return "call_module " + node.method;
+        break;
       case Opcode::kStateEnter:
         prefix = "enter ";
         break;

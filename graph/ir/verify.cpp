@@ -86,7 +86,8 @@ class Verifier {
         if (!node.callable) fail(node, "state write without a callable");
         break;
       case Opcode::kGetAttr:
-        if (node.args.size() != 1 || !node.args[0].is<Ref>())
+        if (node.method.empty() &&
+            (node.args.size() != 1 || !node.args[0].is<Ref>()))
           fail(node, "get_attr without an object");
         break;
       case Opcode::kPlaceholder:
