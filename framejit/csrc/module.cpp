@@ -27,6 +27,7 @@
 #include "framejit/csrc/operator_report.h"
 #include "framejit/csrc/reports.h"
 #include "framejit/csrc/trace_log.h"
+#include "graph/fx/module.h"
 #include "graph/joint/user_lowerings.h"
 #include "graph/ops/trust.h"
 #include "graph/tracing/region_calls.h"
@@ -315,6 +316,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("set_dicts_worth_an_epoch", &set_dicts_worth_an_epoch);
   m.attr("_regions") =
       py::reinterpret_steal<py::object>(graph::region_module().release());
+  m.attr("_fx") = own(graph::fx_module());
   m.def("inject_failure_at", [](size_t instruction) {
     bytecode::g_inject_failure_at = instruction;
   });
