@@ -1,0 +1,371 @@
+"""``Proxy``: a value that records what is done with it as nodes of a graph."""
+
+from __future__ import annotations
+
+import bisect
+import dis
+import enum
+import operator
+import sys
+import types
+from collections.abc import Callable, Iterator
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import torch
+
+from framejit.fx._operators import OPERATORS, REFLECTABLE
+from framejit.fx._places import Place
+from framejit.fx.graph import Graph
+from framejit.fx.node import Argument, Node, Target, map_arg
+
+__all__ = ["Attribute", "GraphAppendingTracer", "Proxy", "TraceError", "TracerBase"]
+
+_PLAIN = (
+    *(str, int, float, bool, complex, torch.dtype, torch.Tensor, torch.device),
+    *(torch.memory_format, torch.layout, torch._ops.OpOverload),
+    *(torch._ops.HigherOrderOperator, torch.SymInt, torch.SymBool, torch.SymFloat),
+    *(enum.Enum, type(None), type(...)),
+)
+# Frames of these are not the user's.
+_OURS = (__file__, "framejit/fx/_symbolic_trace.py", "torch/_tensor.py")
+
+
+class TraceError(ValueError):
+    """Something that a graph cannot say was asked of a proxy."""
+
+
+def user_frame() -> types.FrameType | None:
+    """The frame of the program that is being traced."""
+    frame: types.FrameType | None = sys._getframe(1)
+    while frame and frame.f_code.co_filename.endswith(_OURS):
+        frame = frame.f_back
+    return frame
+
+
+def user_place() -> Place | None:
+    """The line of the program that is being traced."""
+    import linecache
+
+    frame = user_frame()
+    if frame is None:
+        return None
+    code = frame.f_code
+    line = linecache.getline(code.co_filename, frame.f_lineno).strip()
+    return Place(code.co_filename, str(frame.f_lineno), code.co_name, line)
+
+
+def refused(what: str) -> TraceError:
+    """An error that says in which line of the program it was asked."""
+    place = user_place()
+    if place:
+        what += f"\n  {place.file}:{place.line} in {place.name}: {place.code}"
+    return TraceError(what)
+
+
+class TracerBase:
+    """Adds nodes to ``graph`` for what happens to proxies."""
+
+    graph: Graph
+    #: Note in ``node.stack_trace`` where each node comes from.
+    record_stack_traces: bool = False
+    #: The method that is traced, of modules.
+    traced_func_name: str = "forward"
+    #: Reads of buffers become nodes, not only those of parameters.
+    proxy_buffer_attributes: bool = False
+
+    def create_node(
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Argument, ...],
+        kwargs: dict[str, Argument],
+        name: str | None = None,
+        type_expr: Any = None,
+    ) -> Node:
+        """Insert a node; all that is traced comes through here."""
+        node: Node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
+        if self.record_stack_traces and (place := user_place()):
+            node.stack_trace = (
+                f'File "{place.file}", line {place.line}, in {place.name}\n'
+                f"    {place.code}"
+            )
+        return node
+
+    def proxy(self, node: Node) -> Proxy:
+        """The proxy of a node."""
+        return Proxy(node, self)
+
+    def create_proxy(
+        self,
+        kind: str,
+        target: Target,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        name: str | None = None,
+        type_expr: Any = None,
+        proxy_factory_fn: Callable[[Node], Proxy] | None = None,
+    ) -> Proxy:
+        """Insert a node whose arguments may have proxies in them; its proxy."""
+        node = self.create_node(
+            kind,
+            target,
+            self.create_arg(args),
+            self.create_arg(kwargs),
+            name,
+            type_expr,
+        )
+        return proxy_factory_fn(node) if proxy_factory_fn else self.proxy(node)
+
+    def create_arg(self, a: Any) -> Argument:
+        """What a graph has for an object of the program: nodes for proxies.
+
+        Derived tracers may take more kinds of objects.
+        """
+        cls = type(a)
+        if cls is Proxy:
+            return a.node
+        if cls is tuple:
+            return tuple(self.create_arg(item) for item in a)
+        if cls in _PLAIN:
+            return a
+        if isinstance(a, Proxy):
+            return a.node
+        if hasattr(a, "__fx_create_arg__"):
+            return a.__fx_create_arg__(self)
+        if isinstance(a, tuple):
+            items = [self.create_arg(item) for item in a]
+            return cls(*items) if hasattr(a, "_fields") else cls(items)
+        if isinstance(a, list):
+            return [self.create_arg(item) for item in a]
+        if isinstance(a, dict):
+            return {self._key(k): self.create_arg(v) for k, v in a.items()}
+        if isinstance(a, (slice, range)):
+            return cls(*map(self.create_arg, (a.start, a.stop, a.step)))
+        if is_dataclass(a) and not isinstance(a, type):
+            values = {f.name: self.create_arg(getattr(a, f.name)) for f in fields(a)}
+            return self.create_node("call_function", cls, (), values)
+        if isinstance(a, _PLAIN):
+            return a
+        raise NotImplementedError(f"argument of type: {cls}")
+
+    def _key(self, key: Any) -> Any:
+        if isinstance(key, str):
+            return key
+        made = self.create_arg(key)
+
+        def refuse(node: Node) -> Any:
+            raise RuntimeError(
+                "Keys for dictionaries used as an argument cannot contain a Node. "
+                f"Got key: {made}"
+            )
+
+        map_arg(made, refuse)
+        return made
+
+    def to_bool(self, obj: Proxy) -> bool:
+        """Asked where a branch depends on a proxy. Raises :class:`TraceError`."""
+        raise refused(
+            "symbolically traced variables cannot be used as inputs to control flow: "
+            f"a branch depends on {obj.node}"
+        )
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        """Asked where a proxy is iterated. Raises :class:`TraceError`."""
+        raise refused(
+            f"Proxy object cannot be iterated: how long {obj.node} is, is not known. "
+            "This can be attempted when the Proxy is used in a loop or as a *args or "
+            "**kwargs function argument"
+        )
+
+    def keys(self, obj: Proxy) -> Any:
+        """Asked where the keys of a proxy are (``f(**proxy)``)."""
+        return Attribute(obj, "keys")()
+
+
+class GraphAppendingTracer(TracerBase):
+    """Adds to a graph that is there, for proxies made by hand."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+
+
+def _instruction_before(frame: types.FrameType) -> dis.Instruction | None:
+    """The instruction that the frame is executing."""
+    instructions = list(dis.get_instructions(frame.f_code))
+    at = bisect.bisect_left(instructions, frame.f_lasti, key=lambda i: i.offset)
+    return instructions[at] if at < len(instructions) else None
+
+
+class Proxy:
+    """A value of a graph in the hands of a Python program.
+
+    Operators, methods, attributes and calls of torch's functions become nodes.
+    A proxy is no number: it cannot decide a branch, be a length or be
+    iterated (unpacking into a known number of names works).
+    """
+
+    def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
+        self.tracer = tracer if tracer is not None else GraphAppendingTracer(node.graph)
+        self.node = node
+
+    def __repr__(self) -> str:
+        return f"Proxy({self.node.name})"
+
+    def __getattr__(self, k: str) -> Attribute:
+        # A proxy that is being copied has nothing yet.
+        if k in ("tracer", "node", "__deepcopy__", "__setstate__"):
+            raise AttributeError(k)
+        return Attribute(self, k)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+        return self.tracer.create_proxy(
+            "call_method", "__call__", (self, *args), kwargs
+        )
+
+    def __iter__(self) -> Iterator[Any]:
+        frame = sys._getframe(1)
+        instruction = _instruction_before(frame)
+        if instruction and instruction.opname == "UNPACK_SEQUENCE":
+            return (self[i] for i in range(instruction.argval))  # type: ignore[index]
+        return self.tracer.iter(self)
+
+    def __abs__(self) -> Proxy:
+        return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
+
+    def __bool__(self) -> bool:
+        return self.tracer.to_bool(self)
+
+    def __index__(self) -> int:
+        raise refused(f"{self.node} is not known, so it cannot be an index")
+
+    def keys(self) -> Any:
+        """The keys, where the tracer knows them."""
+        return self.tracer.keys(self)
+
+    def __len__(self) -> int:
+        # RuntimeError: what torch.fx raises.
+        raise RuntimeError(
+            str(
+                refused(
+                    "'len' is not supported in symbolic tracing by default. If you "
+                    "want this call to be recorded, please call framejit.fx.wrap("
+                    "'len') at module scope"
+                )
+            )
+        )
+
+    @classmethod
+    def __torch_function__(
+        cls,
+        orig_method: Any,
+        types: tuple[type, ...],
+        args: tuple[Any, ...] | None = None,
+        kwargs: dict[str, Any] | None = None,
+    ) -> Proxy:
+        args, kwargs = args or (), kwargs or {}
+        from torch.utils import _pytree
+
+        leaves = _pytree.tree_leaves((args, kwargs))
+        tracers = {leaf.tracer: None for leaf in leaves if isinstance(leaf, Proxy)}
+        if len(tracers) > 1:
+            raise RuntimeError(
+                f"Found multiple different tracers {list(tracers)} while trying to "
+                f"trace operations {orig_method}"
+            )
+        tracer = next(iter(tracers))
+        if torch.overrides.is_tensor_method_or_property(orig_method):
+            return tracer.create_proxy(
+                "call_method", orig_method.__name__, args, kwargs
+            )
+        return tracer.create_proxy(
+            "call_function",
+            orig_method,
+            args,
+            kwargs,
+            name=tracer.graph._target_to_str(orig_method.__name__),
+        )
+
+
+class Attribute(Proxy):
+    """An attribute of a proxy: a node once it is used for more than a call."""
+
+    def __init__(self, root: Proxy, attr: str) -> None:
+        self.root = root
+        self.attr = attr
+        self.tracer = root.tracer
+        self._node: Node | None = None
+
+    @property
+    def node(self) -> Node:  # type: ignore[override]
+        """The read, inserted when it is asked for."""
+        if self._node is None:
+            self._node = self.tracer.create_proxy(
+                "call_function", getattr, (self.root, self.attr), {}
+            ).node
+        return self._node
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
+        return self.tracer.create_proxy(
+            "call_method", self.attr, (self.root, *args), kwargs
+        )
+
+
+class ParameterProxy(Proxy):
+    """Of a parameter whose shape the traced program may ask for."""
+
+    def __init__(
+        self, tracer: TracerBase, node: Node, name: str, param: torch.nn.Parameter
+    ) -> None:
+        super().__init__(node, tracer)
+        self.param = param
+        self.name = name
+
+    def __repr__(self) -> str:
+        return f"ParameterProxy({self.name})"
+
+    shape = property(lambda self: self.param.shape)
+    ndim = property(lambda self: self.param.ndim)
+
+    def size(self) -> torch.Size:
+        """The parameter's."""
+        return self.param.size()
+
+    def dim(self) -> int:
+        """The parameter's."""
+        return self.param.dim()
+
+    def numel(self) -> int:
+        """The parameter's."""
+        return self.param.numel()
+
+    nelement = numel
+
+
+def _define_operators() -> None:
+    def forward(name: str) -> Any:
+        target = getattr(operator, name)
+
+        def method(self: Proxy, *args: Any) -> Proxy:
+            return self.tracer.create_proxy("call_function", target, (self, *args), {})
+
+        return method
+
+    def reflected(name: str) -> Any:
+        target = getattr(operator, name)
+
+        def method(self: Proxy, left: Any) -> Proxy:
+            return self.tracer.create_proxy("call_function", target, (left, self), {})
+
+        return method
+
+    for name in OPERATORS:
+        if hasattr(operator, name):
+            bare = name.strip("_")
+            setattr(Proxy, f"__{bare}__", forward(name))
+            if name in REFLECTABLE and name != "getitem":
+                setattr(Proxy, f"__r{bare}__", reflected(name))
+    Proxy.__hash__ = object.__hash__  # type: ignore[method-assign]
+
+
+_define_operators()
