@@ -13,6 +13,9 @@ and *recompile* mean what they mean in ``torch.compile``.
 
 from __future__ import annotations
 
+import importlib
+from typing import Any
+
 # First: it finds the extension.
 from framejit import _versions  # noqa: F401
 
@@ -80,5 +83,13 @@ __all__ = [
     "set_stance",
     "testing",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when it is asked for: most programs have no use for it.
+    if name == "fx":
+        return importlib.import_module("framejit.fx")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
 
 _start_from_environment()
