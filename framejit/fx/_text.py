@@ -7,9 +7,9 @@ Each node is a line of Python's grammar, so that its parser reads it::
     relu = call_method.relu(add)  # {'stack_trace': '...'}
     output = output.output((relu, None))
 
-Meta that is text or a plain number stands in a comment. What has no literal is written as the
-call that makes it (``dtype('float32')``); arguments that have none, such as
-tensors, are refused.
+Meta that is text or a plain number stands in a comment. What has no literal is
+written as the call that makes it (``dtype('float32')``); arguments that have none,
+such as tensors, are refused.
 """
 
 from __future__ import annotations

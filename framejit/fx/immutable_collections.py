@@ -14,6 +14,7 @@ __all__ = ["immutable_dict", "immutable_list"]
 
 
 def _refuse(self: Any, *args: Any, **kwargs: Any) -> NoReturn:
+    """Raises TypeError: a copy may be changed."""
     raise TypeError(
         f"{type(self).__name__!r} object does not support mutation: copy the "
         "arguments of a node, change the copy and assign it to node.args or "

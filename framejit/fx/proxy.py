@@ -147,7 +147,7 @@ class TracerBase:
             return self.create_node("call_function", cls, (), values)
         if isinstance(a, _PLAIN):
             return a
-        raise NotImplementedError(f"argument of type: {cls}")
+        raise NotImplementedError(str(refused(f"argument of type: {cls}")))
 
     def _key(self, key: Any) -> Any:
         if isinstance(key, str):
@@ -155,10 +155,11 @@ class TracerBase:
         made = self.create_arg(key)
 
         def refuse(node: Node) -> Any:
-            raise RuntimeError(
+            error = refused(
                 "Keys for dictionaries used as an argument cannot contain a Node. "
                 f"Got key: {made}"
             )
+            raise RuntimeError(str(error))
 
         map_arg(made, refuse)
         return made

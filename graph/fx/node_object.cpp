@@ -92,7 +92,8 @@ PyObject* compare_node(PyObject* left, PyObject* right, int op) {
   });
 }
 
-Py_hash_t hash_node(PyObject* self) { return _Py_HashPointer(self); }
+// (A type that compares does not inherit it.)
+Py_hash_t hash_node(PyObject* self) { return PyBaseObject_Type.tp_hash(self); }
 
 // ---- attributes
 

@@ -105,6 +105,15 @@ PyObject* users_copy(PyObject* self, PyObject*) {
 PyObject* dict_reversed(PyObject* dict) {
   return PyObject_CallMethod(dict, "__reversed__", nullptr);
 }
+PyObject* dict_keys(PyObject* dict) {
+  return PyObject_CallMethod(dict, "keys", nullptr);
+}
+PyObject* dict_values(PyObject* dict) {
+  return PyObject_CallMethod(dict, "values", nullptr);
+}
+PyObject* dict_items(PyObject* dict) {
+  return PyObject_CallMethod(dict, "items", nullptr);
+}
 PyObject* users_iterate(PyObject* self) {
   return object_or_null([&] {
     Ref made =
@@ -136,9 +145,9 @@ PyObject* next_user(PyObject* self) {
 }
 
 PyMethodDef g_users_methods[] = {
-    {"keys", users_part<PyDict_Keys>, METH_NOARGS, "The users, as a list."},
-    {"values", users_part<PyDict_Values>, METH_NOARGS, "None for each user."},
-    {"items", users_part<PyDict_Items>, METH_NOARGS, "(user, None) of each."},
+    {"keys", users_part<dict_keys>, METH_NOARGS, "The users there are now."},
+    {"values", users_part<dict_values>, METH_NOARGS, "None for each user."},
+    {"items", users_part<dict_items>, METH_NOARGS, "(user, None) of each."},
     {"copy", users_copy, METH_NOARGS, "A dict of the users there are now."},
     {"__reversed__", users_part<dict_reversed>, METH_NOARGS, nullptr},
     {"get", as_function(users_get), METH_FASTCALL,

@@ -43,6 +43,37 @@ class IrTest : public ::testing::Test {
   void SetUp() override { start_torch(); }
 };
 
+TEST_F(IrTest, NodesMoveAndLeave) {
+  Graph graph;
+  Value* x = graph.add_input("x", vector_meta(10));
+  Value* a = append(graph, "aten::cos", "", {Arg(x)});
+  Value* b = append(graph, "aten::sin", "", {Arg(x)});
+  auto& nodes = graph.block().nodes;
+  EXPECT_TRUE(graph.is_before(a->node, b->node));
+  graph.move(b->node, a->node->position);
+  EXPECT_TRUE(graph.is_before(b->node, a->node));
+  EXPECT_EQ(verify(graph), "");
+  // More insertions in one place than there are numbers in between.
+  for (int i = 0; i < 100; ++i)
+    graph.add_output(
+        graph.insert_before(a->node, call("aten::cos", "", {Arg(b)})));
+  const Node* before = nullptr;
+  for (const auto& node : nodes) {
+    if (before) EXPECT_TRUE(graph.is_before(before, node.get()));
+    before = node.get();
+  }
+  // The users of one input become those of the other, in the order of the
+  // edits.
+  graph.replace_input(b->node, x, a);
+  graph.set_arguments(a->node, {Arg(x), Arg(x)}, {});
+  EXPECT_EQ(x->users.size(), 2u);
+  EXPECT_EQ(x->users.num_users(), 1u);
+  std::unique_ptr<Node> gone = graph.detach(nodes.back().get());
+  EXPECT_EQ(gone.get(), a->node);
+  EXPECT_TRUE(gone->args[0].is<Arg::None>());
+  EXPECT_TRUE(x->users.empty());
+}
+
 TEST_F(IrTest, UsesFollowEdits) {
   Graph graph;
   Value* x = graph.add_input("x", vector_meta(10));

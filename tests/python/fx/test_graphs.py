@@ -294,7 +294,8 @@ def test_users_are_a_live_ordered_mapping():
     graph = chain(ours)
     n = nodes_of(graph)
     users = n["x"].users
-    assert list(users) == [n["add"], n["output"]] == users.keys()
+    assert list(users) == [n["add"], n["output"]] == list(users.keys())
+    assert users.keys() & {n["add"]} == {n["add"]}
     assert dict(users) == users.copy() == {n["add"]: None, n["output"]: None} == users
     assert n["add"] in users and n["y"] not in users and 3 not in users
     assert users[n["add"]] is None and users.get(n["y"], 5) == 5
@@ -532,6 +533,11 @@ def test_a_derived_graph_sees_its_nodes_made():
     graph.output(relu)
     graph.graph_copy(chain(ours), {})
     assert made[:4] == ["x", "relu", "neg", "output"] and len(made) == 12
+
+
+def test_nodes_are_made_by_graphs():
+    with pytest.raises(TypeError):
+        ours.Node(ours.Graph(), "n", "call_function", print, (), {})
 
 
 def test_tables(capsys):
