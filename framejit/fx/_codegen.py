@@ -192,6 +192,8 @@ class _Writer:
         self.namespace = namespace
         self.verbose = verbose
         self.names: dict[Node, str] = {}
+        # How calls of a function are written, by function: see _call_form.
+        self.forms: dict[Any, tuple[str, str]] = {}
         self.globals: dict[str, Any] = {}
         self.wrapped: dict[str, None] = {}
         self.parameters: list[str] = []
@@ -248,6 +250,10 @@ class _Writer:
 
     def text(self, arg: Any) -> str:
         """An argument as an expression."""
+        if type(arg) is Node:
+            return self.names.get(arg) or self.name(arg)
+        if type(arg) in (int, str, float, bool):
+            return repr(arg)
         if isinstance(arg, Node):
             return self.name(arg)
         if isinstance(arg, tuple):
@@ -308,17 +314,31 @@ class _Writer:
             else:
                 write(head + target_attribute(self.root, str(target)))
 
+    def _call_form(self, target: Any) -> tuple[str, str]:
+        """("operator", "{} + {}"), ("inplace", "{} += {}"), or ("call", a name)."""
+        if getattr(target, "__module__", "") == "_operator":
+            name = target.__name__
+            if name in OPERATORS:
+                return "operator", OPERATORS[name]
+            if name in INPLACE:
+                return "inplace", INPLACE[name]
+        return "call", self.add_global(qualified_name(target), target)
+
     def _emit_function(self, node: Node, name: str) -> None:
         target, args = node.target, node.args
-        if getattr(target, "__module__", "") == "_operator":
-            operator_name = target.__name__  # type: ignore[union-attr]
-            if operator_name in OPERATORS:
-                text = OPERATORS[operator_name].format(*map(self.text, args))
-                return self.body.append(f"{name} = {text}")
-            if operator_name in INPLACE:
-                text = INPLACE[operator_name].format(*map(self.text, args))
-                return self.body.append(f"{text};  {name} = {self.text(args[0])}")
-        function = self.add_global(qualified_name(target), target)
+        try:
+            form = self.forms.get(target)
+            if form is None:
+                form = self.forms[target] = self._call_form(target)
+        except TypeError:  # it has no hash
+            form = self._call_form(target)
+        kind, function = form
+        if kind == "operator":
+            text = function.format(*map(self.text, args))
+            return self.body.append(f"{name} = {text}")
+        if kind == "inplace":
+            text = function.format(*map(self.text, args))
+            return self.body.append(f"{text};  {name} = {self.text(args[0])}")
         if (
             function == "getattr"
             and len(args) == 2

@@ -96,9 +96,10 @@ def _importable(cls: type | None) -> type | None:
     return cls if cls is not None and "<locals>" not in cls.__qualname__ else None
 
 
-def restore(cls: type[Graph], record: dict[str, Any]) -> Graph:
-    """The graph that a record is of."""
-    graph = cls(tracer_cls=record["tracer_cls"])
+def restore(graph: Graph, record: dict[str, Any]) -> None:
+    """Fills an empty graph with what a record is of."""
+    graph._tracer_cls = record["tracer_cls"]
+    graph.owning_module = record["owning_module"]
     made: list[Any] = []
     # Graphs that are out of order have arguments that are made later.
     early: list[int] = []
@@ -130,5 +131,3 @@ def restore(cls: type[Graph], record: dict[str, Any]) -> Graph:
         made[index].meta = dict(unpacked(meta))
     if record["codegen"] is not None:
         graph.set_codegen(record["codegen"])
-    graph.owning_module = record.get("owning_module")
-    return graph

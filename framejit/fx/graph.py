@@ -249,9 +249,18 @@ kwargs = {})
         return made
 
     def __reduce__(self) -> Any:
-        from framejit.fx._pickling import record_of, restore
+        from framejit.fx._pickling import record_of
 
-        return restore, (type(self), record_of(self))
+        # The state comes later: what is in it may hold this graph.
+        return _new_graph, (type(self),), record_of(self)
+
+    def __setstate__(self, record: dict[str, Any]) -> None:
+        from framejit.fx._pickling import restore
+
+        restore(self, record)
+        owner = self.owning_module
+        if owner is not None and vars(owner).get("_graph") is self:
+            owner.recompile()  # it came before the nodes did
 
     # -- checks and clean-up
 
@@ -385,6 +394,13 @@ kwargs = {})
         if isinstance(target, str) and name[:2] == name[-2:] == "__":
             name = name[2:-2]
         return _snake_case(name)
+
+
+def _new_graph(cls: builtins.type[Graph]) -> Graph:
+    """One without nodes, yet."""
+    graph = cls.__new__(cls)
+    Graph.__init__(graph)
+    return graph
 
 
 def _snake_case(name: str) -> str:

@@ -266,11 +266,10 @@ class GraphModule(nn.Module):
         return made
 
     def __deepcopy__(self, memo: dict[Any, Any]) -> GraphModule:
-        made = self.__new__(type(self))
+        made = _new_module(type(self), type(self).__name__)
         memo[id(self)] = made
         graph = copy.deepcopy(self._graph, memo)
-        _set_state(made, copy.deepcopy(self._own_state(), memo), type(self).__name__)
-        made.graph = graph
+        made.__setstate__((copy.deepcopy(self._own_state(), memo), graph))
         return made
 
     def _own_state(self) -> dict[str, Any]:
@@ -278,15 +277,16 @@ class GraphModule(nn.Module):
         return {k: v for k, v in self.__dict__.items() if k not in generated}
 
     def __reduce__(self) -> Any:
-        from framejit.fx._pickling import record_of
-
-        record = record_of(self._graph)
-        record["owning_module"] = None
         base = next(
             cls for cls in type(self).__mro__ if not cls.__dict__.get("_is_own_class")
         )
-        state = (self._own_state(), record, type(self._graph))
-        return _restore_module, (base, type(self).__name__, state)
+        state = self._own_state(), self._graph
+        return _new_module, (base, type(self).__name__), state
+
+    def __setstate__(self, state: Any) -> None:
+        attributes, graph = state
+        self.__dict__.update(attributes)
+        self.graph = graph
 
     # -- text
 
@@ -337,19 +337,11 @@ class GraphModule(nn.Module):
         return to_torch(self)
 
 
-def _set_state(module: GraphModule, state: dict[str, Any], class_name: str) -> None:
+def _new_module(cls: type[GraphModule], class_name: str) -> GraphModule:
+    """One without a graph, yet."""
+    module = cls.__new__(cls)
     nn.Module.__init__(module)
     type(module).__name__ = class_name
-    module.__dict__.update(state)
-
-
-def _restore_module(cls: type[GraphModule], class_name: str, state: Any) -> GraphModule:
-    from framejit.fx._pickling import restore
-
-    attributes, record, graph_cls = state
-    module = cls.__new__(cls)
-    _set_state(module, attributes, class_name)
-    module.graph = restore(graph_cls, record)
     return module
 
 

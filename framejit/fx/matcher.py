@@ -70,6 +70,9 @@ class SubgraphMatcher:
         output = nodes[-1]
         self.pattern_placeholder_nodes = [n for n in nodes if n.op == "placeholder"]
         self.pattern_returning_nodes: list[Node] = output.all_input_nodes
+        self._computed = [n for n in nodes if n.op != "placeholder"]
+        returned = set(self.pattern_returning_nodes)
+        self._inner = [n for n in self._computed if n not in returned]
         self.pattern_anchors = (
             [output]
             if match_output
@@ -189,10 +192,14 @@ class SubgraphMatcher:
             for anchor in self.pattern_anchors
         ]
         candidates = [(anchor, nodes) for anchor, nodes in candidates if nodes]
+        # What leads out of a match of one output begins at its last node.
+        one_output = self.pattern_returning_nodes == self.pattern_anchors
+        one_output = one_output and len(self.pattern_anchors) == 1
         found = [
             match
             for match in self._search(candidates, node_name_match)
-            if self._is_contained(match.nodes_map) and not _comes_back(match)
+            if self._is_contained(match.nodes_map)
+            and (one_output or not _comes_back(match))
         ]
         return _without_overlaps(found) if self.remove_overlapping_matches else found
 
@@ -236,13 +243,12 @@ class SubgraphMatcher:
 
     def _is_contained(self, nodes_map: dict[Node, Any]) -> bool:
         """Is what is not returned used by the match alone?"""
-        inside = {gn for pn, gn in nodes_map.items() if pn.op != "placeholder"}
-        returned = set(self.pattern_returning_nodes)
+        inside = {nodes_map[pn] for pn in self._computed if pn in nodes_map}
         return all(
             user in inside
-            for pn, gn in nodes_map.items()
-            if pn.op != "placeholder" and pn not in returned
-            for user in gn.users
+            for pn in self._inner
+            if pn in nodes_map
+            for user in nodes_map[pn].users
         )
 
 

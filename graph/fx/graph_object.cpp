@@ -120,6 +120,7 @@ Ref place(PyObject* self, const NewNode& made, Arguments arguments) {
   value->name = new_name(state, made);
   auto at = insertion_place(self);
   Node* placed = state.ir->insert(at, std::move(node));
+  state.index.add(placed);
   return Ref::borrow(as_object(face_of(self, placed)));
 }
 
@@ -212,6 +213,7 @@ PyObject* erase_node(PyObject* self, PyObject* to_erase) {
     }
     Ref next = Ref::borrow(as_object(neighbour(object, false)));
     Ref prev = Ref::borrow(as_object(neighbour(object, true)));
+    state_of(self).index.remove(object->node);
     Ref old_args = std::move(object->node->python_args);
     Ref old_kwargs = std::move(object->node->python_kwargs);
     std::unique_ptr<Node> node = ir_of(self).detach(object->node);
@@ -238,22 +240,6 @@ PyObject* iterate(PyObject* self, PyObject* backwards) {
       [&] { return node_iterator(self, PyObject_IsTrue(backwards) == 1); });
 }
 
-bool has_target(const Node& node, PyObject* target) {
-  if (!node.callable) {
-    if (!PyUnicode_Check(target)) return false;
-    return PyUnicode_CompareWithASCIIString(target, node.method.c_str()) == 0 ||
-           text_of(target) == node.method;
-  }
-  if (node.callable.get() == target) return true;
-  // Bound methods are equal without being one object.
-  if (Py_TYPE(target) != Py_TYPE(node.callable.get()) ||
-      PyFunction_Check(target))
-    return false;
-  int same = PyObject_RichCompareBool(node.callable.get(), target, Py_EQ);
-  checked(same);
-  return same == 1;
-}
-
 PyObject* find_nodes(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
                      PyObject* kwnames) {
   return object_or_null([&] {
@@ -264,13 +250,18 @@ PyObject* find_nodes(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
     Ref list = checked(PyList_New(0));
     Opcode op;
     if (!parse_opcode(in[0], &op)) return list;
-    if (op == Opcode::kCallFunction && !target)
+    bool of_function = op == Opcode::kCallFunction;
+    if (of_function && !target)
       raise(PyExc_AssertionError,
             "target must not be None for call_function op");
-    Ref kept = Ref::borrow(target);
-    for (const auto& node : ir_of(self).block().nodes) {
-      if (node->op != op || (target && !has_target(*node, target))) continue;
-      checked(PyList_Append(list.get(), as_object(face_of(self, node.get()))));
+    std::string name;
+    if (target && !of_function) {
+      if (!PyUnicode_Check(target)) return list;
+      name = text_of(target);
+    }
+    for (Node* node : state_of(self).index.find(ir_of(self), op, target)) {
+      if (target && !of_function && node->method != name) continue;
+      checked(PyList_Append(list.get(), as_object(face_of(self, node))));
     }
     return list;
   });

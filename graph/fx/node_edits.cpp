@@ -71,12 +71,15 @@ void replace_in(PyObject* graph, Node* user, const Replacement& replacement) {
 
 // The objects of those that use it now.
 Ref user_list(NodeObject* object) {
-  Ref list = checked(PyList_New(0));
-  if (object->state != NodeObject::kInGraph) return list;
-  for (const UseList::Entry& entry : object->node->outputs[0]->users.entries())
-    if (entry.node)
-      checked(PyList_Append(list.get(),
-                            as_object(face_of(object->graph, entry.node))));
+  if (object->state != NodeObject::kInGraph) return checked(PyList_New(0));
+  const UseList& users = object->node->outputs[0]->users;
+  Ref list = checked(PyList_New(users.num_users()));
+  Py_ssize_t at = 0;
+  for (const UseList::Entry& entry : users.entries()) {
+    if (!entry.node) continue;
+    PyObject* user = as_object(face_of(object->graph, entry.node));
+    PyList_SET_ITEM(list.get(), at++, Py_NewRef(user));
+  }
   return list;
 }
 
@@ -93,6 +96,15 @@ void copy_meta(PyObject* from, PyObject* to) {
 // `callback`: asked for each user, or null.
 Ref replace_all(NodeObject* object, PyObject* with, PyObject* callback) {
   Ref users = user_list(object);
+  if (!callback && is_node(with) && object->state == NodeObject::kInGraph) {
+    NodeObject* other = as_node(with);
+    if (other->state == NodeObject::kInGraph && other->graph == object->graph) {
+      ir_of(object->graph)
+          .replace_all_inputs(object->node->outputs[0].get(),
+                              other->node->outputs[0].get());
+      return users;
+    }
+  }
   Ref result = callback ? checked(PyList_New(0)) : users;
   Ref graph = Ref::borrow(object->graph);
   for (Py_ssize_t i = 0; i < PyList_GET_SIZE(users.get()); ++i) {

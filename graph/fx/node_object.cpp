@@ -121,11 +121,24 @@ PyObject* get_op(PyObject* self, void*) {
   return got(self,
              [](Node& node) { return Ref::borrow(opcode_name(node.op)); });
 }
+// f changes what a node does.
+template <class F>
+void change_what_it_does(PyObject* self, Node& node, const F& f) {
+  NodeObject* object = as_node(self);
+  bool in_graph = object->state == NodeObject::kInGraph;
+  NodeIndex* index = in_graph ? &state_of(object->graph).index : nullptr;
+  if (index) index->remove(&node);
+  f();
+  if (index) index->add(&node);
+}
+
 int set_op(PyObject* self, PyObject* value, void*) {
   return put(self, value, "op", [&](Node& node) {
-    if (!parse_opcode(value, &node.op))
+    Opcode op;
+    if (!parse_opcode(value, &op))
       raise(PyExc_ValueError, "no operation of a graph: " +
                                   text_of(checked(PyObject_Repr(value)).get()));
+    change_what_it_does(self, node, [&] { node.op = op; });
   });
 }
 
@@ -135,8 +148,12 @@ PyObject* get_target(PyObject* self, void*) {
   return got(self, [](Node& node) { return target_of(node); });
 }
 int set_target(PyObject* self, PyObject* value, void*) {
-  return put(self, value, "target",
-             [&](Node& node) { fx::set_target(node, value); });
+  return put(self, value, "target", [&](Node& node) {
+    // What it was goes when all is done.
+    Ref old = node.callable;
+    if (PyUnicode_Check(value)) text_of(value);  // or raises
+    change_what_it_does(self, node, [&] { fx::set_target(node, value); });
+  });
 }
 
 PyObject* get_name(PyObject* self, void*) { return representation(self); }

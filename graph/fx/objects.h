@@ -22,6 +22,7 @@
 #include <unordered_map>
 
 #include "graph/fx/names.h"
+#include "graph/fx/node_index.h"
 #include "graph/ir/ir.h"
 
 namespace framejit::graph::fx {
@@ -83,6 +84,7 @@ struct NodeObject {
 struct GraphState {
   std::shared_ptr<Graph> ir = std::make_shared<Graph>();
   Names names;
+  NodeIndex index;
   // What names of nodes are made from, by target. Holds the target.
   struct Candidate {
     Ref target;

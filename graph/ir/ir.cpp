@@ -204,6 +204,34 @@ void Graph::replace_input(Node* user, Value* from, Value* to) {
   user->drop_python_arguments();
 }
 
+void Graph::replace_all_inputs(Value* from, Value* to) {
+  if (from == to) {
+    // Each becomes the last one in turn, so the order is what it was; it is the
+    // other inputs that may see another.
+    UseList users = from->users;
+    for (const UseList::Entry& entry : users.entries())
+      if (entry.node) replace_input(entry.node, from, to);
+    return;
+  }
+  UseList users = from->users;
+  from->users.clear();
+  // What goes may run code, which finds all done.
+  std::vector<Ref> dropped;
+  for (const UseList::Entry& entry : users.entries()) {
+    Node* user = entry.node;
+    if (!user) continue;
+    for_each_use(*user, [&](Value*& value) {
+      if (value == from)
+        value = to;
+      else
+        value->users.remove(user);
+    });
+    for_each_use(*user, [&](Value*& value) { value->users.push_back(user); });
+    for (Ref* stale : {&user->python_args, &user->python_kwargs})
+      if (*stale) dropped.push_back(std::move(*stale));
+  }
+}
+
 // Room for 20 insertions between two neighbours before a new count is due.
 constexpr int64_t kOrderStep = int64_t{1} << 20;
 

@@ -226,6 +226,8 @@ class Graph {
   // In one user, which becomes the last user of all it uses, as if it had been
   // given its arguments anew (that is the order of torch.fx).
   void replace_input(Node* user, Value* from, Value* to);
+  // The same in all users, one after the other.
+  void replace_all_inputs(Value* from, Value* to);
   // Does `a` stand before `b`? Numbers the nodes where edits have left no room
   // between numbers.
   bool is_before(const Node* a, const Node* b);

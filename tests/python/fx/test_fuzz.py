@@ -168,6 +168,17 @@ class Editor:
         return result
 
 
+def found(graph) -> list:
+    """What find_nodes gives."""
+    out = [
+        [n.name for n in graph.find_nodes(op="call_function", target=target)]
+        for target in TARGETS
+    ]
+    for op, target in (("placeholder", None), ("output", None), ("placeholder", "x")):
+        out.append([n.name for n in graph.find_nodes(op=op, target=target)])
+    return out
+
+
 def edit_both(seed: int, steps: int):
     left, right = Editor(theirs, seed), Editor(ours, seed)
     for step in range(steps):
@@ -175,6 +186,7 @@ def edit_both(seed: int, steps: int):
         if step % 5 == 0:
             assert rows(left.graph) == rows(right.graph), (seed, step)
             assert right.graph._check_uses() == ""
+            assert found(left.graph) == found(right.graph)
     assert_same(left.graph, right.graph)
     assert left.run() == right.run(), seed
     return left, right

@@ -136,6 +136,9 @@ def test_pickles():
         assert other.graph.owning_module is other
         assert type(other).__mro__[1] is ours.GraphModule
         run_modules([module, other], torch.rand(1, 3, 8, 8))
+    graph = pickle.loads(pickle.dumps(module.graph))
+    assert graph.owning_module.graph is graph
+    run_modules([module, graph.owning_module], torch.rand(1, 3, 8, 8))
     node = list(module.graph.nodes)[3]
     graph, other = pickle.loads(pickle.dumps((module.graph, node)))
     assert other.graph is graph and other.name == node.name
