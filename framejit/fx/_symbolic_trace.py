@@ -228,6 +228,11 @@ class Tracer(TracerBase):
     def create_arg(self, a: Any) -> Argument:
         """As :meth:`TracerBase.create_arg`; tensors and modules of the root are
         read by ``get_attr``, other tensors become attributes of it."""
+        cls = type(a)
+        if cls is Proxy:
+            return a.node
+        if cls in (int, str, float, bool, type(None)):
+            return a
         if isinstance(a, (torch.Tensor, nn.Module)):
             path = self._known.get(id(a)) or self.tensor_attrs.get(a)
             if path is None and isinstance(a, nn.Parameter):
@@ -240,7 +245,7 @@ class Tracer(TracerBase):
                 return self.create_node("get_attr", path, (), {})
         elif isinstance(a, tuple) and hasattr(a, "_fields"):
             items = tuple(self.create_arg(item) for item in a)
-            return self.create_node("call_function", type(a), items, {})
+            return self.create_node("call_function", cls, items, {})
         return super().create_arg(a)
 
     def get_fresh_qualname(self, prefix: str) -> str:

@@ -9,6 +9,7 @@ import os
 import sys
 import traceback
 import warnings
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -49,7 +50,10 @@ def _function_of(
     loader = {"__name__": file, "__loader__": _Source(source)}
     linecache.lazycache(file, loader)
     exec(compile(source, file, "exec", dont_inherit=True), names)
-    function: Callable[..., Any] = names.pop("forward")
+    function: Any = names.pop("forward")
+    # The lines stay as long as a traceback may ask for them.
+    forget = weakref.finalize(function.__code__, linecache.cache.pop, file, None)
+    forget.atexit = False
     return function, file
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import bisect
 import dis
 import enum
+import linecache
 import operator
+import os
 import sys
 import types
 from collections.abc import Callable, Iterator
@@ -27,8 +28,8 @@ _PLAIN = (
     *(torch._ops.HigherOrderOperator, torch.SymInt, torch.SymBool, torch.SymFloat),
     *(enum.Enum, type(None), type(...)),
 )
-# Frames of these are not the user's.
-_OURS = (__file__, "framejit/fx/_symbolic_trace.py", "torch/_tensor.py")
+# Frames of files in these are not the user's.
+_NOT_THE_USERS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 
 
 class TraceError(ValueError):
@@ -38,15 +39,13 @@ class TraceError(ValueError):
 def user_frame() -> types.FrameType | None:
     """The frame of the program that is being traced."""
     frame: types.FrameType | None = sys._getframe(1)
-    while frame and frame.f_code.co_filename.endswith(_OURS):
+    while frame and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
     return frame
 
 
 def user_place() -> Place | None:
     """The line of the program that is being traced."""
-    import linecache
-
     frame = user_frame()
     if frame is None:
         return None
@@ -191,11 +190,17 @@ class GraphAppendingTracer(TracerBase):
         self.graph = graph
 
 
-def _instruction_before(frame: types.FrameType) -> dis.Instruction | None:
-    """The instruction that the frame is executing."""
-    instructions = list(dis.get_instructions(frame.f_code))
-    at = bisect.bisect_left(instructions, frame.f_lasti, key=lambda i: i.offset)
-    return instructions[at] if at < len(instructions) else None
+def _names_unpacked_to(frame: types.FrameType) -> int | None:
+    """How many names the frame is unpacking a sequence to, if it is."""
+    code, at = frame.f_code.co_code, frame.f_lasti
+    if code[at] != dis.opmap["UNPACK_SEQUENCE"]:
+        return None
+    count, shift = code[at + 1], 8
+    while at >= 2 and code[at - 2] == dis.EXTENDED_ARG:
+        at -= 2
+        count |= code[at + 1] << shift
+        shift += 8
+    return count
 
 
 class Proxy:
@@ -225,11 +230,10 @@ class Proxy:
         )
 
     def __iter__(self) -> Iterator[Any]:
-        frame = sys._getframe(1)
-        instruction = _instruction_before(frame)
-        if instruction and instruction.opname == "UNPACK_SEQUENCE":
-            return (self[i] for i in range(instruction.argval))  # type: ignore[index]
-        return self.tracer.iter(self)
+        count = _names_unpacked_to(sys._getframe(1))
+        if count is None:
+            return self.tracer.iter(self)
+        return (self[i] for i in range(count))  # type: ignore[index]
 
     def __abs__(self) -> Proxy:
         return self.tracer.create_proxy("call_function", operator.abs, (self,), {})

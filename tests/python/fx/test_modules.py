@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import gc
 import io
+import linecache
 import operator
 import pickle
 import subprocess
@@ -189,6 +190,20 @@ def test_errors_show_the_line_and_where_it_comes_from():
     with pytest.raises(RuntimeError) as caught:
         ours.Interpreter(module).run(torch.ones(3))
     assert "While executing %view" in "".join(caught.value.__notes__)
+
+
+def test_lines_go_with_the_code():
+    before = len(linecache.cache)
+    for _ in range(20):
+        module = ours.symbolic_trace(lambda x: x + 1)
+        for _ in range(3):
+            module.recompile()
+            assert module(1) == 2
+        file = module.forward.__func__.__code__.co_filename
+        assert "add = x + 1" in "".join(linecache.getlines(file))
+    del module
+    gc.collect()
+    assert len(linecache.cache) <= before
 
 
 def test_readable():

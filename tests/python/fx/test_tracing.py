@@ -140,6 +140,12 @@ def test_places_are_recorded_where_they_are_asked_for():
     graph = Tracer().trace(programs.Transformer())
     node = graph.find_nodes(op="call_method", target="chunk")[0]
     assert "programs.py" in node.stack_trace and ".chunk(3" in node.stack_trace
+    dropout = (
+        Tracer()
+        .trace(programs.functions)
+        .find_nodes(op="call_function", target=torch.nn.functional.dropout)
+    )
+    assert "F.dropout(F.linear(x, weight)" in dropout[0].stack_trace
     stack = node.meta["nn_module_stack"]
     assert list(stack) == ["layers.0", "layers.0.attention"]
 
@@ -216,6 +222,15 @@ def test_proxies_of_two_tracers_do_not_mix():
         y = fx.Proxy(fx.Graph().placeholder("y"))
         with pytest.raises(RuntimeError, match="multiple different tracers"):
             torch.add(x, y)
+
+
+def test_unpacking_into_many_names():
+    names = ", ".join(f"a{i}" for i in range(300))
+    space: dict = {}
+    exec(f"def program(x):\n    {names} = x\n    return a299, a0", space)
+    left, right = traced(space["program"])
+    assert_same(left.graph, right.graph)
+    assert right(list(range(300))) == (299, 0)
 
 
 def test_a_graph_module_is_traced_again():
