@@ -29,16 +29,6 @@ _FILE = "<framejit.fx "
 _numbers = itertools.count()
 
 
-class _Source:
-    """What linecache asks for the lines of generated code."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-
-    def get_source(self, name: str) -> str:
-        return self._text
-
-
 def _function_of(
     source: str, names: dict[str, Any], fields: dict[str, Any]
 ) -> tuple[Callable[..., Any], str]:
@@ -47,8 +37,7 @@ def _function_of(
     if "co_filename" in fields:
         file += " from {co_filename}:{co_firstlineno} in {co_name}".format(**fields)
     names = dict(names)
-    loader = {"__name__": file, "__loader__": _Source(source)}
-    linecache.lazycache(file, loader)
+    linecache.cache[file] = len(source), None, source.splitlines(True), file
     exec(compile(source, file, "exec", dont_inherit=True), names)
     function: Any = names.pop("forward")
     # The lines stay as long as a traceback may ask for them.
