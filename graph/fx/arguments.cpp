@@ -234,6 +234,7 @@ Ref to_python(PyObject* graph, const Arg& arg) {
 }
 
 Ref python_args(PyObject* graph, Node& node) {
+  NoCollection steady;
   if (!node.python_args) node.python_args = ToPython(graph).tuple_of(node.args);
   return node.python_args;
 }
@@ -241,6 +242,7 @@ Ref python_args(PyObject* graph, Node& node) {
 Ref python_kwargs(PyObject* graph, Node& node) {
   if (node.kwargs.empty()) return Ref::borrow(g_classes.no_kwargs);
   if (!node.python_kwargs) {
+    NoCollection steady;
     Ref out = checked(PyDict_New());
     for (const auto& [name, arg] : node.kwargs) {
       Ref value = to_python(graph, arg);

@@ -236,8 +236,11 @@ PyObject* num_nodes(PyObject* self, PyObject*) {
 }
 
 PyObject* iterate(PyObject* self, PyObject* backwards) {
-  return object_or_null(
-      [&] { return node_iterator(self, PyObject_IsTrue(backwards) == 1); });
+  return object_or_null([&] {
+    int is_true = PyObject_IsTrue(backwards);
+    checked(is_true);
+    return node_iterator(self, is_true == 1);
+  });
 }
 
 PyObject* find_nodes(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
@@ -259,7 +262,10 @@ PyObject* find_nodes(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
       if (!PyUnicode_Check(target)) return list;
       name = text_of(target);
     }
-    for (Node* node : state_of(self).index.find(ir_of(self), op, target)) {
+    std::vector<Node*> found =
+        state_of(self).index.find(ir_of(self), op, target);
+    NoCollection steady;
+    for (Node* node : found) {
       if (target && !of_function && node->method != name) continue;
       checked(PyList_Append(list.get(), as_object(face_of(self, node))));
     }
@@ -270,6 +276,7 @@ PyObject* find_nodes(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
 // {user: the nodes whose last use it is}.
 PyObject* last_uses(PyObject* self, PyObject*) {
   return object_or_null([&] {
+    NoCollection steady;
     std::unordered_map<const Value*, bool> seen;
     Ref result = checked(PyDict_New());
     auto& nodes = ir_of(self).block().nodes;

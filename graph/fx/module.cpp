@@ -63,7 +63,8 @@ PyObject* create_unique(PyObject* self, PyObject* const* args,
                         Py_ssize_t count) {
   return object_or_null([&] {
     if (count < 1) raise(PyExc_TypeError, "create takes a candidate");
-    bool may_be_reserved = count > 1 && PyObject_IsTrue(args[1]) == 1;
+    int may_be_reserved = count > 1 ? PyObject_IsTrue(args[1]) : 0;
+    checked(may_be_reserved);
     return text_object(reinterpret_cast<NamesObject*>(self)->names->create(
         text_of(args[0]), may_be_reserved));
   });

@@ -71,6 +71,7 @@ void replace_in(PyObject* graph, Node* user, const Replacement& replacement) {
 
 // The objects of those that use it now.
 Ref user_list(NodeObject* object) {
+  NoCollection steady;
   if (object->state != NodeObject::kInGraph) return checked(PyList_New(0));
   const UseList& users = object->node->outputs[0]->users;
   Ref list = checked(PyList_New(users.num_users()));

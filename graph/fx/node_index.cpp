@@ -23,6 +23,26 @@ void NodeIndex::append(std::vector<Node*>& nodes, size_t key) const {
     if (entry.node) nodes.push_back(entry.node);
 }
 
+std::vector<size_t> NodeIndex::keys_of(PyObject* target) const {
+  std::vector<size_t> keys = {reinterpret_cast<size_t>(target)};
+  if (is_itself_alone(target)) return keys;
+  std::vector<Ref> others;
+  for (const auto& [key, list] : lists_) {
+    if (list.empty() || (*list.begin())->op != Opcode::kCallFunction) continue;
+    const Ref& other = (*list.begin())->callable;
+    if (other && other.get() != target &&
+        Py_TYPE(other.get()) == Py_TYPE(target))
+      others.push_back(other);
+  }
+  for (const Ref& other : others) {
+    // (It may be a program's `__eq__`, which may do anything.)
+    int same = PyObject_RichCompareBool(other.get(), target, Py_EQ);
+    checked(same);
+    if (same) keys.push_back(reinterpret_cast<size_t>(other.get()));
+  }
+  return keys;
+}
+
 std::vector<Node*> NodeIndex::find(Graph& graph, Opcode op, PyObject* target) {
   if (!is_made_) {
     is_made_ = true;
@@ -32,22 +52,7 @@ std::vector<Node*> NodeIndex::find(Graph& graph, Opcode op, PyObject* target) {
   if (op != Opcode::kCallFunction) {
     append(nodes, key_of(op));
   } else {
-    append(nodes, reinterpret_cast<size_t>(target));
-    if (!is_itself_alone(target)) {
-      std::vector<std::pair<size_t, Ref>> others;
-      for (const auto& [key, list] : lists_) {
-        if (list.empty() || (*list.begin())->op != op) continue;
-        const Ref& other = (*list.begin())->callable;
-        if (other && other.get() != target) others.emplace_back(key, other);
-      }
-      for (const auto& [key, other] : others) {
-        if (Py_TYPE(other.get()) != Py_TYPE(target)) continue;
-        // (It may be a program's `__eq__`.)
-        int same = PyObject_RichCompareBool(other.get(), target, Py_EQ);
-        checked(same);
-        if (same) append(nodes, key);
-      }
-    }
+    for (size_t key : keys_of(target)) append(nodes, key);
   }
   if (nodes.size() > 1) {
     graph.is_before(nodes[0], nodes[1]);  // numbers them, where it must

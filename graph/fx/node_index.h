@@ -38,6 +38,8 @@ class NodeIndex {
                : key_of(node.op);
   }
   void append(std::vector<Node*>& nodes, size_t key) const;
+  // Those of functions that equal `target`.
+  std::vector<size_t> keys_of(PyObject* target) const;
 
   bool is_made_ = false;
   std::unordered_map<size_t, UseList> lists_;

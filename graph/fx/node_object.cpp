@@ -338,6 +338,7 @@ PyType_Spec g_node_spec = {"framejit._C._fx.NodeBase", sizeof(NodeObject), 0,
 }  // namespace
 
 Ref input_list(NodeObject* object) {
+  NoCollection steady;
   Ref list = checked(PyList_New(0));
   if (!object->node) return list;
   std::vector<const Value*> seen;

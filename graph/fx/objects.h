@@ -57,6 +57,21 @@ PyObject* object_or_null(const F& f) {
   return guarded<PyObject*>(nullptr, [&] { return f().release(); });
 }
 
+// While this lives nothing is collected: allocating Python objects would run
+// finalizers of the program, which may edit what is being walked over.
+class NoCollection {
+ public:
+  NoCollection() : was_enabled_(PyGC_Disable()) {}
+  NoCollection(const NoCollection&) = delete;
+  NoCollection& operator=(const NoCollection&) = delete;
+  ~NoCollection() {
+    if (was_enabled_) PyGC_Enable();
+  }
+
+ private:
+  bool was_enabled_;
+};
+
 // For tables of methods.
 constexpr int kFast = METH_FASTCALL | METH_KEYWORDS;
 template <class F>

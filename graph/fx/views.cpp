@@ -57,6 +57,7 @@ int users_contains(PyObject* self, PyObject* object) {
 }
 
 Ref users_dict(PyObject* self) {
+  NoCollection steady;
   Ref dict = checked(PyDict_New());
   PyObject* graph = as_node(node_of(self))->graph;
   for (const UseList::Entry& entry : uses_of(self).entries())
