@@ -16,16 +16,17 @@ namespace framejit::graph::fx {
 class NodeIndex {
  public:
   void add(Node* node) {
-    if (is_made_) lists_[key_of(*node)].push_back(node);
+    if (is_made_) list_of(key_of(*node)).push_back(node);
   }
   void remove(Node* node) {
-    if (is_made_) lists_[key_of(*node)].remove(node);
+    if (is_made_) list_of(key_of(*node)).remove(node);
   }
   // Nodes with this op; of calls of functions those of `target`.
   // In the order of the graph.
   std::vector<Node*> find(Graph& graph, Opcode op, PyObject* target);
   void forget() {
     lists_.clear();
+    last_list_ = nullptr;
     is_made_ = false;
   }
 
@@ -37,12 +38,22 @@ class NodeIndex {
                ? reinterpret_cast<size_t>(node.callable.get())
                : key_of(node.op);
   }
+  // Nodes that do the same mostly come in a row.
+  UseList& list_of(size_t key) {
+    if (!last_list_ || last_key_ != key) {
+      last_key_ = key;
+      last_list_ = &lists_[key];
+    }
+    return *last_list_;
+  }
   void append(std::vector<Node*>& nodes, size_t key) const;
   // Those of functions that equal `target`.
   std::vector<size_t> keys_of(PyObject* target) const;
 
   bool is_made_ = false;
   std::unordered_map<size_t, UseList> lists_;
+  size_t last_key_ = 0;
+  UseList* last_list_ = nullptr;
 };
 
 }  // namespace framejit::graph::fx

@@ -52,7 +52,9 @@ void UseList::add(Node* node, uint32_t count) {
 }
 
 void UseList::remove(Node* node, uint32_t count) {
-  size_t at = find(node);
+  size_t slot = index_.empty() ? 0 : slot_of(node);
+  if (!index_.empty() && index_[slot] == kFree) return;
+  size_t at = index_.empty() ? find(node) : index_[slot] - 1;
   if (at == entries_.size()) return;
   Entry& entry = entries_[at];
   count = std::min(count, entry.count);
@@ -61,7 +63,7 @@ void UseList::remove(Node* node, uint32_t count) {
   if (entry.count) return;
   ++changes_;
   --users_;
-  if (!index_.empty()) index_[slot_of(node)] = kGone;
+  if (!index_.empty()) index_[slot] = kGone;
   entry.node = nullptr;
   while (!entries_.empty() && !entries_.back().node) entries_.pop_back();
   if (entries_.size() > 2 * kFew && entries_.size() > size_t{2} * users_)

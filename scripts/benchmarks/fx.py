@@ -58,7 +58,6 @@ def edits(fx: ModuleType) -> dict[str, float]:
         return made
 
     graph = note("insert", lambda: chain(fx))
-    note("find_nodes", lambda: graph.find_nodes(op="placeholder"))
     note("iterate, op and args", lambda: [(n.op, n.args) for n in graph.nodes])
     note("lint", graph.lint)
     note("deepcopy", lambda: copy.deepcopy(graph))
@@ -71,6 +70,12 @@ def edits(fx: ModuleType) -> dict[str, float]:
         lambda: [node.replace_all_uses_with(x) for node in nodes],
     )
     note("erase", lambda: [graph.erase_node(node) for node in reversed(nodes)])
+    graph = chain(fx)
+    note(
+        "find_nodes (us a call)",
+        lambda: [graph.find_nodes(op="placeholder") for _ in range(100)],
+        100,
+    )
     wide = fan(fx)
     first, second, *_ = wide.nodes
     note(

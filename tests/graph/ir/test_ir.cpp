@@ -59,7 +59,9 @@ TEST_F(IrTest, NodesMoveAndLeave) {
         graph.insert_before(a->node, call("aten::cos", "", {Arg(b)})));
   const Node* before = nullptr;
   for (const auto& node : nodes) {
-    if (before) EXPECT_TRUE(graph.is_before(before, node.get()));
+    if (before) {
+      EXPECT_TRUE(graph.is_before(before, node.get()));
+    }
     before = node.get();
   }
   // The users of one input become those of the other, in the order of the

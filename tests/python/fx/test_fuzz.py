@@ -16,6 +16,13 @@ import torch
 
 from fx.both import assert_same, ours, outcome, rows, theirs
 
+
+def nested(parts, cut, kw=None):
+    """Takes arguments of all kinds."""
+    assert isinstance(parts, (list, float, int))
+    return 2.0 if kw is None else 3.0
+
+
 TARGETS = (operator.add, operator.mul, operator.sub, torch.add, max, min)
 
 
@@ -68,12 +75,12 @@ class Editor:
                 (self.argument(node), {"k": self.argument(node)}),
             ]
             made = self.graph.call_function(
-                isinstance, (parts, slice(self.argument(node), None)), {"kw": parts}
+                nested, (parts, slice(self.argument(node), None)), {"kw": parts}
             )
-        made.name = made.name  # as it is
-        self.graph.erase_node(
-            made
-        ) if self.random.random() < 0.9 else made.update_kwarg("kw", None)
+        if self.random.random() < 0.5:
+            self.graph.erase_node(made)
+        else:
+            made.update_kwarg("kw", None)
 
     def erase(self):
         node = self.any_node()
@@ -99,7 +106,7 @@ class Editor:
 
     def retarget(self):
         node = self.any_node()
-        if node.op == "call_function" and node.target is not isinstance:
+        if node.op == "call_function" and node.target is not nested:
             node.target = self.random.choice(TARGETS)
 
     def move(self):
