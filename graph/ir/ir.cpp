@@ -213,7 +213,7 @@ void Graph::replace_all_inputs(Value* from, Value* to) {
       if (entry.node) replace_input(entry.node, from, to);
     return;
   }
-  UseList users = from->users;
+  UseList users = std::move(from->users);
   from->users.clear();
   // What goes may run code, which finds all done.
   std::vector<Ref> dropped;

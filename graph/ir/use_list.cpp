@@ -70,6 +70,7 @@ void UseList::remove(Node* node, uint32_t count) {
     close_gaps();
 }
 
+// (Of one that was moved from, too.)
 void UseList::clear() {
   uint64_t changes = changes_;
   *this = UseList();

@@ -8,16 +8,17 @@ on a fresh graph each.
 from __future__ import annotations
 
 import argparse
+import collections
 import gc
+import operator
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 NODES = 20_000
-Step = tuple[str, int, Callable[[], object]]
 
 
 def chain(fx: ModuleType, count: int = NODES) -> Any:
@@ -41,6 +42,11 @@ def fan(fx: ModuleType) -> Any:
     for _ in range(NODES):
         graph.call_function(torch.relu, (x,))
     return graph
+
+
+def each(function: Callable[[Any], object], items: Iterable[Any]) -> None:
+    """Calls it with each, and does as little else as Python can."""
+    collections.deque(map(function, items), maxlen=0)
 
 
 def edits(fx: ModuleType) -> dict[str, float]:
@@ -67,9 +73,10 @@ def edits(fx: ModuleType) -> dict[str, float]:
     x, *nodes, _ = graph.nodes
     note(
         "replace_all_uses_with, one user",
-        lambda: [node.replace_all_uses_with(x) for node in nodes],
+        lambda: each(operator.methodcaller("replace_all_uses_with", x), nodes),
     )
-    note("erase", lambda: [graph.erase_node(node) for node in reversed(nodes)])
+    erase = graph.erase_node
+    note("erase", lambda: each(erase, reversed(nodes)))
     graph = chain(fx)
     note(
         "find_nodes (us a call)",
