@@ -622,6 +622,73 @@ def cond(pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()) -> Any:
     return pytree.tree_unflatten(list(made), result_tree)
 
 
+def _scan(combine: Callable[..., Any], leaves: list[Any]) -> list[Any]:
+    """All prefixes along the first dim: those of the pairs, and between two of them
+    one more element each. (torch's own `generic_associative_scan`.)"""
+    count = leaves[0].shape[0]
+    if count < 2:
+        return leaves
+    pairs = combine([x[:-1:2] for x in leaves], [x[1::2] for x in leaves])
+    odd = _scan(combine, pairs)
+    if count == 2:
+        even = [x[:1] for x in leaves]
+    else:
+        before = odd if count % 2 else [x[:-1] for x in odd]
+        between = combine(before, [x[2::2] for x in leaves])
+        even = [torch.cat([x[:1], y]) for x, y in zip(leaves, between, strict=True)]
+    return [_interleaved(a, b) for a, b in zip(even, odd, strict=True)]
+
+
+def _interleaved(a: Any, b: Any) -> Any:
+    if a.shape[0] == b.shape[0]:
+        return torch.stack([a, b], 1).flatten(0, 1)
+    padding = [0] * (2 * b.dim() - 1) + [1]
+    b = torch.nn.functional.pad(b, padding)
+    return torch.stack([a, b], 1).flatten(0, 1)[:-1]
+
+
+def associative_scan(
+    combine_fn: Any,
+    xs: Any,
+    dim: int,
+    reverse: bool = False,
+    combine_mode: str = "pointwise",
+) -> Any:
+    """`torch._higher_order_ops.associative_scan`: what torch's own does for a
+    function of any kind. A pointwise one, which is for GPUs, is one of them."""
+    leaves, spec = pytree.tree_flatten(xs)
+    if not leaves or not all(isinstance(x, torch.Tensor) for x in leaves):
+        _steps.give_up("associative_scan of what are no tensors")
+    on_gpu = all(x.device.type in ("cuda", "xpu") for x in leaves)
+    if combine_mode != "generic" and not (combine_mode == "pointwise" and on_gpu):
+        _steps.give_up("a combine_mode of associative_scan that these tensors lack")
+    rank = leaves[0].dim()
+    if type(dim) is not int or not -rank <= dim < rank or type(reverse) is not bool:
+        _steps.give_up("arguments of associative_scan that torch refuses")
+    dim %= rank
+    if not all(dim < x.dim() and x.numel() for x in leaves):
+        _steps.give_up("sizes of associative_scan that torch refuses")
+    leaves = [torch.movedim(x, dim, 0) for x in leaves]
+    if reverse:
+        leaves = [x.flip(0) for x in leaves]
+    dims = pytree.tree_unflatten([0] * len(leaves), spec)
+    batched = torch.vmap(combine_fn, in_dims=(dims, dims), out_dims=0)
+
+    def combine(left: list[Any], right: list[Any]) -> list[Any]:
+        return pytree.tree_leaves(
+            batched(
+                pytree.tree_unflatten(left, spec), pytree.tree_unflatten(right, spec)
+            )
+        )
+
+    found = _scan(combine, leaves)
+    if len(found) != len(leaves):
+        _steps.give_up("a function of associative_scan with more or fewer results")
+    if reverse:
+        found = [x.flip(0) for x in found]
+    return pytree.tree_unflatten([torch.movedim(x, 0, dim) for x in found], spec)
+
+
 def detect_is_causal_mask(mask: Any, is_causal: Any = None, size: Any = None) -> bool:
     """Whether a mask is causal is for the choice of a kernel only; it is not
     worth a look at its elements."""
@@ -741,6 +808,7 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch._tensor.Tensor.register_hook": tensor_register_hook,
     "torch.utils.checkpoint.checkpoint": checkpoint,
     "torch.cond": cond,
+    "torch._higher_order_ops.associative_scan.associative_scan": associative_scan,
     "torch.nn.modules.transformer._detect_is_causal_mask": detect_is_causal_mask,
     "torch._functorch.vmap.vmap_impl": vmap_impl,
     "torch._functorch.eager_transforms.grad_and_value_impl": grad_and_value_impl,

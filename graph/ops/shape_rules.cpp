@@ -56,7 +56,9 @@ void specialise_all(const std::vector<Expr>& exprs) {
   }
 }
 
-void specialise_value(const c10::IValue& value) {
+// Where results may lie in the memory of an argument, their offsets follow from
+// that of the argument; no other result has anything to do with it.
+void specialise_value(const c10::IValue& value, bool with_offset) {
   if (value.isSymInt()) {
     if (auto expr = to_expr(value.toSymInt())) specialise_all({*expr});
   } else if (value.isSymIntList()) {
@@ -64,13 +66,23 @@ void specialise_value(const c10::IValue& value) {
       if (auto expr = to_expr(item)) specialise_all({*expr});
     }
   } else {
-    visit_tensors(value, [](const at::Tensor& tensor) {
+    visit_tensors(value, [&](const at::Tensor& tensor) {
       if (!tensor.unsafeGetTensorImpl()->has_symbolic_sizes_strides()) return;
       SymbolicShape shape = shape_of(tensor);
       specialise_all(shape.sizes);
       specialise_all(shape.strides);
-      specialise_all({shape.storage_offset});
+      if (with_offset) specialise_all({shape.storage_offset});
     });
+  }
+}
+
+void specialise_arguments(const OpFacts& facts,
+                          c10::ArrayRef<c10::IValue> arguments) {
+  // What a package's operator asks for in Python is not seen.
+  const bool all = facts.is_custom || facts.op.schema().is_mutable();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    const bool shared = std::ranges::count(facts.aliased_arguments, i) > 0;
+    specialise_value(arguments[i], all || shared);
   }
 }
 
@@ -236,10 +248,6 @@ bool is_symbolic_call(c10::ArrayRef<c10::IValue> arguments) {
   return symbolic;
 }
 
-void specialise_arguments(c10::ArrayRef<c10::IValue> arguments) {
-  for (const c10::IValue& value : arguments) specialise_value(value);
-}
-
 void infer_shapes(ShapeCall& call) {
   // Where it only writes to arguments, their sizes stay (out_arguments.h sees
   // to those of out=), and for sizes that do not fit it raises as eager does.
@@ -257,7 +265,7 @@ void infer_shapes(ShapeCall& call) {
     }
   }
   if (covered) return;
-  specialise_arguments(call.arguments);
+  specialise_arguments(call.facts, call.arguments);
   for (size_t i = 0; i < call.metas.size(); ++i) {
     call.shapes[i] = static_shape(call.metas[i]);
   }

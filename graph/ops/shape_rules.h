@@ -62,7 +62,6 @@ using ShapeRuleFunction = bool (*)(ShapeCall& call);
 bool is_symbolic_call(c10::ArrayRef<c10::IValue> arguments);
 // Fills the shapes of all results: by the rule, or by pinning every symbol.
 void infer_shapes(ShapeCall& call);
-void specialise_arguments(c10::ArrayRef<c10::IValue> arguments);
 
 // How often a rule disagreed with the companion (and was overruled): tests
 // expect none.

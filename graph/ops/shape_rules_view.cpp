@@ -34,8 +34,10 @@ void drop_dim(SymbolicShape* shape, size_t dim) {
 Expr clamped_bound(const Expr& bound, const Expr& size) {
   Expr value = normalised_dim(bound, size);
   if (decide(expr_lt(value, 0))) return Expr(0);
-  if (decide(expr_le(size, value))) return size;
-  return value;
+  // A bound that is the size now may be another number at the next call, with
+  // the same program: a crop that ends where the image does.
+  if (!value.is_const()) return decide(expr_le(value, size)) ? value : size;
+  return decide(expr_le(size, value)) ? size : value;
 }
 
 bool all_views(ShapeCall& call, const SymbolicShape& shape) {

@@ -140,34 +140,31 @@ void TraceTensorImpl::sync_with_companion() {
   set_allow_tensor_metadata_change(allowed);
 }
 
-void TraceTensorImpl::specialise_shape() const {
-  SymbolicShape symbolic = shape();
-  for (const Expr& size : symbolic.sizes) specialise(size);
-  for (const Expr& stride : symbolic.strides) specialise(stride);
-  specialise(symbolic.storage_offset);
-}
+// Who asks for numbers gets those of the companion, and pins what was asked for
+// and no more: a kernel that reads the sizes of a part of a tensor says nothing
+// of where the part begins.
 
 at::IntArrayRef TraceTensorImpl::sizes_custom() const {
   if (!has_symbolic_sizes_strides()) return TensorImpl::sizes_custom();
-  specialise_shape();
+  for (const Expr& size : to_exprs(sym_sizes())) specialise(size);
   return meta_.sizes();
 }
 
 at::IntArrayRef TraceTensorImpl::strides_custom() const {
   if (!has_symbolic_sizes_strides()) return TensorImpl::strides_custom();
-  specialise_shape();
+  for (const Expr& stride : to_exprs(sym_strides())) specialise(stride);
   return meta_.strides();
 }
 
 int64_t TraceTensorImpl::numel_custom() const {
   if (!has_symbolic_sizes_strides()) return TensorImpl::numel_custom();
-  specialise_shape();
+  for (const Expr& size : to_exprs(sym_sizes())) specialise(size);
   return meta_.numel();
 }
 
 int64_t TraceTensorImpl::storage_offset_custom() const {
   if (!has_symbolic_sizes_strides()) return TensorImpl::storage_offset_custom();
-  specialise_shape();
+  specialise(to_expr(sym_storage_offset()).value());
   return meta_.storage_offset();
 }
 

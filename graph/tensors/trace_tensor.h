@@ -80,8 +80,6 @@ class TraceTensorImpl final : public c10::TensorImpl {
   c10::intrusive_ptr<c10::TensorImpl> detached(Version&& version,
                                                bool allow_change) const;
 
-  void specialise_shape() const;
-
   at::Tensor meta_;
   uint64_t session_;
   int value_id_;

@@ -1,13 +1,13 @@
 #include "graph/tracing/block_runner.h"
 
 #include <torch/csrc/Exceptions.h>
-#include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/python_symnode.h>
 
+#include <bit>
 #include <unordered_map>
 
 #include "graph/ir/python_args.h"
-#include "graph/tensors/sym_node.h"
+#include "graph/tensors/sym_objects.h"
+#include "graph/tensors/trace_tensor.h"
 
 namespace framejit::graph {
 
@@ -37,8 +37,15 @@ class Runner {
   void add_symbol(Value* input, PyObject* value) {
     size_t index = input->expr.symbol_index();
     if (symbols_.size() <= index) symbols_.resize(index + 1);
+    if (PyFloat_Check(value)) {
+      symbols_[index] = std::bit_cast<int64_t>(PyFloat_AS_DOUBLE(value));
+      return;
+    }
     if (!PyLong_Check(value)) {
-      traced_ = true;  // a SymInt: sizes stay expressions
+      traced_ = true;  // a SymInt or SymFloat: numbers stay expressions
+      if (!input->expr.is_float()) return;
+      if (TraceSession* session = TraceSession::active())
+        session->set_hides_floats(true);
       return;
     }
     symbols_[index] = PyLong_AsLongLong(value);
@@ -52,8 +59,7 @@ class Runner {
     Ref made =
         traced_ ? to_python(arg, value,
                             [](const Expr& expr) {
-                              return Ref::steal(
-                                  py::cast(to_sym_int(expr)).release().ptr());
+                              return sym_number_object(expr);
                             })
                 : to_python(arg, value, symbols_.data());
     if (!made) failed();

@@ -7,15 +7,16 @@
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
 #include <torch/csrc/utils/pybind.h>
-#include <torch/csrc/utils/python_symnode.h>
 
 #include <structmember.h>
 
 #include <algorithm>
 #include <cstring>
 #include <mutex>
+#include <optional>
 #include <typeinfo>
 #include <unordered_set>
+#include <variant>
 
 #include "graph/tensors/libtorch_private.h"
 #include "graph/tensors/python_tensor.h"
@@ -54,27 +55,44 @@ const at::Tensor& tensor_at(PyObject* args, size_t index) {
   return unpack_tensor(object);
 }
 
-std::vector<c10::SymInt> symbols_at(PyObject* args, size_t first) {
-  std::vector<c10::SymInt> symbols;
-  for (Py_ssize_t i = first; i < PyTuple_GET_SIZE(args); ++i)
-    symbols.push_back(
-        py::handle(PyTuple_GET_ITEM(args, i)).cast<c10::SymInt>());
-  return symbols;
+// No Python objects: a node may die on a thread without the GIL.
+using LinkNumber = std::variant<int64_t, double, Expr>;
+
+std::vector<LinkNumber> numbers_at(PyObject* args, size_t first) {
+  std::vector<LinkNumber> numbers;
+  for (Py_ssize_t i = first; i < PyTuple_GET_SIZE(args); ++i) {
+    PyObject* number = PyTuple_GET_ITEM(args, i);
+    if (PyFloat_Check(number)) {
+      numbers.emplace_back(PyFloat_AS_DOUBLE(number));
+    } else if (std::optional<Expr> expr = expr_of(number)) {
+      numbers.emplace_back(*std::move(expr));
+    } else {
+      numbers.emplace_back(py::handle(number).cast<int64_t>());
+    }
+  }
+  return numbers;
+}
+
+Ref object_of(const LinkNumber& number) {
+  if (const auto* expr = std::get_if<Expr>(&number))
+    return sym_number_object(*expr);
+  const auto* real = std::get_if<double>(&number);
+  return Ref::steal(real ? PyFloat_FromDouble(*real)
+                         : PyLong_FromLongLong(std::get<int64_t>(number)));
 }
 
 // The captured graph on these gradients.
 variable_list run_backward(const GradientCode& code,
                            const variable_list& gradients,
                            const variable_list& captured,
-                           const std::vector<c10::SymInt>& symbols) {
+                           const std::vector<LinkNumber>& symbols) {
   HoldGil gil;
   std::vector<Ref> inputs;
   // The capture took them to be contiguous.
   for (const at::Tensor& gradient : gradients)
     inputs.push_back(wrapped(gradient.contiguous()));
   for (const at::Tensor& tensor : captured) inputs.push_back(wrapped(tensor));
-  for (const c10::SymInt& symbol : symbols)
-    inputs.push_back(sym_int_object(symbol));
+  for (const LinkNumber& symbol : symbols) inputs.push_back(object_of(symbol));
   std::vector<Ref> outputs;
   {
     // The graph's own state writes end with it.
@@ -170,7 +188,7 @@ class FunctionNode final : public torch::autograd::Node {
 
   Captured captured_, watched_;
   std::vector<torch::autograd::VariableInfo> infos_;
-  std::vector<c10::SymInt> symbols_;
+  std::vector<LinkNumber> symbols_;
 
  private:
   static void forbid_twice(variable_list* results) {
@@ -253,7 +271,7 @@ PyObject* call_function_gradient(const SharedCode& code, PyObject* args) {
     const at::Tensor& tensor = tensor_at(args, next++);
     node->watched_.save(tensor, is_result(tensor));
   }
-  node->symbols_ = symbols_at(args, next);
+  node->symbols_ = numbers_at(args, next);
   return link_results(out);
 }
 
@@ -263,7 +281,7 @@ PyObject* call_tensor_hook(const SharedCode& code, PyObject* args) {
   size_t next = 1;
   for (size_t i = 0; i < code->num_captured; ++i)
     captured.push_back(tensor_at(args, next++));
-  auto symbols = symbols_at(args, next);
+  auto symbols = numbers_at(args, next);
   tensor.register_hook(
       [code, captured, symbols](const at::Tensor& gradient) -> at::Tensor {
         if (!gradient.defined()) return at::Tensor();

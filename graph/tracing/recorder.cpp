@@ -300,10 +300,17 @@ Result<Ref> Recorder::run_unrecorded(PyObject* callable,
   return call_natively(callable, args, kwnames);
 }
 
+// A gradient function gets the floats it computes with as it gets sizes. What
+// functorch runs gets tensors and sizes only.
+bool Recorder::takes_floats() const {
+  return std::ranges::all_of(blocks_, [](const OpenBlock& block) {
+    return block.kind == BlockKind::kBackward;
+  });
+}
+
 Result<Arg> Recorder::argument(PyObject* object) {
   FJ_TRY(Arg arg, any_argument(object));
-  // A block is called with tensors and sizes only.
-  if (!blocks_.empty()) pin_floats(&arg, guards());
+  if (!takes_floats()) pin_floats(&arg, guards());
   return arg;
 }
 
@@ -424,7 +431,7 @@ Result<Ref> Recorder::record_call(PyObject* callable,
   std::vector<PyObject*> args = given;
   std::vector<Ref> concrete;
   for (PyObject*& arg : args) {
-    bool number = sym_int_of(arg) || (is_sym_float(arg) && blocks_.empty());
+    bool number = sym_int_of(arg) || (is_sym_float(arg) && takes_floats());
     if (!is_symbolic_object(arg) || number) continue;
     FJ_TRY(Ref value, concrete_value(arg));
     concrete.push_back(value);

@@ -155,6 +155,7 @@ class Recorder final : public TraceSession {
   Result<Ref> call_natively(PyObject* callable,
                             const std::vector<PyObject*>& args,
                             PyObject* kwnames);
+  bool takes_floats() const;
   Result<Arg> argument(PyObject* object);
   Result<Arg> any_argument(PyObject* object);
   Result<Value*> value_at(PyObject* tensor, const Entry& entry, size_t level);

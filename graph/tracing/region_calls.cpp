@@ -133,7 +133,7 @@ Result<Ended> end_gradient(Recorder& recorder, PyObject* gradients,
     ++ended.code.num_watched;
   }
   for (const Expr& symbol : symbol_inputs(*block.graph))
-    ended.extra.push_back(sym_int_object(to_sym_int(symbol)));
+    ended.extra.push_back(sym_number_object(symbol));
   ended.code.graph = std::move(block.graph);
   return ended;
 }
