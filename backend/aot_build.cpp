@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "backend/aot_executor.h"
+#include "graph/ir/torch_level.h"
 
 namespace framejit::backend {
 
@@ -16,8 +17,9 @@ using graph::Value;
 
 namespace {
 
-Break fall_back(std::string why) {
-  return Break{BreakReason::kBackendFailed, std::move(why), {}};
+std::string place_of_output(const TorchGraph& torch_graph, size_t output) {
+  const Value* value = tensor_of(torch_graph.graph->outputs.at(output));
+  return value ? graph::place_of_value(*value) : "";
 }
 
 // The output is the input object itself.
@@ -113,10 +115,12 @@ Status AotExecutor::build(std::shared_ptr<const TorchGraph> torch_graph,
 Status AotExecutor::check_outputs(const Graph& forward,
                                   const AliasAnalysis& aliases,
                                   const AotGraphs& graphs) const {
-  for (const OutputInfo& info : graphs.outputs) {
+  for (size_t i = 0; i < graphs.outputs.size(); ++i) {
+    const OutputInfo& info = graphs.outputs[i];
     if (!info.remade && (info.alias == OutputInfo::Alias::kViewOfInput ||
                          info.alias == OutputInfo::Alias::kOutput)) {
-      return fall_back("an output shares memory with an input or an output");
+      return torch_level_only(graph::TorchLevel::kSharesMemory,
+                              place_of_output(*torch_graph_, i));
     }
   }
   for (size_t i = 0; i < num_user_outputs_; ++i) {
@@ -125,13 +129,15 @@ Status AotExecutor::check_outputs(const Graph& forward,
     for (const Value* root : aliases.roots(output)) {
       if (root->node->op == graph::Opcode::kPlaceholder ||
           root->node->op == graph::Opcode::kGetAttr) {
-        return fall_back("an output may share memory with an input");
+        return torch_level_only(graph::TorchLevel::kMayShareWithInput,
+                                place_of_output(*torch_graph_, i));
       }
     }
     for (size_t j = 0; j < i; ++j) {
       const Value* other = tensor_of(forward.outputs[j]);
       if (other && !is_input(graphs, j) && aliases.may_alias(output, other)) {
-        return fall_back("two outputs may share memory");
+        return torch_level_only(graph::TorchLevel::kMayShareWithOutput,
+                                place_of_output(*torch_graph_, i));
       }
     }
   }
@@ -144,7 +150,10 @@ Status AotExecutor::check_mutations(const Graph& forward,
   for (const auto& mutation : forward.mutations) {
     if (mutation.requires_grad ||
         forward.inputs[mutation.input]->meta.requires_grad) {
-      return fall_back("an input that carries history is written in place");
+      return torch_level_only(
+          graph::TorchLevel::kWritesHistory,
+          place_of_written(*torch_graph_->graph, mutation.input,
+                           torch_graph_->written_at));
     }
   }
   return ok_status();
@@ -211,7 +220,8 @@ Status AotExecutor::build_backward(const AotGraphs& graphs,
         !graphs.outputs[i].spent &&
         !std::count(graphs.tangent_of.begin(), graphs.tangent_of.end(),
                     static_cast<int>(i))) {
-      return fall_back("an output that requires grad has no tangent");
+      return torch_level_only(graph::TorchLevel::kNoTangent,
+                              place_of_output(*torch_graph_, i));
     }
   }
   // Which saved values do not lie as eager's do.
@@ -283,8 +293,8 @@ Status AotExecutor::build_gates(const AotGraphs& graphs) {
       auto found = std::find(passed.begin(), passed.end(), other);
       if (found == passed.end()) continue;  // spent
       if (own_functions)
-        return fall_back(
-            "a gradient function, and an output in the history of another");
+        return torch_level_only(graph::TorchLevel::kFunctionBehind,
+                                place_of_output(*torch_graph_, outputs[i]));
       gates_behind_[i].push_back(static_cast<int>(found - passed.begin()));
     }
   }

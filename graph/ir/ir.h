@@ -154,7 +154,9 @@ class Node {
   bool outputs_are_list = false;
   // Torch level: the operators that made the outputs, as inferred.
   std::vector<c10::OperatorHandle> operators;
-  Span span;                 // user line
+  Span span;  // user line
+  // The program's own line that led there, where that one is a library's.
+  Span caller;
   bool is_backward = false;  // joint graph: recorded under the engine
   // Then the autograd node that asked for it, by the order in which the trace
   // made them; -1: the engine itself.

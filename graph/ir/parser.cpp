@@ -393,7 +393,7 @@ class Parser {
   }
 
   void target(Node& node) {
-    if (accept(".")) {
+    if (accept("Tensor.")) {
       node.op = Opcode::kCallMethod;
       node.method = word();
       node.callable = resolve_import_path("torch.Tensor." + node.method);

@@ -151,7 +151,7 @@ class Printer {
     std::string prefix;
     switch (node.op) {
       case Opcode::kCallMethod:
-        return "." + node.method;
+        return "Tensor." + node.method;
       case Opcode::kGetAttr:
         return node.method.empty() ? "get_attr" : "get_attr " + node.method;
       case Opcode::kCallModule:

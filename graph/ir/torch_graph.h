@@ -7,6 +7,8 @@
 #pragma once
 
 #include <memory>
+#include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "graph/ir/ir.h"
@@ -32,6 +34,8 @@ struct TorchGraphFacts {
   std::vector<int> input_objects;
   // Graph inputs (tensors) that nodes of the graph write to.
   std::vector<int> mutated_inputs;
+  // By graph input: the line that writes to it first.
+  std::unordered_map<int, std::string> written_at;
   // Per output; none where the graph was not captured.
   std::vector<PromisedOutput> promised;
   // Hints of the symbols, by symbol index.

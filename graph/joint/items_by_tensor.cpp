@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <optional>
 
+#include "graph/ir/torch_level.h"
 #include "graph/joint/joint_replay.h"
 #include "graph/tensors/memory_places.h"
 #include "graph/tensors/python_tensor.h"
@@ -88,7 +89,7 @@ bool ItemsByTensor::run(const Node& node, const std::vector<PyObject*>& args,
     at::Tensor copy = at::index(tensor, indices).select(0, 0);
     if (!is_functional(copy)) return false;
     copies_.push_back(
-        {tensor, copy, generation_of(tensor), generation_of(copy)});
+        {tensor, copy, generation_of(tensor), generation_of(copy), &node});
     *result = wrap_tensor(copy);
     return true;
   }
@@ -109,19 +110,20 @@ const c10::StorageImpl* ItemsByTensor::memory_in_eager(
   return memory;
 }
 
-const char* ItemsByTensor::problem(
-    const std::vector<at::Tensor>& outputs) const {
+Status ItemsByTensor::check(const std::vector<at::Tensor>& outputs) const {
   for (const Copy& each : copies_) {
     if (generation_of(each.of) != each.generation_of ||
         generation_of(each.copy) != each.generation) {
-      return "x[t] with a tensor t is a view, and is written to, or x is";
+      return torch_level_only(TorchLevel::kItemIsWritten,
+                              place_of_node(each.node));
     }
     for (const at::Tensor& output : outputs) {
       if (output.defined() && storage_of(output) == storage_of(each.copy))
-        return "x[t] with a tensor t is a view, and is returned";
+        return torch_level_only(TorchLevel::kItemIsReturned,
+                                place_of_node(each.node));
     }
   }
-  return "";
+  return ok_status();
 }
 
 }  // namespace framejit::graph

@@ -15,6 +15,7 @@
 
 #include "frame_hook/py_ref.h"
 #include "graph/ir/ir.h"
+#include "guards/result.h"
 
 namespace framejit::graph {
 
@@ -23,8 +24,8 @@ class ItemsByTensor {
   // Does the call if it is such a one: the result is in *result. False: it is
   // not. c10 errors are thrown.
   bool run(const Node& node, const std::vector<PyObject*>& args, Ref* result);
-  // "": every copy is as good as the view; otherwise why one is not.
-  const char* problem(const std::vector<at::Tensor>& outputs) const;
+  // Is every copy as good as the view? A Break says why one is not.
+  Status check(const std::vector<at::Tensor>& outputs) const;
   // Of a copy that of what it is a view of in eager; any other is itself.
   const c10::StorageImpl* memory_in_eager(const c10::StorageImpl* memory) const;
 
@@ -32,6 +33,7 @@ class ItemsByTensor {
   struct Copy {
     at::Tensor of, copy;
     size_t generation_of, generation;  // of their memory
+    const Node* node;
   };
   std::vector<Copy> copies_;
 };

@@ -120,6 +120,8 @@ struct JointGraph {
   std::vector<int64_t> saving_nodes;
   // Per primal and per user output; none without a backward.
   std::vector<HeldTensor> held_inputs, held_outputs;
+  // As in the TorchGraph, for messages.
+  std::unordered_map<int, std::string> written_at;
   // Values of the symbols at capture: the partition weighs bytes with them.
   std::vector<int64_t> symbol_hints;
   std::vector<Expr> facts;  // shape expressions that the guards hold

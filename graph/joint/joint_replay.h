@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "frame_hook/py_ref.h"
+#include "graph/ir/torch_level.h"
 #include "graph/joint/items_by_tensor.h"
 #include "graph/joint/joint.h"
 #include "graph/joint/joint_tracer.h"
@@ -50,6 +51,11 @@ class JointReplay {
   Status bind_results(const Node& node, Ref result);
   Status bind(Value* value, Ref object);
   void finish();
+  // For messages: what it is, and the line.
+  std::string place_of_input(size_t input) const;
+  std::string place_of_output(size_t output) const;
+  std::string places_of_views() const;
+  std::string places_of_tangents() const;
 
   // ---- what the graph did to its inputs, and what its outputs are
   bool shares_storage(int input) const;
@@ -92,7 +98,12 @@ class JointReplay {
   std::vector<c10::Storage> read_as_data_;
   ItemsByTensor items_;
   // What gradient functions read unsaved, and the version it had.
-  std::vector<std::pair<at::Tensor, uint32_t>> late_;
+  struct LateRead {
+    at::Tensor tensor;
+    uint32_t version;
+    const Node* reader;
+  };
+  std::vector<LateRead> late_;
   std::unordered_set<const torch::autograd::Node*> freed_;
   std::unordered_set<const torch::autograd::Node*> known_nodes_;
   std::vector<NodePtr<torch::autograd::Node>> kept_nodes_;
@@ -102,10 +113,6 @@ class JointReplay {
   std::vector<Arg> output_args_;
   std::vector<Arg> gradients_;
 };
-
-inline Break torch_level_only(const std::string& why) {
-  return Break{BreakReason::kBackendFailed, why, {}};
-}
 
 inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();

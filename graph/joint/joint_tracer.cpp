@@ -10,6 +10,7 @@
 #include <numeric>
 #include <unordered_set>
 
+#include "graph/ir/torch_level.h"
 #include "graph/joint/user_lowerings.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/ops/fake_fallback.h"
@@ -124,13 +125,14 @@ void JointTracer::before_pin(const Expr& real) {
         return guards()->symbols().at(symbol).changes;
       }))
     return;
-  std::string what =
-      "an operator asks for the value of a float that changes: " + real.str();
   if (auto current = torch::autograd::get_current_node();
       in_backward_ && current)
     broken_derivative_ = number_of(*current);
-  set_break({BreakReason::kBackendFailed, what, span_});
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: ", what);
+  const Node* broken = source_of_broken_derivative();
+  set_break(torch_level_only(TorchLevel::kFloatValue,
+                             place_of_node(broken ? broken : source_),
+                             real.str()));
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "FrameJIT: the value of ", real.str());
 }
 
 namespace {
@@ -156,21 +158,20 @@ void JointTracer::mark_backward(Node* node) const {
 void JointTracer::find_lines_of_derivatives() {
   for (const auto& node : graph_->block().nodes) {
     if (!node->is_backward || node->derivative_of < 0) continue;
-    if (const Span* line = line_of(node->derivative_of)) node->span = *line;
+    if (const Node* source = source_of(node->derivative_of))
+      node->span = source->span;
   }
 }
 
-Span JointTracer::line_of_broken_derivative() const {
-  const Span* line =
-      broken_derivative_ < 0 ? nullptr : line_of(broken_derivative_);
-  return line ? *line : Span();
+const Node* JointTracer::source_of_broken_derivative() const {
+  return broken_derivative_ < 0 ? nullptr : source_of(broken_derivative_);
 }
 
-const Span* JointTracer::line_of(int64_t autograd_node) const {
+const Node* JointTracer::source_of(int64_t autograd_node) const {
   auto line = std::upper_bound(
       lines_.begin(), lines_.end(), autograd_node,
       [](int64_t number, const auto& row) { return number < row.first; });
-  return line == lines_.begin() ? nullptr : &std::prev(line)->second;
+  return line == lines_.begin() ? nullptr : std::prev(line)->second;
 }
 
 Result<at::Tensor> JointTracer::lift(const at::Tensor& real, bool fresh) {
@@ -373,9 +374,11 @@ void JointTracer::record(const c10::OperatorHandle& op,
                          c10::ArrayRef<c10::IValue> results) {
   const c10::FunctionSchema& schema = op.schema();
   if (in_backward_ && forgets_layout(op, arguments, results)) {
-    set_break({BreakReason::kBackendFailed,
-               schema.name() + " in a gradient may keep its layout",
-               {}});
+    auto current = torch::autograd::get_current_node();
+    set_break(torch_level_only(
+        TorchLevel::kKeepsLayout,
+        place_of_node(current ? source_of(number_of(*current)) : nullptr),
+        schema.name()));
   }
   if (schema.is_mutable()) {
     unsupported(*this, schema.name() + " mutates and is not functionalized");

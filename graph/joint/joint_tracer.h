@@ -53,18 +53,21 @@ class JointTracer final : public TraceSession {
   // it on (float_args.h): where it arrives, the float is meant.
   double float_token(const Expr& real);
   void clear_float_tokens() { float_tokens_.clear(); }
-  void set_span(const Span& span) {
-    span_ = span;
+  // The node of the captured graph that runs from now on; null: none.
+  void set_source(const Node* node) {
+    source_ = node;
+    span_ = node ? node->span : Span();
     if (!in_backward_)
       lines_.emplace_back(at::sequence_number::peek() - first_autograd_node_,
-                          span);
-    if (guards()) guards()->set_span(span);
+                          node);
+    if (guards()) guards()->set_span(span_);
   }
+  const Node* source() const { return source_; }
   // Nodes of the backward are from the line whose derivative they are. (Not
   // known while they are recorded: the engine runs without the GIL.)
   void find_lines_of_derivatives();
-  // Empty where no derivative was why the trace came to an end.
-  Span line_of_broken_derivative() const;
+  // Null where no derivative was why the trace came to an end.
+  const Node* source_of_broken_derivative() const;
   std::unique_ptr<Graph> take_graph() { return std::move(graph_); }
   Graph& graph() { return *graph_; }
 
@@ -94,7 +97,7 @@ class JointTracer final : public TraceSession {
                       std::vector<c10::IValue>* stack);
   void replace_input(const at::Tensor& old_value, const at::Tensor& new_value);
   void mark_backward(Node* node) const;
-  const Span* line_of(int64_t autograd_node) const;  // null: unknown
+  const Node* source_of(int64_t autograd_node) const;  // null: unknown
 
   std::unique_ptr<Graph> graph_ = std::make_unique<Graph>();
   std::unordered_map<int, Value*> values_;  // by value id
@@ -105,9 +108,10 @@ class JointTracer final : public TraceSession {
   std::vector<at::Tensor> inputs_;  // functional wrappers
   // Lifted tensors by identity; they are kept alive.
   std::vector<std::pair<at::Tensor, at::Tensor>> constants_;
-  Span span_;
+  const Node* source_ = nullptr;
+  Span span_;  // of the source
   // Lines of the forward, by the first autograd node that each may have made.
-  std::vector<std::pair<int64_t, Span>> lines_;
+  std::vector<std::pair<int64_t, const Node*>> lines_;
   bool in_backward_ = false;
   bool has_gradients_ = false;  // an input requires grad
   int64_t broken_derivative_ = -1;

@@ -16,6 +16,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/ir/torch_level.h"
 #include "graph/joint/joint.h"
 #include "graph/joint/min_cut.h"
 #include "graph/joint/reader_reach.h"
@@ -104,10 +105,7 @@ class Partitioner {
       find_exposed();
       find_apart(numbers);
       if (!cut())
-        return Break{BreakReason::kBackendFailed,
-                     "the backward needs the old value of an input that the "
-                     "forward writes to",
-                     {}};
+        return torch_level_only(TorchLevel::kOldValue, places_of_writes());
       result.read_inputs = find_read_inputs();
       for (Value* value : saved_) {
         saved_places_[value] = saved_inputs_.size();
@@ -142,8 +140,8 @@ class Partitioner {
     const ValueNumbers numbers(graph_, joint_.num_primals,
                                joint_.num_user_outputs, cut.texts.get());
     if (numbers.forward_fingerprint() != cut.fingerprint)
-      return Break{
-          BreakReason::kBackendFailed, "another trace than the first", {}};
+      return torch_level_only(TorchLevel::kUnexpected, "",
+                              "another trace than the first");
     saved_inputs_ = cut.saved;
     std::unordered_map<int, size_t> places;  // by number
     for (size_t i = 0; i < cut.saved.size(); ++i)
@@ -168,6 +166,14 @@ class Partitioner {
   }
 
  private:
+  std::string places_of_writes() const {
+    std::string places;
+    for (const Graph::Mutation& mutation : graph_.mutations)
+      places += (places.empty() ? "" : ", ") +
+                place_of_written(graph_, mutation.input, joint_.written_at);
+    return places;
+  }
+
   static void check(const Graph& graph) {
     std::string wrong = verify(graph);
     if (!wrong.empty())

@@ -110,16 +110,14 @@ bool JointReplay::is_spent(const at::Tensor& tensor) const {
 // What a gradient function reads as it is by then must not be written to
 // meanwhile: not by the graph, and nobody else may have its memory.
 Status JointReplay::check_late_reads() {
-  for (const auto& [late, version] : late_) {
+  for (const auto& [late, version, reader] : late_) {
     auto shares = [&, tensor = late](const at::Tensor& other) {
       return other.defined() && storage_of(other) == storage_of(tensor);
     };
     if (late._version() != version ||
         std::any_of(inputs_.begin(), inputs_.end(), shares) ||
         std::any_of(tensors_.begin(), tensors_.end(), shares))
-      return torch_level_only(
-          "a gradient function reads a tensor that may be written to before "
-          "the backward runs");
+      return torch_level_only(TorchLevel::kLateRead, place_of_node(reader));
   }
   return ok_status();
 }
@@ -139,7 +137,8 @@ Status JointReplay::check_history(const at::Tensor& tensor) {
     auto node = std::move(open.back());
     open.pop_back();
     if (is_python_formula(*node))
-      return torch_level_only("the gradient of an operator is Python code");
+      return torch_level_only(TorchLevel::kPythonFormula,
+                              place_of_node(tracer_.source()));
     for (const auto& edge : node->next_edges()) visit(edge.function);
   }
   return ok_status();
@@ -183,6 +182,17 @@ void JointReplay::note_saved(const std::vector<SavingNode>& nodes) {
 
 // ---- the backward
 
+// Of the outputs that are differentiated.
+std::string JointReplay::places_of_tangents() const {
+  std::string places;
+  for (int output : joint_.tangent_of) {
+    const std::string place = place_of_output(static_cast<size_t>(output));
+    if (place.empty() || places.find(place) != std::string::npos) continue;
+    places += (places.empty() ? "" : ", ") + place;
+  }
+  return places;
+}
+
 Status JointReplay::differentiate() {
   std::vector<at::Tensor> outputs, tangents, primals;
   std::vector<size_t> primal_index;
@@ -221,14 +231,13 @@ Status JointReplay::differentiate() {
   }
   if (outputs.empty()) return ok_status();
   if (primals.empty()) {
-    return Break{BreakReason::kBackendFailed,
-                 "an output is a leaf that requires grad",
-                 {}};
+    return torch_level_only(TorchLevel::kMadeLeaf,
+                            place_of_output(joint_.tangent_of.at(0)));
   }
   joint_.has_backward = true;
   note_saved(saving_nodes(outputs, primals));
   tracer_.start_backward();
-  tracer_.set_span({});
+  tracer_.set_source(nullptr);
   std::vector<at::Tensor> gradients;
   bool used_before = false;
   {
@@ -252,10 +261,7 @@ Status JointReplay::differentiate() {
     }
   }
   if (used_before) {
-    return torch_level_only(
-        "the history of an output was used by a backward in the graph, and "
-        "cannot be used again: detach it behind that backward (loss = "
-        "loss.detach()) before it is returned or read (loss.item())");
+    return torch_level_only(TorchLevel::kUsedHistory, places_of_tangents());
   }
   if (tracer_.has_break()) return failure("");
   tracer_.find_lines_of_derivatives();
@@ -264,21 +270,18 @@ Status JointReplay::differentiate() {
     if (!gradients[i].defined()) continue;
     Value* value = tracer_.value_of(gradients[i]);
     if (!value) {
-      return Break{BreakReason::kBackendFailed,
-                   "a gradient that is not in the graph",
-                   {}};
+      return torch_level_only(TorchLevel::kUnexpected,
+                              place_of_input(primal_index[i]),
+                              "a gradient that is not in it");
     }
     gradients_[primal_index[i]] = Arg(value);
     connected = true;
     if (has_two_ways(primal_index[i]))
-      return torch_level_only(
-          "gradients come to an input through the graph and through a view "
-          "of another layout");
+      return torch_level_only(TorchLevel::kTwoWays,
+                              place_of_input(primal_index[i]));
   }
   if (!connected && !pattern_) {
-    return Break{BreakReason::kBackendFailed,
-                 "an output requires grad, but no gradient reaches an input",
-                 {}};
+    return torch_level_only(TorchLevel::kNoGradient, places_of_tangents());
   }
   return ok_status();
 }

@@ -129,12 +129,13 @@ Status JointReplay::find_mutations() {
     Value* now = tracer_.value_of(input);
     if (input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad) {
       if (!input.requires_grad() || input.grad_fn() || now != initial_[i])
-        return torch_level_only("requires_grad of an input is changed");
+        return torch_level_only(TorchLevel::kRequiresGradChanged,
+                                place_of_input(i));
       joint_.made_leaves.push_back(static_cast<int>(i));
     }
     auto* wrapper = functional::unsafeGetFunctionalWrapper(input);
     if (wrapper->has_metadata_mutation() || wrapper->was_storage_changed()) {
-      return torch_level_only("an input gets other sizes or another storage");
+      return torch_level_only(TorchLevel::kInputReshaped, place_of_input(i));
     }
     if (now == initial_[i]) {
       if (uint32_t writes = writes_to(input))
@@ -143,22 +144,22 @@ Status JointReplay::find_mutations() {
     }
     // The commit would be seen in the version of the input.
     if (is_read_as_data(input)) {
-      return torch_level_only("an input may be written to through .data");
+      return torch_level_only(TorchLevel::kInputThroughData, place_of_input(i));
     }
     if (!now) {
-      return Break{BreakReason::kBackendFailed, "an input lost its value", {}};
+      return torch_level_only(TorchLevel::kUnexpected, place_of_input(i),
+                              "an input lost its value");
     }
     bool differs =
         input.requires_grad() != source_.graph->inputs[i]->meta.requires_grad ||
         input.grad_fn();
     if (differs) {
-      return torch_level_only(
-          "an input that is written to takes part in the gradient");
+      return torch_level_only(TorchLevel::kWrittenInGradient,
+                              place_of_input(i));
     }
     const TensorMeta& meta = source_.graph->inputs[i]->meta;
     if (decide_repeats(meta.sizes, meta.strides)) {
-      return torch_level_only(
-          "an input whose elements share memory is written to");
+      return torch_level_only(TorchLevel::kWrittenRepeats, place_of_input(i));
     }
     // No history: the check above.
     mutations_.push_back({static_cast<int>(i), now, false, writes_to(input)});
@@ -192,25 +193,25 @@ Status JointReplay::find_outputs() {
   if (bases_) {
     *bases_ = hidden_bases();
     if (!bases_->empty())
-      return torch_level_only("outputs are views of what is no output");
+      return torch_level_only(TorchLevel::kViewsOfHidden,
+                              place_of_value(*bases_->front()));
   }
   for (size_t i = 0; i < tensors_.size(); ++i) {
     bool computed = joint_.outputs[i].alias == OutputInfo::Alias::kNone;
     if (!computed || !tensors_[i].defined()) continue;
     if (refuses_writes(tensors_[i]))
-      return torch_level_only("an output is a view that refuses writes");
+      return torch_level_only(TorchLevel::kRefusesWrites, place_of_output(i));
     describe_hidden_base(i);
     const TraceTensorImpl* inner = as_trace(tensors_[i]);
     if (inner->is_neg() != tensors_[i].is_neg() ||
         inner->is_conj() != tensors_[i].is_conj())
-      return torch_level_only("an output is written to as its negative");
+      return torch_level_only(TorchLevel::kWrittenNegative, place_of_output(i));
     // A part that was written to is a tensor of its own in functional form.
     if (i >= source_.promised.size()) continue;
     const Expr& seen = source_.promised[i].meta.storage_offset;
     const Expr made = inner->shape().storage_offset;
     if (hint_of(seen) != hint_of(made))
-      return torch_level_only(
-          "an output lies elsewhere in its storage than eager's");
+      return torch_level_only(TorchLevel::kLiesElsewhere, place_of_output(i));
     if (seen != made) decide(expr_eq(seen, made));  // not by chance
   }
   return ok_status();
@@ -229,8 +230,8 @@ Status JointReplay::add_output(Value* value) {
     } else if (auto expr = expr_of_object(object)) {
       arg = Arg(*expr);
     } else {
-      return Break{
-          BreakReason::kBackendFailed, "an output that is no tensor", {}};
+      return torch_level_only(TorchLevel::kUnexpected, place_of_value(*value),
+                              "an output that is no tensor");
     }
     joint_.outputs.push_back(info);
     tensors_.emplace_back();
@@ -240,22 +241,19 @@ Status JointReplay::add_output(Value* value) {
   const at::Tensor& tensor = unpack_tensor(object);
   Value* output = tracer_.value_of(tensor);
   if (!output) {
-    return Break{
-        BreakReason::kBackendFailed, "an output that is not in the graph", {}};
+    return torch_level_only(TorchLevel::kUnexpected, place_of_value(*value),
+                            "an output that is not in it");
   }
   info.requires_grad = tensor.requires_grad();
   info.writes = writes_to(tensor);
   find_alias(tensor, &info);
   bool external = output->node->op != Opcode::kCallFunction;
   if (external && info.alias == OutputInfo::Alias::kNone) {
-    return Break{BreakReason::kBackendFailed,
-                 "an output that is an input or constant",
-                 {}};
+    return torch_level_only(TorchLevel::kIsInputOrConstant,
+                            place_of_value(*value));
   }
   if (is_made_leaf(tensor)) {
-    return Break{BreakReason::kBackendFailed,
-                 "an output is a leaf that requires grad",
-                 {}};
+    return torch_level_only(TorchLevel::kMadeLeaf, place_of_value(*value));
   }
   // The capture knows what eager does with dims that do not matter.
   for (const Expr& size : value->meta.sizes) {

@@ -227,12 +227,11 @@ bool differ(const std::vector<Expr>& a, const std::vector<Expr>& b,
 }
 
 // A Parameter is more than its data: it does not come out of an ATen graph.
-Status check_plain(PyObject* object) {
+Status check_plain(PyObject* object, const Node* maker) {
   if (reinterpret_cast<PyObject*>(Py_TYPE(object)) == THPVariableClass)
     return ok_status();
-  return Break{BreakReason::kBackendFailed,
-               std::string("the graph makes a ") + Py_TYPE(object)->tp_name,
-               {}};
+  return torch_level_only(TorchLevel::kMakesSubclass, place_of_node(maker),
+                          Py_TYPE(object)->tp_name);
 }
 
 // Functionalization gives the result of an in-place operation the layout of
@@ -250,13 +249,38 @@ Status check_meta(const at::Tensor& tensor, const Value& value) {
   }
   if (tensor.requires_grad() != meta.requires_grad) what = "requires_grad";
   if (!what) return ok_status();
-  return Break{BreakReason::kBackendFailed,
-               std::string("below autograd a result has another ") + what +
-                   " than at capture",
-               {}};
+  return torch_level_only(TorchLevel::kOtherResult, place_of_node(value.node),
+                          what);
+}
+
+Break unexpected(const char* what, const Node& node) {
+  return torch_level_only(TorchLevel::kUnexpected, place_of_node(&node), what);
 }
 
 }  // namespace
+
+std::string JointReplay::place_of_input(size_t input) const {
+  return place_of_written(*source_.graph, static_cast<int>(input),
+                          source_.written_at);
+}
+
+std::string JointReplay::place_of_output(size_t output) const {
+  const std::vector<Arg>& outputs = source_.graph->outputs;
+  if (output >= outputs.size() || !outputs[output].is<Value*>()) return "";
+  return place_of_value(*outputs[output].get<Value*>());
+}
+
+// Of the outputs that are views, whichever it is.
+std::string JointReplay::places_of_views() const {
+  std::string places;
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    if (!tensors_[i].defined() || !tensors_[i].is_view()) continue;
+    const std::string place = place_of_output(i);
+    if (place.empty() || places.find(place) != std::string::npos) continue;
+    places += (places.empty() ? "" : " or ") + place;
+  }
+  return places;
+}
 
 Result<JointGraph> JointReplay::run() {
   TracingScope scope(tracer_, /*functionalize=*/true);
@@ -276,12 +300,10 @@ Result<JointGraph> JointReplay::run() {
   joint_.num_autograd_nodes = tracer_.next_number();
   FJ_CHECK_OK(find_mutations());
   FJ_CHECK_OK(find_outputs());
-  const std::string problem = items_.problem(tensors_);
-  if (!problem.empty()) return torch_level_only(problem);
+  FJ_CHECK_OK(items_.check(tensors_));
   FJ_CHECK_OK(check_late_reads());
   if (!pattern_ && !find_histories(inputs_, tensors_, tracer_, &joint_.outputs))
-    return torch_level_only(
-        "the history of an output is not that of a view made outside");
+    return torch_level_only(TorchLevel::kOtherHistory, places_of_views());
   FJ_CHECK_OK(differentiate());
   finish();
   return std::move(joint_);
@@ -290,10 +312,10 @@ Result<JointGraph> JointReplay::run() {
 // After a C++ exception: what a callee stored aside says more.
 Break JointReplay::failure(const char* text) {
   if (auto brk = tracer_.take_break()) {
-    if (!brk->span.code) brk->span = tracer_.line_of_broken_derivative();
     return *std::move(brk);
   }
-  return {BreakReason::kBackendFailed, text, {}};
+  return torch_level_only(TorchLevel::kRaised, place_of_node(tracer_.source()),
+                          text);
 }
 
 void JointReplay::add_inputs() {
@@ -342,7 +364,7 @@ Status JointReplay::python_failure() {
 }
 
 Status JointReplay::run_node(const Node& node) {
-  tracer_.set_span(node.span);
+  tracer_.set_source(&node);
   switch (node.op) {
     case Opcode::kPlaceholder:
     case Opcode::kOutput:
@@ -362,8 +384,7 @@ Status JointReplay::run_node(const Node& node) {
       }
       return run_call(node);
     default:
-      return Break{BreakReason::kBackendFailed,
-                   "a node kind the joint graph lacks", node.span};
+      return unexpected("a kind of node that it lacks", node);
   }
 }
 
@@ -392,8 +413,7 @@ Status JointReplay::run_call(const Node& node) {
   };
   if (static_cast<size_t>(std::count_if(kept.begin(), kept.end(), is_token)) !=
       tokens.size()) {
-    return Break{BreakReason::kBackendFailed,
-                 "a number that stands for a symbolic one", node.span};
+    return unexpected("a number that stands for a symbolic one", node);
   }
   for (const Ref& object : kept) {
     if (!object) return python_failure();
@@ -410,8 +430,7 @@ Status JointReplay::run_call(const Node& node) {
     }
   }
   if (!node.callable) {
-    return Break{BreakReason::kBackendFailed, "a node without a callable",
-                 node.span};
+    return unexpected("a node without a callable", node);
   }
   note_freed(node, args);
   FJ_CHECK_OK(check_attribute_access(node));
@@ -422,11 +441,8 @@ Status JointReplay::run_call(const Node& node) {
     if (!at::GradMode::is_enabled() && are_apart(args))
       in_parts = through_results(node);
     if (!in_parts && !list.empty()) {
-      return Break{BreakReason::kBackendFailed,
-                   facts_of(node.operators[0]).op.schema().name() +
-                       " writes to lists, of which " + list +
-                       " is empty: torch has no functional form for it",
-                   node.span};
+      return torch_level_only(TorchLevel::kEmptyList, place_of_node(&node),
+                              list);
     }
   }
   tracer_.set_calls_bernoulli(calls_bernoulli(node));
@@ -448,7 +464,7 @@ Status JointReplay::run_call(const Node& node) {
   count_writes_to_list(node, args);
   for (size_t at : unsaved_arguments(node.callable.get())) {
     const at::Tensor& tensor = unpack_tensor(args.at(at));
-    late_.emplace_back(tensor, tensor._version());
+    late_.push_back({tensor, tensor._version(), &node});
   }
   return bind_results(node, std::move(result));
 }
@@ -466,8 +482,8 @@ bool JointReplay::is_wrapper(const Arg& arg) const {
 Status JointReplay::check_attribute_access(const Node& node) {
   if (node.method == "retain_grad" ||
       (node.method == "requires_grad_" && !is_wrapper(node.args.at(0)))) {
-    return Break{BreakReason::kBackendFailed, "calls " + node.method,
-                 node.span};
+    return torch_level_only(TorchLevel::kCallsHistory, place_of_node(&node),
+                            node.method);
   }
   std::string target = node.target_name();
   bool set = target.ends_with("setattr"), get = target.ends_with("getattr");
@@ -478,8 +494,7 @@ Status JointReplay::check_attribute_access(const Node& node) {
   const std::string& name = node.args[1].get<std::string>();
   if (set && (name == "data" ||
               (name == "requires_grad" && !is_wrapper(node.args.at(0))))) {
-    return Break{BreakReason::kBackendFailed,
-                 "assigns " + name + " of a tensor", node.span};
+    return torch_level_only(TorchLevel::kAssigns, place_of_node(&node), name);
   }
   auto read = node.args[0].is<Value*>()
                   ? objects_.find(node.args[0].get<Value*>())
@@ -500,10 +515,7 @@ bool JointReplay::is_read_as_data(const at::Tensor& tensor) const {
 }
 
 Status JointReplay::call_failure(const Node& node) {
-  std::string text = node.target_name() + ": " + take_error_text();
-  Break brk = failure(text.c_str());
-  if (!brk.span.code) brk.span = node.span;
-  return brk;
+  return failure(take_error_text().c_str());
 }
 
 Status JointReplay::bind_results(const Node& node, Ref result) {
@@ -515,8 +527,7 @@ Status JointReplay::bind_results(const Node& node, Ref result) {
   if (!items) return python_failure();
   if (PyTuple_GET_SIZE(items.get()) !=
       static_cast<Py_ssize_t>(node.outputs.size())) {
-    return Break{BreakReason::kBackendFailed,
-                 "a list of another length than at capture", node.span};
+    return unexpected("a list of another length", node);
   }
   for (size_t i = 0; i < node.outputs.size(); ++i) {
     FJ_CHECK_OK(bind(node.outputs[i].get(),
@@ -530,7 +541,7 @@ Status JointReplay::bind(Value* value, Ref object) {
     const at::Tensor& tensor = unpack_tensor(object.get());
     forbid_data_access(tensor);
     FJ_CHECK_OK(check_meta(tensor, *value));
-    FJ_CHECK_OK(check_plain(object.get()));
+    FJ_CHECK_OK(check_plain(object.get(), value->node));
     FJ_CHECK_OK(check_history(tensor));
   }
   objects_[value] = std::move(object);
@@ -543,6 +554,7 @@ void JointReplay::finish() {
   joint_.graph = tracer_.take_graph();
   joint_.graph->set_outputs(std::move(outputs));
   joint_.graph->mutations = mutations_;
+  joint_.written_at = source_.written_at;
   if (!guards_) return;
   joint_.symbol_hints = guards_->hints();
   for (const Guard& guard : guards_->guards()) {
@@ -569,7 +581,7 @@ Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
                                std::vector<const Value*>* bases) {
   FJ_CHECK(PyGILState_Check(), "trace_joint needs the GIL");
   if (!torch_graph.torch_level_only.empty())
-    return torch_level_only(torch_graph.torch_level_only);
+    return Break{BreakReason::kBackendFailed, torch_graph.torch_level_only, {}};
   ErrorGuard keep_error;
   NoAnomalyMode no_anomaly_mode;
   JointReplay replay(torch_graph, guards, pattern, bases);

@@ -182,8 +182,8 @@ void Recorder::record(const c10::OperatorHandle& op,
       reaches_beyond(arguments[0].toTensor(), results[0].toTensor()))
     set_break({BreakReason::kTensorInternals,
                "as_strided beyond the elements of its tensor", span_});
-  std::string why = write_rules_.check(op, arguments, results);
-  if (!why.empty()) keep_torch_level(std::move(why));
+  if (auto why = write_rules_.check(op, arguments, results))
+    keep_torch_level(*why, op.schema().name());
 }
 
 // ---- calls
@@ -300,6 +300,15 @@ Result<Ref> Recorder::run_unrecorded(PyObject* callable,
   return call_natively(callable, args, kwnames);
 }
 
+Span Recorder::caller() const {
+  if (!is_in_library(span_) || !stack_ || !*stack_) return {};
+  const std::vector<Span> stack = (*stack_)();
+  auto own = std::find_if(stack.rbegin(), stack.rend(), [](const Span& span) {
+    return !is_in_library(span);
+  });
+  return own == stack.rend() ? Span() : *own;
+}
+
 // A gradient function gets the floats it computes with as it gets sizes. What
 // functorch runs gets tensors and sizes only.
 bool Recorder::takes_floats() const {
@@ -336,6 +345,7 @@ Result<std::unique_ptr<Node>> Recorder::make_node(
   node->callable = Ref::borrow(callable);
   if (method) node->method = method;
   node->span = span_;
+  node->caller = caller();
   if (begin_.empty() && stack_ && *stack_) begin_ = (*stack_)();
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   size_t positional = args.size() - keywords;
@@ -366,7 +376,7 @@ Result<Ref> Recorder::record_effect(PyObject* callable,
 }
 
 void Recorder::note_mutated(Value* input) {
-  mutated_.try_emplace(input, span_);
+  if (!mutated_.contains(input)) mutated_[input] = {span_, line()};
 }
 
 void Recorder::note_written(PyObject* stand_in) {
@@ -634,7 +644,7 @@ Status Recorder::guard_storage() {
         shares ? "an input is written to and shares memory with another one"
                : "an input is written to, and inputs share memory that is no "
                  "tensor's own",
-        written->second};
+        written->second.span};
   }
   if (sources.size() > 1)
     guards()->add_storage_relation(std::move(sources), std::move(groups));
@@ -663,10 +673,13 @@ Result<std::unique_ptr<TorchGraph>> Recorder::finish(
     args.push_back(std::move(arg));
     bool inference =
         is_tensor_object(output) && unpack_tensor(output).is_inference();
-    if (is_tensor_object(output) && inference != inference_mode_)
-      result_->torch_level_only = "an output is made in another inference mode";
-    if (is_tensor_object(output) && is_stale_view(output))
-      result_->torch_level_only = "an output is a view without its history";
+    if (!is_tensor_object(output)) continue;
+    auto keep = [&](TorchLevel reason) {
+      result_->torch_level_only =
+          torch_level_text(reason, place_of_value(*args.back().get<Value*>()));
+    };
+    if (inference != inference_mode_) keep(TorchLevel::kOtherInferenceMode);
+    if (is_stale_view(output)) keep(TorchLevel::kViewWithoutHistory);
   }
   graph.set_outputs(std::move(args));
   FJ_CHECK_OK(guard_storage());
@@ -681,7 +694,10 @@ Result<std::unique_ptr<TorchGraph>> Recorder::finish(
   for (size_t i = 0; i < graph.inputs.size(); ++i) {
     Value* input = graph.inputs[i];
     result_->input_objects.push_back(guards()->gather(sources.at(input)));
-    if (mutated_.count(input)) result_->mutated_inputs.push_back(i);
+    auto written = mutated_.find(input);
+    if (written == mutated_.end()) continue;
+    result_->mutated_inputs.push_back(i);
+    result_->written_at[i] = written->second.line;
   }
   promise_outputs(outputs);
   add_symbol_inputs();

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "graph/ir/torch_graph.h"
+#include "graph/ir/torch_level.h"
 #include "graph/tensors/trace_tensor.h"
 #include "graph/tracing/ambient_state.h"
 #include "graph/tracing/late_state.h"
@@ -56,8 +57,9 @@ class Recorder final : public TraceSession {
                           const std::vector<PyObject*>* run_with = nullptr,
                           PyObject* run_instead = nullptr);
   // The joint stage is to leave this graph alone.
-  void keep_torch_level(std::string reason) {
-    result_->torch_level_only = std::move(reason);
+  void keep_torch_level(TorchLevel reason, const std::string& operation) {
+    result_->torch_level_only =
+        torch_level_text(reason, operation + " at " + line());
   }
   // The same for what is no operation but must happen in order (x.data = y): a
   // node in any case.
@@ -156,6 +158,9 @@ class Recorder final : public TraceSession {
                             const std::vector<PyObject*>& args,
                             PyObject* kwnames);
   bool takes_floats() const;
+  // The program's line, where what runs is a library's; else empty.
+  Span caller() const;
+  std::string line() const { return line_in_program(span_, caller()); }
   Result<Arg> argument(PyObject* object);
   Result<Arg> any_argument(PyObject* object);
   Result<Value*> value_at(PyObject* tensor, const Entry& entry, size_t level);
@@ -203,9 +208,14 @@ class Recorder final : public TraceSession {
   std::unordered_map<PyObject*, Entry> entries_;
   std::unordered_map<PyObject*, PyObject*> stand_ins_;  // real -> stand-in
   std::vector<Ref> kept_;
-  std::vector<PyObject*> inputs_;             // stand-ins of inputs, in order
-  StorageMap<Value*> input_storages_;         // to see mutations
-  std::unordered_map<Value*, Span> mutated_;  // where the first write was
+  std::vector<PyObject*> inputs_;      // stand-ins of inputs, in order
+  StorageMap<Value*> input_storages_;  // to see mutations
+  // Where the first write was, and the same in words.
+  struct Written {
+    Span span;
+    std::string line;
+  };
+  std::unordered_map<Value*, Written> mutated_;
   StorageMap<Ref> constants_;  // the one element of each, until written to
   WriteRules write_rules_;
   Span span_;

@@ -459,7 +459,7 @@ Result<Ref> call_branch(Recorder& recorder, const Objects& args) {
     branch = Ref::steal(PyObject_CallObject(args.at(0), args.at(1)));
     if (!branch) return Result<Ref>::raised();
   }
-  recorder.keep_torch_level("torch.cond");
+  recorder.keep_torch_level(TorchLevel::kCond, "torch.cond");
   return recorder.record_always(branch.get(), values, nullptr, nullptr,
                                 &of_first, options.at(0));
 }

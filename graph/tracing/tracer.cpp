@@ -422,7 +422,7 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
   if (!method.self) {
     Substitute substitute = find_substitute(callable, args, kwnames);
     if (substitute.function && !substitute.exact)
-      recorder_->keep_torch_level("a call that ATen cannot trace: " +
+      recorder_->keep_torch_level(TorchLevel::kUntraceableCall,
                                   canonical_name(callable));
     return recorder_->record_call(callable, args, kwnames, nullptr, nullptr,
                                   substitute.function);

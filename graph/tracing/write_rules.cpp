@@ -87,27 +87,27 @@ bool reaches_beyond(const at::Tensor& base, const at::Tensor& view) {
          static_cast<int64_t>(storage->nbytes());
 }
 
-std::string WriteRules::check(const c10::OperatorHandle& op,
-                              c10::ArrayRef<c10::IValue> arguments,
-                              c10::ArrayRef<c10::IValue> results) {
+std::optional<TorchLevel> WriteRules::check(
+    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments,
+    c10::ArrayRef<c10::IValue> results) {
   note_views(op, arguments, results);
   const c10::FunctionSchema& schema = op.schema();
-  if (!writes(schema)) return "";
+  if (!writes(schema)) return std::nullopt;
   // t_() and the like write no elements.
   if (op.hasTag(at::Tag::inplace_view)) return check_reshaped(arguments);
-  std::string why = check_operands(op, arguments);
+  std::optional<TorchLevel> why = check_operands(op, arguments);
   bool random = op.hasTag(at::Tag::nondeterministic_seeded);
-  for (size_t i = 0; i < arguments.size() && why.empty(); ++i) {
+  for (size_t i = 0; i < arguments.size() && !why; ++i) {
     const auto* alias = schema.arguments()[i].alias_info();
     if (!alias || !alias->isWrite()) continue;
     // Made of one write for each, which counts in their versions.
     if (arguments[i].isTensorList() && (!is_elementwise(op) || is_out(op)))
-      why = "a list of tensors is written to";
+      why = TorchLevel::kWritesToList;
     visit_tensors(arguments[i], [&](const at::Tensor& written) {
-      if (why.empty()) why = check_view(written);
+      if (!why) why = check_view(written);
       // Kernels go through memory in an order of their own.
-      if (why.empty() && random && !is_dense(shape_of(written)))
-        why = "random numbers are written into a tensor with gaps";
+      if (!why && random && !is_dense(shape_of(written)))
+        why = TorchLevel::kRandomIntoGaps;
     });
   }
   return why;
@@ -150,32 +150,33 @@ void WriteRules::note_views(const c10::OperatorHandle& op,
 // A tensor with views, or one that is a view, gets another shape in place:
 // autograd would make the views anew from the shape they do not know of. And so
 // would what is written through a detached copy of it (.data).
-std::string WriteRules::check_reshaped(
+std::optional<TorchLevel> WriteRules::check_reshaped(
     c10::ArrayRef<c10::IValue> arguments) const {
   TraceTensorImpl* self = as_trace(arguments[0].toTensor());
-  if (!self) return "";
+  if (!self) return std::nullopt;
   const c10::Storage* memory = companion_memory(arguments[0].toTensor());
   bool shared = views_.contains(self->value_id()) ||
                 bases_.contains(self->value_id()) ||
                 (memory && memory->use_count() > 1);
-  return shared ? "a view or its base gets another shape in place" : "";
+  if (!shared) return std::nullopt;
+  return TorchLevel::kReshapedInPlace;
 }
 
-std::string WriteRules::check_view(const at::Tensor& written) const {
+std::optional<TorchLevel> WriteRules::check_view(
+    const at::Tensor& written) const {
   int id = as_trace(written) ? as_trace(written)->value_id() : -1;
   for (auto found = views_.find(id); found != views_.end();
        found = views_.find(found->second.base)) {
     const View& view = found->second;
     bool repeats =
         view.repeats && decide_repeats(view.shape.sizes, view.shape.strides);
-    if (view.not_undone || repeats)
-      return "a write through a view that may repeat elements";
+    if (view.not_undone || repeats) return TorchLevel::kWritesThroughRepeats;
   }
-  return "";
+  return std::nullopt;
 }
 
-std::string WriteRules::check_operands(const c10::OperatorHandle& op,
-                                       c10::ArrayRef<c10::IValue> arguments) {
+std::optional<TorchLevel> WriteRules::check_operands(
+    const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments) {
   std::unordered_map<const void*, std::vector<Operand>> groups;
   for (Operand& operand : operands_of(op.schema(), arguments))
     groups[companion_storage(operand.tensor)].push_back(std::move(operand));
@@ -192,11 +193,11 @@ std::string WriteRules::check_operands(const c10::OperatorHandle& op,
         bool exact =
             overlap == Overlap::kNone ||
             (overlap == Overlap::kSame && is_elementwise_pair(op, a, b));
-        if (!exact) return "an operation reads what it writes";
+        if (!exact) return TorchLevel::kReadsWhatItWrites;
       }
     }
   }
-  return "";
+  return std::nullopt;
 }
 
 }  // namespace framejit::graph

@@ -12,21 +12,22 @@
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/ivalue.h>
 
-#include <string>
+#include <optional>
 #include <unordered_map>
 #include <unordered_set>
 
+#include "graph/ir/torch_level.h"
 #include "graph/tensors/trace_tensor.h"
 
 namespace framejit::graph {
 
 class WriteRules {
  public:
-  // After an operation on stand-ins. "": the graph may lose its writes;
+  // After an operation on stand-ins. Empty: the graph may lose its writes;
   // otherwise why it must stay at torch level.
-  std::string check(const c10::OperatorHandle& op,
-                    c10::ArrayRef<c10::IValue> arguments,
-                    c10::ArrayRef<c10::IValue> results);
+  std::optional<TorchLevel> check(const c10::OperatorHandle& op,
+                                  c10::ArrayRef<c10::IValue> arguments,
+                                  c10::ArrayRef<c10::IValue> results);
 
  private:
   // How a view was made of another tensor.
@@ -40,10 +41,11 @@ class WriteRules {
   void note_views(const c10::OperatorHandle& op,
                   c10::ArrayRef<c10::IValue> arguments,
                   c10::ArrayRef<c10::IValue> results);
-  std::string check_reshaped(c10::ArrayRef<c10::IValue> arguments) const;
-  std::string check_view(const at::Tensor& written) const;
-  static std::string check_operands(const c10::OperatorHandle& op,
-                                    c10::ArrayRef<c10::IValue> arguments);
+  std::optional<TorchLevel> check_reshaped(
+      c10::ArrayRef<c10::IValue> arguments) const;
+  std::optional<TorchLevel> check_view(const at::Tensor& written) const;
+  static std::optional<TorchLevel> check_operands(
+      const c10::OperatorHandle& op, c10::ArrayRef<c10::IValue> arguments);
 
   std::unordered_map<int, View> views_;  // by value id
   std::unordered_set<int> bases_;        // of the views

@@ -16,7 +16,7 @@ TEST(FxBridge, TorchLevelGraph) {
   auto graph = parsed(
       R"(graph(%0 "self.layers[0].weight" : f32[s0, 4] cpu, %1 "x" : f32[4] cpu, %2 "s0" : int(s0)) {
   enter torch._C._set_grad_enabled(False) @keep
-  %3 = .cos(%0) : f32[s0, 4] cpu
+  %3 = Tensor.cos(%0) : f32[s0, 4] cpu
   %4, %5 = torch.max(%3, dim=1) : f32[s0] cpu, i64[s0] cpu
   %6 = torch.zeros([sym(s0*2 + 1), 4]) : f32[s0*2 + 1, 4] cpu
   %7 = _operator.getitem(%6, (slice(None, sym(s0), None), 1)) : f32[s0] cpu

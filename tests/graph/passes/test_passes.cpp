@@ -155,7 +155,7 @@ TEST(Text, RoundTripOfEveryArgumentForm) {
   %2 = torch.cos(%0) : f32[s0, 4] cpu
   [%3, %4] = torch.split(%2, [1, (2,), (), "a \"quoted\" word"], dim=0) : f32[1, 4] cpu, other @backward
   %5, %6 = aten.max.dim(%2, 1, False) : f32[s0] cpu, i64[s0] cpu
-  %7 = .view(%5, sym(s0*2 + 1), -1, -2.5, 1e-05, inf, -inf, nan) : f32[s0] cuda:0
+  %7 = Tensor.view(%5, sym(s0*2 + 1), -1, -2.5, 1e-05, inf, -inf, nan) : f32[s0] cuda:0
   %8 = torch.zeros({"a": 1, 2: None}, slice(%1, None, 3), dtype(bf16), device(cuda:1), layout(0), memory_format(0), complex(1.0, -2.0), True) : bool[] cpu
   return (%7, None, [%8]) mutates(0: %2, 0: %3 nograd)
 }

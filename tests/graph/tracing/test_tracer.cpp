@@ -141,7 +141,7 @@ TEST_F(TracerTest, RecordsCallsAndMethods) {
   EXPECT_EQ(graph->input_objects, std::vector<int>{0});
   EXPECT_EQ(graph->str(),
             "graph(%0 \"arg0\" : f32[10] cpu) {\n"
-            "  %1 = .cos(%0) : f32[10] cpu\n"
+            "  %1 = Tensor.cos(%0) : f32[10] cpu\n"
             "  %2 = torch.cos(%1) : f32[10] cpu\n"
             "  %3 = _operator.mul(%2, %0) : f32[10] cpu\n"
             "  return (%3)\n"
