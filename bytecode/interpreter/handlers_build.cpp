@@ -48,21 +48,19 @@ Result<std::vector<std::pair<Ref, Ref>>> mapping_items(Interpreter& interp,
   return items;
 }
 
-Result<Ref> Interpreter::hashable(PyObject* key) {
+Result<Ref> Interpreter::hashable(PyObject* given) {
+  FJ_TRY(Ref plain, concrete_key(state, given));
+  FJ_CHECK_OK(check_hashable(plain.get()));
+  return plain;
+}
+
+Status Interpreter::check_hashable(PyObject* key) {
   FJ_CHECK_OK(room_for(state, "tuples"));
-  if (state.tracer.classify(key) == ObjectClass::kSymbolic) {
-    return state.tracer.concretise(key);
-  }
-  if (note_tensor_key(state, key)) return Ref::borrow(key);
+  if (note_tensor_key(state, key)) return ok_status();
   if (PyTuple_CheckExact(key)) {
-    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
-      FJ_TRY(Ref item, hashable(PyTuple_GET_ITEM(key, i)));
-      if (item.get() != PyTuple_GET_ITEM(key, i)) {
-        return make_break(BreakReason::kUnguardableInput,
-                          "hash of a tuple that holds a symbolic size");
-      }
-    }
-    return Ref::borrow(key);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i)
+      FJ_CHECK_OK(check_hashable(PyTuple_GET_ITEM(key, i)));
+    return ok_status();
   }
   for (const char* name : {"__hash__", "__eq__"}) {
     FJ_TRY(Ref special, state.python_special(key, name));
@@ -72,7 +70,7 @@ Result<Ref> Interpreter::hashable(PyObject* key) {
                             Py_TYPE(key)->tp_name);
     }
   }
-  return Ref::borrow(key);
+  return ok_status();
 }
 
 Result<bool> is_iterable(CaptureState& state, PyObject* object) {

@@ -106,6 +106,7 @@ class Interpreter final : public Caller {
   // A key about to be hashed by C code: symbolic values become concrete, a
   // Python-level __hash__ breaks.
   Result<Ref> hashable(PyObject* key);
+  Status check_hashable(PyObject* key);
 
   // A break met beneath foreign C code, which may swallow the exception that
   // stands for it: the loop looks here after every instruction.

@@ -33,8 +33,7 @@ void raise_key_error(PyObject* key) {
 }
 
 Result<Ref> concrete_index(CaptureState& state, PyObject* index) {
-  if (is_symbolic(state, index)) return state.tracer.concretise(index);
-  if (!PySlice_Check(index)) return Ref::borrow(index);
+  if (!PySlice_Check(index)) return concrete_key(state, index);
   auto* slice = reinterpret_cast<PySliceObject*>(index);
   PyObject* parts[3] = {slice->start, slice->stop, slice->step};
   Ref concrete[3];
@@ -581,8 +580,7 @@ Result<bool> CaptureState::contains(PyObject* container, PyObject* item) {
     return static_cast<bool>(value);
   }
   if (PyDict_Check(container)) {
-    FJ_TRY(Ref key, is_symbolic(*this, item) ? tracer.concretise(item)
-                                             : Result<Ref>(Ref::borrow(item)));
+    FJ_TRY(Ref key, concrete_key(*this, item));
     const Source* source = source_of(container);
     auto entry = table<Containers>().states.find(container);
     bool plain = source && entry == table<Containers>().states.end();

@@ -65,6 +65,42 @@ bool is_plain_tuple(CaptureState& state, PyObject* key) {
 
 }  // namespace
 
+namespace {
+
+// Nothing but its items, as a named tuple's instance and a torch.Size.
+bool is_mere_tuple(PyObject* object) {
+  PyTypeObject* type = Py_TYPE(object);
+  return PyTuple_Check(object) && !type->tp_dictoffset &&
+         type->tp_hash == PyTuple_Type.tp_hash &&
+         type->tp_richcompare == PyTuple_Type.tp_richcompare;
+}
+
+}  // namespace
+
+Result<Ref> concrete_key(CaptureState& state, PyObject* key) {
+  if (is_symbolic(state, key)) return state.tracer.concretise(key);
+  if (!is_mere_tuple(key)) return Ref::borrow(key);
+  FJ_CHECK_OK(room_for(state, "tuples"));
+  std::vector<Ref> items;
+  bool changed = false;
+  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(key); ++i) {
+    FJ_TRY(Ref item, concrete_key(state, PyTuple_GET_ITEM(key, i)));
+    changed |= item.get() != PyTuple_GET_ITEM(key, i);
+    items.push_back(std::move(item));
+  }
+  if (!changed) return Ref::borrow(key);
+  Ref made = Ref::steal(PyTuple_New(PyTuple_GET_SIZE(key)));
+  if (!made) return Result<Ref>::raised();
+  for (size_t i = 0; i < items.size(); ++i)
+    PyTuple_SET_ITEM(made.get(), static_cast<Py_ssize_t>(i),
+                     items[i].release());
+  if (PyTuple_CheckExact(key)) return made;
+  // Whatever the class makes of arguments: it has made this one.
+  Ref args = Ref::steal(PyTuple_Pack(1, made.get()));
+  if (!args) return Result<Ref>::raised();
+  return from_api(PyTuple_Type.tp_new(Py_TYPE(key), args.get(), nullptr));
+}
+
 void guard_key_class(CaptureState& state, PyObject* key) {
   if (!is_heap_type(Py_TYPE(key))) return;
   guard_metaclass(state, key);
@@ -213,7 +249,9 @@ Status check_fresh_dict_key(CaptureState& state, PyObject* dict,
   return ok_status();
 }
 
-Status add_to_fresh_set(CaptureState& state, PyObject* set, PyObject* element) {
+Status add_to_fresh_set(CaptureState& state, PyObject* set, PyObject* given) {
+  FJ_TRY(Ref plain_element, concrete_key(state, given));
+  PyObject* element = plain_element.get();
   if (note_tensor_key(state, element)) {
     PauseHook pause;  // its __hash__ is the library's own
     return PySet_Add(set, element) < 0 ? Status::raised() : ok_status();

@@ -23,6 +23,9 @@ struct TensorKeys {
 // Hash and equality of this key never run Python code, and its value (or
 // identity) is a guarded fact.
 bool is_safe_key(CaptureState& state, PyObject* key);
+// The key as C code may have it: symbolic numbers by their values, with a
+// guard, also those in tuples.
+Result<Ref> concrete_key(CaptureState& state, PyObject* key);
 // Guards how the class of a key hashes and compares.
 void guard_key_class(CaptureState& state, PyObject* key);
 // Hashed and compared by identity, which is no guarded fact: a fresh set of

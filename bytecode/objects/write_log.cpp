@@ -96,12 +96,6 @@ Status check_key(CaptureState& state, PyObject* dict, PyObject* key) {
   return unguardable_key(state, key);
 }
 
-// A symbolic key is used by value.
-Result<Ref> concrete_key(CaptureState& state, PyObject* key) {
-  if (is_symbolic(state, key)) return state.tracer.concretise(key);
-  return Ref::borrow(key);
-}
-
 struct WriteRow {
   Write::Part part;
   Write::Change change;

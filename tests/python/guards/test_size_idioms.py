@@ -20,8 +20,6 @@ OTHER_GRAPHS = {
     "split(2)": 2,
     "split(2) grad": 4,  # the last part has one row, or two
     "tensor_split": 2,
-    "window": 2,
-    "irfft grad": 2,
 }
 # Torch takes the size for a number before an operator sees it (an argument of type
 # int, or code that asks for the sizes as such).
