@@ -1,6 +1,7 @@
 #include "framejit/csrc/jit_compiler.h"
 
 #include <chrono>
+#include <set>
 #include <string>
 
 #include "backend/backend.h"
@@ -30,6 +31,7 @@
 #include "graph/tracing/float_args.h"
 #include "graph/tracing/program_state.h"
 #include "graph/tracing/tracer.h"
+#include "guards/known_objects.h"
 #include "guards/set/evaluate.h"
 #include "guards/set/guarded_raise.h"
 #include "libraries/libraries.h"
@@ -166,6 +168,30 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
   return compiled;
 }
 
+// Modules of one class (nn.Sequential!) that were compiled one by one have one
+// code, and so the entries and the limit in common.
+const PyObject* owner_of(const CompileRequest& request) {
+  if (request.is_resume || request.num_args == 0 || !request.args[0])
+    return nullptr;
+  PyObject* type = library_object("torch.nn", "Module");
+  const bool is_module =
+      type && PyType_Check(type) &&
+      PyObject_TypeCheck(request.args[0],
+                         reinterpret_cast<PyTypeObject*>(type));
+  return is_module ? request.args[0] : nullptr;
+}
+
+std::string hint_of_owners(const CompileRequest& request) {
+  std::set<const PyObject*> owners;
+  for (const auto& entry : request.cache->entries())
+    owners.insert(static_cast<const JitEntry*>(entry.get())->owner);
+  owners.erase(nullptr);
+  if (owners.size() < 2) return "";
+  return "; its entries are of " + std::to_string(owners.size()) +
+         " modules, which share them and the limit: "
+         "compile(..., isolate_recompiles=True) gives each module its own";
+}
+
 // A capture whose guards hold for the call it was made from.
 struct Captured {
   bytecode::CaptureOutcome outcome;
@@ -259,6 +285,7 @@ Result<std::shared_ptr<JitEntry>> build_entry(
   times.guards_ms = stopwatch.milliseconds();
   entry->times = times;
   entry->number = function_memory(request.cache)->entries_made++;
+  entry->owner = owner_of(request);
   place_in_report(request, entry.get());
   return entry;
 }
@@ -481,11 +508,13 @@ void JitCompiler::pass_over(PyObject* function, const void* options) {
 }
 
 std::string JitCompiler::explain_miss(const CompileRequest& request) {
+  std::string text;
   for (const auto& entry : request.cache->entries()) {
     if (entry->failed_fact == CacheEntry::kUnknownFact) continue;
-    return describe_miss(*static_cast<JitEntry*>(entry.get()), request).text();
+    text = describe_miss(*static_cast<JitEntry*>(entry.get()), request).text();
+    break;
   }
-  return "";
+  return text + hint_of_owners(request);
 }
 
 namespace {
@@ -503,7 +532,7 @@ void raise_at_limit(const CompileRequest& request, size_t limit) {
                      describe_function(request.function);
   for (const std::string& line : log_misses(request, "not compiled:"))
     text += "\n  " + line;
-  raise(error_types().recompile, text);
+  raise(error_types().recompile, text + hint_of_owners(request));
 }
 
 }  // namespace

@@ -54,6 +54,8 @@ class JitEntry final : public CacheEntry {
   // The call of a module that broke within its forward, which is captured by
   // itself.
   bool hands_over = false;
+  // The module whose method it is of, compared only; null: no module's.
+  const PyObject* owner = nullptr;
 
  private:
   PyObject* make_token(PyObject** values, PyObject* function);

@@ -64,6 +64,48 @@ def test_reaching_the_recompile_limit_is_said_once(warnings_of):
     assert len(warnings_of()) == 2, "reset() forgets what was said"
 
 
+def stages(count):
+    return [
+        torch.nn.Sequential(*(torch.nn.Linear(2, 2) for _ in range(n + 1)))
+        for n in range(count)
+    ]
+
+
+def test_the_limit_of_modules_compiled_one_by_one_names_the_way_out(warnings_of):
+    for stage in stages(10):
+        framejit.compile(stage)(torch.ones(1, 2))
+        assert len(warnings_of()) <= 1
+    kept = [framejit.compile(stage) for stage in stages(10)]
+    for stage in kept:
+        stage(torch.ones(1, 2))
+    [(_, text)] = warnings_of()
+    assert "its entries are of 8 modules" in text
+    assert "isolate_recompiles=True" in text
+
+
+def test_modules_that_are_isolated_have_a_limit_each(warnings_of):
+    kept = [framejit.compile(stage, isolate_recompiles=True) for stage in stages(10)]
+    for stage in kept:
+        stage(torch.ones(1, 2))
+    assert warnings_of() == []
+    assert framejit.counters()["compiles"] == 10
+
+
+def test_the_limit_of_one_module_is_its_own(warnings_of):
+    module = framejit.compile(torch.nn.Linear(2, 2), dynamic=False)
+    for size in range(2, 14):
+        module(torch.ones(size, 2))
+    [(_, text)] = warnings_of()
+    assert "recompile_limit" in text and "isolate_recompiles" not in text
+
+
+def test_the_limit_of_one_graph_names_it_too():
+    kept = [framejit.compile(stage, fullgraph=True) for stage in stages(9)]
+    with pytest.raises(framejit.RecompileError, match="isolate_recompiles=True"):
+        for stage in kept:
+            stage(torch.ones(1, 2))
+
+
 def test_a_limit_without_an_entry_says_that_nothing_was_compiled(warnings_of):
     sparse = torch.eye(4).to_sparse()
     compiled = framejit.compile(lambda x: (sparse @ x.T).relu().sum())
