@@ -8,13 +8,19 @@ one step. `main(make)` takes steps of both side by side.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import torch
 
-import framejit
+try:
+    import framejit
+except ModuleNotFoundError:  # not installed: that of the source tree
+    sys.path.append(str(Path(__file__).parents[1]))
+    import framejit
 
 Wrap = Callable[[Any], Any]
 Step = Callable[[], Any]

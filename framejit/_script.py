@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import multiprocessing
+import multiprocessing.util
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,22 @@ from framejit import _C
 
 # What was compiled lives as long as the options it was compiled with.
 _key: _C.CompileOptions | None = None
+
+
+class _Forks:
+    """Known to `multiprocessing` for as long as this module is."""
+
+
+_forks = _Forks()
+
+
+def _leave_workers_alone(_: _Forks) -> None:
+    """Runs in each new process of `multiprocessing`, before its target does. What a
+    worker of a `DataLoader` does is a few operations on one sample at a time: each
+    worker would compile it, and warn of it, anew."""
+    target = getattr(multiprocessing.current_process(), "_target", None)
+    if getattr(target, "__module__", None) == "torch.utils.data._utils.worker":
+        stop()
 
 
 def environment() -> str:
@@ -38,6 +56,7 @@ def start(
         _C.set_option("only", only)
     global _key
     _key = _api._options(backend, fullgraph, dynamic)
+    multiprocessing.util.register_after_fork(_forks, _leave_workers_alone)
     _C.start_script_mode(_key)
 
 

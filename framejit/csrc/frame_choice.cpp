@@ -11,6 +11,7 @@
 #include "frame_hook/interjections.h"
 #include "frame_hook/options.h"
 #include "frame_hook/python_text.h"
+#include "frame_hook/script_mode.h"
 #include "graph/tensors/tensor_check.h"
 #include "guards/set/object_layout.h"
 
@@ -73,6 +74,20 @@ CodeVerdict judge_torch_file(std::string_view file) {
   bool layer =
       file.starts_with("nn/modules/") && file != "nn/modules/module.py";
   return layer ? CodeVerdict::kTensors : CodeVerdict::kSkip;
+}
+
+// What a worker of a DataLoader runs, first of all and for good. It does a few
+// operations on one sample at a time, which each worker would compile, and warn
+// of, anew. (framejit/_script.py sees workers made by fork() before this does;
+// those that are not start their mode themselves.)
+bool is_loop_of_worker(const std::string& file, const std::string& name) {
+  return name == "_worker_loop" &&
+         file == library_paths().torch + "utils/data/_utils/worker.py";
+}
+
+int end_mode(void*) {
+  stop_script_mode();
+  return 0;
 }
 
 // Packages that handle the user's tensors and functions without computing.
@@ -299,6 +314,9 @@ CodeVerdict judge_code(PyObject* function, PyObject* code) {
   auto* code_object = reinterpret_cast<PyCodeObject*>(code);
   auto* function_object = reinterpret_cast<PyFunctionObject*>(function);
   std::string file = text_of(code_object->co_filename);
+  // The frame that is judged is about to run: the mode ends behind its start.
+  if (is_loop_of_worker(file, text_of(code_object->co_name)))
+    Py_AddPendingCall(end_mode, nullptr);
   CodeVerdict verdict = judge_file(place_of(function, file));
   if (verdict != CodeVerdict::kTensors) return verdict;
   if (internals::is_generator_like(code_object)) return CodeVerdict::kSkip;

@@ -293,6 +293,38 @@ def test_traced_frames_run_the_original():
     assert compiled() == ["chain"]
 
 
+class Samples(torch.utils.data.Dataset):
+    """What a worker does: the mode there, and what it has compiled."""
+
+    def __init__(self, explicit):
+        self.explicit = framejit.compile(chain) if explicit else chain
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        before = framejit.counters()["compiles"]
+        for n in range(3, 7):
+            self.explicit(helper(torch.ones(n), 2.0))
+        return _C.script_mode(), framejit.counters()["compiles"] - before
+
+
+# (A compiled function cannot be sent to a process.)
+@pytest.mark.parametrize(
+    "start,explicit", [("fork", False), ("fork", True), ("spawn", False)]
+)
+def test_workers_of_data_loaders_are_left_alone(start, explicit, monkeypatch):
+    monkeypatch.setenv("FRAMEJIT", "1")  # of what is spawned
+    data = torch.utils.data.DataLoader(
+        Samples(explicit), num_workers=2, collate_fn=list, multiprocessing_context=start
+    )
+    with script():
+        found = [item for batch in data for item in batch]
+        assert _C.script_mode() != "off"
+    assert {mode for mode, _ in found} == {"off"}
+    assert any(compiles for _, compiles in found) == explicit
+
+
 def test_only_restricts():
     x = torch.randn(4)
     with script(only="test_activation.py:chain"):
