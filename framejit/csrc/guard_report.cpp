@@ -156,9 +156,9 @@ std::string failure_hint(const GuardSet& set, const Guard& guard,
       if (guard.expr.op() != ExprOp::kEq &&
           guard.expr.op() != ExprOp::kFloatSame)
         return "";
-      return "each value is a program of its own where it is an index, decides "
-             "a branch, becomes text or is a plain number to torch: pass a "
-             "tensor where one may be, or raise recompile_limit";
+      return "each value is a program of its own where it is an index or a "
+             "key, decides a branch, becomes text or is a plain number to "
+             "torch: pass a tensor where one may be, or raise recompile_limit";
     case GuardKind::kTypeAttrIs:
     case GuardKind::kTypeOwns:
       return "a class was changed after it was compiled";
