@@ -18,7 +18,9 @@ using graph::Value;
 namespace {
 
 std::string place_of_output(const TorchGraph& torch_graph, size_t output) {
-  const Value* value = tensor_of(torch_graph.graph->outputs.at(output));
+  const auto& outputs = torch_graph.graph->outputs;
+  if (output >= outputs.size()) return "";
+  const Value* value = tensor_of(outputs[output]);
   return value ? graph::place_of_value(*value) : "";
 }
 

@@ -60,8 +60,8 @@ class FreeTogether final : public torch::autograd::FunctionPreHook {
 
 }  // namespace
 
-void free_together(const torch::autograd::edge_list& places,
-                   const torch::autograd::edge_list& leave,
+void free_together(const std::vector<torch::autograd::Edge>& places,
+                   const std::vector<torch::autograd::Edge>& leave,
                    const NodeCount& made, const EagerNodes& nodes) {
   if (!nodes.freed || made.total() != nodes.total) return;
   const uint64_t first = made.first(), end = first + nodes.total;

@@ -53,8 +53,8 @@ class NodeCount {
 // The nodes of a replay behind these places, as far as the call goes, free and
 // are freed with eager's. Nothing where the replay made other nodes than the
 // trace. leave: not these themselves. made: while the captured calls ran.
-void free_together(const torch::autograd::edge_list& places,
-                   const torch::autograd::edge_list& leave,
+void free_together(const std::vector<torch::autograd::Edge>& places,
+                   const std::vector<torch::autograd::Edge>& leave,
                    const NodeCount& made, const EagerNodes& nodes);
 
 }  // namespace framejit::backend

@@ -56,12 +56,11 @@ class Runner {
     auto value = [&](Value* found) -> PyObject* {
       return objects_.at(found).get();
     };
-    Ref made =
-        traced_ ? to_python(arg, value,
-                            [](const Expr& expr) {
-                              return sym_number_object(expr);
-                            })
-                : to_python(arg, value, symbols_.data());
+    Ref made = traced_ ? to_python(arg, value,
+                                   [](const Expr& expr) {
+                                     return sym_number_object(expr);
+                                   })
+                       : to_python(arg, value, symbols_.data());
     if (!made) failed();
     return made;
   }

@@ -203,6 +203,23 @@ CASES = (
         lambda x: F.interpolate(x, scale_factor=2.0, mode="bilinear"),
         lambda: (normal(8, 32, 56, 56),),
     ),
+    Case("gelu", F.gelu, lambda: (normal(131072),)),
+    Case("gelu, bfloat16", F.gelu, lambda: (normal(131072).bfloat16(),)),
+    Case(
+        "transposed copy, bfloat16",
+        lambda x: x.t().contiguous(),
+        lambda: (normal(512, 512).bfloat16(),),
+    ),
+    Case(
+        "transposed copy, float64",
+        lambda x: x.t().contiguous(),
+        lambda: (normal(512, 512).double(),),
+    ),
+    Case(
+        "reflected border",
+        lambda x: F.pad(x, (3, 3, 3, 3), mode="reflect"),
+        lambda: (normal(1, 4, 256, 256),),
+    ),
     Case("cumsum, 4096x1024", lambda x: x.cumsum(-1), lambda: (normal(4096, 1024),)),
     Case(
         "one row written in place",
