@@ -20,6 +20,7 @@ OTHER_GRAPHS = {
     "split(2)": 2,
     "split(2) grad": 4,  # the last part has one row, or two
     "tensor_split": 2,
+    "pad to even": 2,  # something is added, or nothing
 }
 # Torch takes the size for a number before an operator sees it (an argument of type
 # int, or code that asks for the sizes as such).
@@ -37,9 +38,7 @@ if torch.__version__.startswith("2.11."):
 # Before 2.13 it is a kernel of ours, which needs no number.
 if not torch.__version__.startswith("2.13."):
     del NUMBERS_OF_TORCH["cumprod grad"]
-# A layout that the shape rule cannot tell.
-LAYOUTS = {"local_response_norm grad": 4, "pad circular": 4}
-AGAIN = OTHER_GRAPHS | NUMBERS_OF_TORCH | LAYOUTS
+AGAIN = OTHER_GRAPHS | NUMBERS_OF_TORCH
 
 
 def expected_entries(name, grad):
