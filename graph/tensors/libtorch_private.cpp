@@ -10,6 +10,7 @@
 #include <torch/csrc/utils/python_symnode.h>
 
 #include <cstring>
+#include <typeinfo>
 
 #include "frame_hook/frame_eval.h"
 #include "graph/tensors/python_tensor.h"
@@ -239,12 +240,16 @@ bool share_versions(const at::Tensor& a, const at::Tensor& b) {
   return counter(a) && counter(a) == counter(b);
 }
 
+bool is_python_node(const torch::autograd::Node& node) {
+  return !std::strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE");
+}
+
 PyObject* object_of_node(torch::autograd::Node& node) {
 #if FJ_TORCH_213
   return node.pyobj_slot()->load_pyobj();
 #else
-  auto* of_python = dynamic_cast<torch::autograd::PyNode*>(&node);
-  return of_python ? of_python->obj : node.pyobj();
+  return is_python_node(node) ? static_cast<torch::autograd::PyNode&>(node).obj
+                              : node.pyobj();
 #endif
 }
 

@@ -87,6 +87,8 @@ std::mutex& mutex_of(torch::autograd::Node& node);
 // detached and what it was detached from)?
 bool share_versions(const at::Tensor& a, const at::Tensor& b);
 
+// Is it torch::autograd::PyNode, a type that not every torch exports?
+bool is_python_node(const torch::autograd::Node& node);
 // The Python object of a gradient function, borrowed; null: it has none.
 PyObject* object_of_node(torch::autograd::Node& node);
 

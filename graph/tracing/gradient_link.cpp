@@ -387,8 +387,7 @@ std::vector<at::Tensor> saved_by_link(
 }
 
 bool is_python_formula(const torch::autograd::Node& node) {
-  // torch::autograd::PyNode: torch does not export the type.
-  return !std::strcmp(typeid(node).name(), "N5torch8autograd6PyNodeE");
+  return is_python_node(node);
 }
 
 }  // namespace framejit::graph
