@@ -22,7 +22,7 @@ import torch
 
 import framejit
 from differential import assert_same
-from sweeps.sizes import NOT_COMPARED, NOT_MADE
+from sweeps.sizes import NOT_COMPARED, NOT_MADE, tensors_in
 
 # How many other sizes each sample is called with.
 CALLS = 2
@@ -177,20 +177,10 @@ def other_sizes(tensors: list[torch.Tensor]) -> Iterator[Sizing]:
 # ---- runs
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
-    if isinstance(value, torch.Tensor):
-        yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
-            yield from _tensors(item)
-    elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
-
-
 def _run(fn: Callable[..., Any], tensors: list[torch.Tensor]) -> tuple[Any, Any]:
     torch.manual_seed(1)
     result = fn(*tensors)
-    outputs = [t for t in _tensors(result) if t.requires_grad]
+    outputs = [t for t in tensors_in(result) if t.requires_grad]
     leaves = [t for t in tensors if t.requires_grad and t.is_leaf]
     if not outputs or not leaves:
         return result, None

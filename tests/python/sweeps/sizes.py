@@ -465,9 +465,9 @@ class Visit:
 def pattern_of(args: Any, results: Any) -> tuple[Any, ...]:
     """What is compiled for on its own: which sizes of the arguments are equal, which
     are 0 or 1, there and in the results, and how many results there are."""
-    sizes = [n for t in _tensors(args) for n in t.shape]
+    sizes = [n for t in tensors_in(args) for n in t.shape]
     given = [n if n < 2 else ("as", sizes.index(n)) for n in sizes]
-    made = [[min(n, 2) for n in t.shape] for t in _tensors(results)]
+    made = [[min(n, 2) for n in t.shape] for t in tensors_in(results)]
     return given, made
 
 
@@ -501,22 +501,22 @@ def visit(
 def _run(fn: Callable[..., Any], args: tuple[Any, ...]) -> tuple[Any, Any]:
     torch.manual_seed(1)
     result = fn(*args)
-    outputs = [t for t in _tensors(result) if t.requires_grad]
-    leaves = [t for t in _tensors(args) if t.requires_grad and t.is_leaf]
+    outputs = [t for t in tensors_in(result) if t.requires_grad]
+    leaves = [t for t in tensors_in(args) if t.requires_grad and t.is_leaf]
     if not outputs or not leaves:
         return result, None
     tangents = [torch.ones_like(t) for t in outputs]
     return result, torch.autograd.grad(outputs, leaves, tangents, allow_unused=True)
 
 
-def _tensors(value: Any) -> Iterator[torch.Tensor]:
+def tensors_in(value: Any) -> Iterator[torch.Tensor]:
     if isinstance(value, torch.Tensor):
         yield value
     elif isinstance(value, (list, tuple)):
         for item in value:
-            yield from _tensors(item)
+            yield from tensors_in(item)
     elif isinstance(value, dict):
-        yield from _tensors(list(value.values()))
+        yield from tensors_in(list(value.values()))
 
 
 def inputs_of_idiom(grad: bool, sizes: tuple[int, ...] = SIZES) -> list[Any]:
@@ -587,7 +587,9 @@ def calls_of_operator(
     found = [samples_of(op, size) for size in sizes]
     fn = op.get_op()
     for row in zip(*found, strict=False):
-        shapes = [[t.shape for t in _tensors([s.input, s.args, s.kwargs])] for s in row]
+        shapes = [
+            [t.shape for t in tensors_in([s.input, s.args, s.kwargs])] for s in row
+        ]
         if any(shapes[0] == other for other in shapes[1:]):
             continue
         if len({tuple(map(len, each)) for each in shapes}) > 1:
@@ -608,7 +610,7 @@ def calls_of_operator(
 
 
 def _has_tensor(value: Any) -> bool:
-    return any(True for _ in _tensors(value))
+    return any(True for _ in tensors_in(value))
 
 
 def _signature(value: Any) -> str:
