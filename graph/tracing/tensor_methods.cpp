@@ -68,15 +68,12 @@ Result<TensorMethod> method_of(PyObject* callable,
              is_tensor_object(args[0])) {
     function = reinterpret_cast<PyMethodDescrObject*>(callable)->d_method;
     method.name = function->ml_name;
-    method.self = Ref::borrow(args[0]);
-    method.args = args;
-    FJ_CHECK_OK(find_descriptor(&method, function));
-    return method;
+    self = args[0];
   } else {
     return method;
   }
   method.self = Ref::borrow(self);
-  method.args.push_back(self);
+  if (!Py_IS_TYPE(callable, &PyMethodDescr_Type)) method.args.push_back(self);
   method.args.insert(method.args.end(), args.begin(), args.end());
   FJ_CHECK_OK(find_descriptor(&method, function));
   return method;
