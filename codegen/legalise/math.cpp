@@ -478,8 +478,26 @@ ScalarId pow_edges(Math& w, ScalarId x, ScalarId y, ScalarId r) {
 
 namespace {
 
-ScalarId pow_wide(Math& w, ScalarId x, ScalarId y) {
-  return pow_edges(w, x, y, exp_wide(w, w.mul(y, log_wide(w, w.abs(x)))));
+// Of f32, in f64. Numbers from 0 on to powers that are neither 0 nor infinite
+// have no edges but 0.
+ScalarId pow_single(Math& m, ScalarId x, ScalarId y) {
+  Math w(m.body(), kWide);
+  ScalarId infinity = m.constant(kInf), zero = m.constant(0);
+  ScalarId is_plain =
+      m.both(m.less(x, infinity), m.less_equal(m.integer(0), m.bits(x)));
+  ScalarId of_plain = m.both(m.less(m.abs(y), infinity),
+                             m.op(ScalarOp::kNot, m.equal(y, zero)));
+  ScalarId rare = m.op(ScalarOp::kNot, m.both(is_plain, of_plain));
+
+  ScalarId size = w.wide(m.abs(x)), power = w.wide(y);
+  Mantissa parts = split(w, size);
+  ScalarId log = log_of_parts(w, w.sub(parts.m, w.constant(1)), parts.e);
+  ScalarId edged = log_edges(w, size, log);
+  log = w.select(w.equal(size, w.constant(0)), w.constant(-kInf), log);
+  ScalarId usual = exp_wide(w, w.mul(power, log));
+  ScalarId other =
+      pow_edges(w, w.wide(x), power, exp_wide(w, w.mul(power, edged)));
+  return m.rarely(rare, m.single(other), m.single(usual));
 }
 
 ScalarId hypot_wide(Math& w, ScalarId x, ScalarId y) {
@@ -620,7 +638,7 @@ ScalarId expand_single(Body& b, ScalarOp op, const std::array<ScalarId, 3>& in,
     case ScalarOp::kLgamma:
       return wide(lgamma_wide);
     case ScalarOp::kPow:
-      return wide_pair(pow_wide);
+      return pow_single(m, x, in[1]);
     case ScalarOp::kHypot:
       return wide_pair(hypot_wide);
     case ScalarOp::kFmod:
