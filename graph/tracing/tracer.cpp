@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <set>
 #include <string_view>
 #include <unordered_map>
 
@@ -30,6 +29,7 @@
 #include "graph/tracing/number_operations.h"
 #include "graph/tracing/recorder.h"
 #include "graph/tracing/region_calls.h"
+#include "graph/tracing/special_methods.h"
 #include "graph/tracing/substitutes.h"
 #include "graph/tracing/symbolic_index.h"
 #include "graph/tracing/tensor_attributes.h"
@@ -124,7 +124,9 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> class_attribute(PyObject* stand_in, PyObject* name,
                               PyObject* found);
   Status check_late_read(PyObject* callable) const;
-  Status guard_special_method(PyObject* stand_in, const std::string& name);
+  Status guard_special_method(PyObject* stand_in, const std::string& name) {
+    return special_methods_.guard(stand_in, name, *recorder_);
+  }
   Status guard_operator(PyObject* function,
                         const std::vector<PyObject*>& operands);
   Result<Ref> instance_attribute(PyObject* stand_in, PyObject* name);
@@ -141,7 +143,7 @@ class LibTorchTracer final : public TensorTracer {
   bool autocast_cache_ = true;
   Ref first_code_;  // of the captured frame: names of parameters
   Stack stack_;
-  std::set<std::pair<PyTypeObject*, std::string>> special_methods_;  // guarded
+  SpecialMethods special_methods_;
 };
 
 // ---- one capture
@@ -434,62 +436,6 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
   Substitute substitute = find_substitute(descriptor, method.args, kwnames);
   return recorder_->record_call(descriptor, method.args, kwnames,
                                 method.by_name(), nullptr, substitute.function);
-}
-
-namespace {
-
-// torch's own implementation of a special method: C code, or a function of
-// torch/_tensor.py or another of its modules.
-bool is_torchs_own(PyObject* raw) {
-  if (!PyFunction_Check(raw)) {
-    PyTypeObject* type = Py_TYPE(raw);
-    return type == &PyWrapperDescr_Type || type == &PyMethodDescr_Type ||
-           type == &PyGetSetDescr_Type;
-  }
-  PyObject* name =
-      PyDict_GetItemString(PyFunction_GET_GLOBALS(raw), "__name__");
-  return name && PyUnicode_Check(name) && text_of(name).starts_with("torch.");
-}
-
-}  // namespace
-
-// CPython looks the special method of an operator up in the class, which may
-// have been patched, or will be.
-Status LibTorchTracer::guard_special_method(PyObject* stand_in,
-                                            const std::string& name) {
-  PyTypeObject* type = Py_TYPE(stand_in);
-  if (!special_methods_.emplace(type, name).second) return ok_status();
-  Ref key = Ref::steal(PyUnicode_InternFromString(name.c_str()));
-  if (!key) return Status::raised();
-  PyObject* raw = _PyType_Lookup(type, key.get());
-  if (raw && !is_torchs_own(raw))
-    return make_break(BreakReason::kUnsupportedAttribute,
-                      std::string(type->tp_name) + "." + name + " was patched");
-  GuardSet& guards = *recorder_->guards();
-  Guard fact{GuardKind::kTypeAttrIs};
-  fact.source = guards.sources().constant(reinterpret_cast<PyObject*>(type));
-  fact.object = std::move(key);
-  fact.object2 = Ref::borrow(raw);
-  guards.add(std::move(fact));
-  // What it does is traced and not interpreted, so the methods that it calls
-  // are guarded here; functools.wraps says what is beneath a decorator.
-  while (raw && PyFunction_Check(raw)) {
-    Ref marks =
-        Ref::borrow(reinterpret_cast<PyFunctionObject*>(raw)->func_dict);
-    PyObject* wrapped =
-        marks ? PyDict_GetItemString(marks.get(), "__wrapped__") : nullptr;
-    if (!wrapped) break;
-    raw = wrapped;
-  }
-  if (!raw || !PyFunction_Check(raw)) return ok_status();
-  PyObject* names =
-      reinterpret_cast<PyCodeObject*>(PyFunction_GET_CODE(raw))->co_names;
-  for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(names); ++i) {
-    PyObject* called = PyTuple_GET_ITEM(names, i);
-    if (_PyType_Lookup(type, called))
-      FJ_CHECK_OK(guard_special_method(stand_in, text_of(called)));
-  }
-  return ok_status();
 }
 
 Status LibTorchTracer::guard_operator(PyObject* function,
