@@ -66,10 +66,9 @@ class Recorder::CallScope {
 
 Recorder::Recorder(GuardSet* guards, const TensorTracer::Stack* stack)
     : TraceSession(guards),
-      stack_(stack),
       result_(std::make_unique<TorchGraph>()),
-      inference_mode_(
-          c10::AutogradState::get_tls_state().get_inference_mode()) {}
+      inference_mode_(c10::AutogradState::get_tls_state().get_inference_mode()),
+      stack_(stack) {}
 
 Recorder::~Recorder() = default;
 
