@@ -1,4 +1,4 @@
-// AVX-512 (F, DQ, VL; BF16 if asked for): sixteen lanes, masks in registers of
+// AVX-512 (F, DQ, BW, VL; BF16 if asked for): sixteen lanes, masks in registers of
 // their own.
 //
 // No kmov anywhere: asmjit's register allocator turns one whose mask is spilled
@@ -224,6 +224,14 @@ class Avx512 final : public VectorIsa {
       }
       return result;
     }
+    if (type == DType::kBool) {
+      x86::Vec bytes = cc_.newXmm();
+      if (mask) cc_.k(mask->mask).z();
+      cc_.emit(Inst::kIdVmovdqu8, bytes, memory);
+      result.mask = cc_.newKw();
+      cc_.emit(Inst::kIdVptestmb, result.mask, bytes, bytes);
+      return result;
+    }
     result.part[0] = vec();
     aj::InstId id = Inst::kIdVmovups;
     if (dtype_size(type) == 1) {
@@ -233,7 +241,7 @@ class Avx512 final : public VectorIsa {
     }
     if (mask) cc_.k(mask->mask).z();
     cc_.emit(id, result.part[0], memory);
-    return type == DType::kBool ? words_to_mask(result) : result;
+    return result;
   }
 
   void store(DType type, x86::Mem memory, const Lanes& value,
@@ -245,14 +253,19 @@ class Avx512 final : public VectorIsa {
       }
       return;
     }
-    x86::Vec source = value.part[0];
     if (type == DType::kBool) {
-      source = vec();
-      const uint32_t one = 1;
+      x86::Vec bytes = cc_.newXmm();
+      static const std::array<uint8_t, 16> kOnes = {1, 1, 1, 1, 1, 1, 1, 1,
+                                                    1, 1, 1, 1, 1, 1, 1, 1};
       cc_.k(value.mask)
           .z()
-          .emit(Inst::kIdVpbroadcastd, source, memory_constant(&one, 4));
+          .emit(Inst::kIdVmovdqu8, bytes,
+                memory_constant(kOnes.data(), kOnes.size()));
+      if (mask) cc_.k(mask->mask);
+      cc_.emit(Inst::kIdVmovdqu8, memory, bytes);
+      return;
     }
+    const x86::Vec& source = value.part[0];
     aj::InstId id = dtype_size(type) == 4   ? Inst::kIdVmovups
                     : dtype_size(type) == 2 ? Inst::kIdVpmovdw
                                             : Inst::kIdVpmovdb;

@@ -65,8 +65,8 @@ const std::vector<Feature>& features_of(X86Isa isa) {
   static const std::vector<Feature> avx2 = {Feature::kAVX, Feature::kAVX2,
                                             Feature::kFMA, Feature::kF16C};
   static const std::vector<Feature> avx512 = {
-      Feature::kAVX, Feature::kAVX2, Feature::kAVX512_F, Feature::kAVX512_DQ,
-      Feature::kAVX512_VL};
+      Feature::kAVX,       Feature::kAVX2,      Feature::kAVX512_F,
+      Feature::kAVX512_DQ, Feature::kAVX512_BW, Feature::kAVX512_VL};
   static const std::vector<Feature> avx512_bf16 = [] {
     std::vector<Feature> all = avx512;
     all.push_back(Feature::kAVX512_BF16);

@@ -20,7 +20,7 @@ namespace framejit::codegen {
 
 enum class X86Isa : uint8_t {
   kAvx512Bf16,  // kAvx512 and BF16
-  kAvx512,      // F, DQ, VL
+  kAvx512,      // F, DQ, BW, VL
   kAvx2,        // with FMA and F16C
 };
 const char* isa_name(X86Isa isa);
