@@ -16,6 +16,25 @@ theirs = torch.fx
 SIDES: tuple[ModuleType, ...] = (theirs, ours)
 
 
+class _CountsByBase(dict):
+    """How far each base name was counted: torch 2.11 asks by the whole name, and so
+    counts from 1 again where later versions, and FrameJIT, go on."""
+
+    def get(self, name, default=None):
+        base = re.sub(r"_\d+$", "", name)
+        return super().get(base, default)
+
+
+if torch.__version__.startswith("2.11."):
+    _made = torch.fx.graph._Namespace.__init__
+
+    def _init(self):
+        _made(self)
+        self._base_count = _CountsByBase()
+
+    torch.fx.graph._Namespace.__init__ = _init
+
+
 def plain(said: str) -> str:
     """Without what names the library or an address."""
     out = re.sub(r"0x[0-9a-f]+", "0x", said).replace("framejit.fx", "torch.fx")
