@@ -40,6 +40,7 @@ Result<CompiledGraph> compile_aot(const BackendRequest& request) {
   info.num_saved_tensors = graphs.num_saved_tensors;
   ProgramOptions options;
   options.precise_math = request.precise_math;
+  options.emulate_precision_casts = request.emulate_precision_casts;
   options.channels_last = request.channels_last;
   options.level = "forward";
   options.place = place_of(*request.graph);

@@ -28,6 +28,7 @@ struct BackendRequest {
   Ref callable;  // custom backend, or empty
   // ProgramOptions, of `native`
   bool precise_math = false;
+  bool emulate_precision_casts = true;
   bool channels_last = true;
   // The real input tensors of this call, in graph-input order (borrowed), for
   // example_inputs of custom backends; null for symbols (their hints are

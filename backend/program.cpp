@@ -241,8 +241,9 @@ class Program::Builder {
     return std::make_shared<X86Machine>(
         options.loops == LoopTarget::kAvx512 ? codegen::cpu_isas().front()
                                              : codegen::X86Isa::kAvx2,
-        options.precise_math ? codegen::Functions::kLibm
-                             : codegen::Functions::kVector,
+        codegen::Arithmetic{options.precise_math ? codegen::Functions::kLibm
+                                                 : codegen::Functions::kVector,
+                            options.emulate_precision_casts},
         /*wants_listings=*/enabled(Channel::k_kernels));
   }
 

@@ -41,6 +41,8 @@ struct ProgramOptions {
   LoopTarget loops = LoopTarget::kNone;
   // Named functions are libm's (codegen/legalise/expand.h).
   bool precise_math = false;
+  // Arithmetic::rounds_between.
+  bool emulate_precision_casts = true;
   // Intermediates may lie otherwise than eager's (layouts.h), if there are
   // loops.
   bool channels_last = true;

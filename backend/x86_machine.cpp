@@ -76,7 +76,7 @@ codegen::TargetInfo X86Machine::target() const {
   target.vector_bytes = codegen::vector_bytes(isa_);
   // Where elements are computed again, kernels become twice as large at most.
   target.max_nodes = codegen::kMostNodes / 2;
-  if (functions_ == codegen::Functions::kVector)
+  if (arithmetic_.functions == codegen::Functions::kVector)
     target.node_size = &codegen::expanded_size;
   return target;
 }
@@ -88,7 +88,7 @@ std::vector<LoopMachine::Compiled> X86Machine::compile(
   for (const codegen::Kernel& kernel : kernels) {
     note_progress(CompilePhase::kKernels, out.size(), kernels.size());
     codegen::Compiled compiled =
-        codegen::compile(kernel, isa_, wants_listings_, functions_);
+        codegen::compile(kernel, isa_, wants_listings_, arithmetic_);
     Compiled& made = out.emplace_back();
     made.refused = std::move(compiled.refused);
     if (compiled.code)

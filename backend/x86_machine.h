@@ -9,9 +9,9 @@ namespace framejit::backend {
 
 class X86Machine final : public LoopMachine {
  public:
-  X86Machine(codegen::X86Isa isa, codegen::Functions functions,
+  X86Machine(codegen::X86Isa isa, codegen::Arithmetic arithmetic,
              bool wants_listings)
-      : isa_(isa), functions_(functions), wants_listings_(wants_listings) {}
+      : isa_(isa), arithmetic_(arithmetic), wants_listings_(wants_listings) {}
 
   c10::Device device() const override { return c10::kCPU; }
   codegen::TargetInfo target() const override;
@@ -22,7 +22,7 @@ class X86Machine final : public LoopMachine {
 
  private:
   codegen::X86Isa isa_;
-  codegen::Functions functions_;
+  codegen::Arithmetic arithmetic_;
   bool wants_listings_;
 };
 

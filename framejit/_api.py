@@ -190,9 +190,9 @@ def compile(
         mode: one of torch.compile's names. The backends of FrameJIT have one
             way to run; another one gets it as torch.compile gives it.
         options: ``max_instructions``, ``recompile_limit``, and
-            ``precise_math`` and ``channels_last`` (bools), which say for this
-            call what the environment says for all; whatever else is for the
-            backend. Those of FrameJIT have no others.
+            ``precise_math``, ``emulate_precision_casts`` and ``channels_last``
+            (bools), which say for this call what the environment says for all;
+            whatever else is for the backend. Those of FrameJIT have no others.
         name: accepted for compatibility.
         disable: return ``model`` unchanged.
         recompile_limit: entries a code object may have with these arguments,

@@ -21,7 +21,7 @@ namespace {
 // kept: casts that stay; none: of no node.
 Body expand_but(const std::vector<char>& kept, const Body& body,
                 const std::vector<ScalarId*>& roots, Expansion how) {
-  const bool in_libm = how.functions == Functions::kLibm;
+  const bool in_libm = how.arithmetic.functions == Functions::kLibm;
   return rewrite(
       body, roots, [&](Body& to, const ScalarNode& node, const auto& in) {
         const auto id = static_cast<size_t>(&node - body.nodes().data());
@@ -35,6 +35,26 @@ Body expand_but(const std::vector<char>& kept, const Body& body,
         return known != kNoScalar
                    ? known
                    : emit_simplified(to, node.op, node.type, in, node.payload);
+      });
+}
+
+// An f32 made a bf16 or f16 and a float again is the f32.
+Body without_rounding_between(const Body& body,
+                              const std::vector<ScalarId*>& roots) {
+  return rewrite(
+      body, roots, [&](Body& to, const ScalarNode& node, const auto& in) {
+        const bool widens =
+            node.op == ScalarOp::kCast &&
+            (node.type == DType::kF32 || node.type == DType::kF64) &&
+            is_small_float(to.type(in[0]));
+        if (widens) {
+          const ScalarNode& narrow = to.node(in[0]);
+          if (narrow.op == ScalarOp::kCast &&
+              to.type(narrow.in[0]) == DType::kF32)
+            return emit_simplified(to, ScalarOp::kCast, node.type,
+                                   {narrow.in[0], -1, -1});
+        }
+        return emit_simplified(to, node.op, node.type, in, node.payload);
       });
 }
 
@@ -114,6 +134,8 @@ Kernel expand(const Kernel& kernel, Expansion how) {
       roots.push_back(&store.value);
     }
     for (auto& [id, row] : stage.rows) roots.push_back(&id);
+    if (!how.arithmetic.rounds_between)
+      stage.body = without_rounding_between(stage.body, roots);
     std::vector<char> kept;
     if (how.bf16 == Bf16Rounding::kByInstruction) kept = stored_bf16(stage);
     stage.body = expand_but(kept, stage.body, roots, how);

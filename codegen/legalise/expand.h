@@ -29,8 +29,17 @@ enum class Functions : uint8_t { kVector, kLibm };
 // (Arithmetic goes on with an f32, which the instruction does not give.)
 enum class Bf16Rounding : uint8_t { kByBits, kByInstruction };
 
-struct Expansion {
+// What a program may choose of its numbers.
+struct Arithmetic {
   Functions functions = Functions::kVector;
+  // A bf16 or f16 that is computed and computed with goes on as one, as in
+  // eager; else as the f32 that it was before it was rounded. What is stored is
+  // rounded in any case.
+  bool rounds_between = true;
+};
+
+struct Expansion {
+  Arithmetic arithmetic = {};
   Bf16Rounding bf16 = Bf16Rounding::kByBits;
   // The target looks a word up in a table of 16 by one instruction.
   bool word_tables = false;

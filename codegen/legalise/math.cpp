@@ -164,11 +164,6 @@ ScalarId log_of_parts(Math& m, ScalarId f, ScalarId e) {
   ScalarId rest = m.sub(m.sub(half, low), f);
   return m.fma(e, m.constant(coef::kLn2Wide[0]), m.neg(rest));
 }
-ScalarId log_wide(Math& m, ScalarId x) {
-  Mantissa parts = split(m, x);
-  ScalarId f = m.sub(parts.m, m.constant(1));
-  return log_edges(m, x, log_of_parts(m, f, parts.e));
-}
 
 }  // namespace
 

@@ -131,7 +131,7 @@ std::vector<X86Isa> cpu_isas() {
 }
 
 Compiled compile(const Kernel& kernel, X86Isa isa, bool listing,
-                 Functions functions) {
+                 Arithmetic arithmetic) {
   Compiled result;
   if (!cpu_has(isa)) {
     result.refused = std::string("the CPU has no ") + isa_name(isa);
@@ -150,7 +150,7 @@ Compiled compile(const Kernel& kernel, X86Isa isa, bool listing,
         isa == X86Isa::kAvx2
             ? make_avx2(cc)
             : make_avx512(cc, /*has_bf16=*/isa == X86Isa::kAvx512Bf16);
-    const Expansion how{functions, vectors->bf16_rounding(),
+    const Expansion how{arithmetic, vectors->bf16_rounding(),
                         vectors->has_word_tables()};
     const Kernel expanded = expand(kernel, how);
     KernelEmitter emitter(expanded, plan(expanded, how), *vectors);

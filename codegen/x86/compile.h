@@ -61,7 +61,7 @@ struct Compiled {
 
 // The kernel is verified already.
 Compiled compile(const Kernel& kernel, X86Isa isa, bool listing = false,
-                 Functions functions = Functions::kVector);
+                 Arithmetic arithmetic = {});
 
 // The whole of a kernel at once: parameters evaluated, all outer points run.
 bool run(const KernelCode& code, const Kernel& kernel, const int64_t* symbols,

@@ -153,6 +153,9 @@ Result<backend::CompiledGraph> compile_graph(const CompileRequest& request,
   backend_request.callable = options->backend_callable;
   backend_request.precise_math =
       options->own.precise_math.value_or(framejit::options().precise_math);
+  backend_request.emulate_precision_casts =
+      options->own.emulate_precision_casts.value_or(
+          framejit::options().emulate_precision_casts);
   backend_request.channels_last =
       options->own.channels_last.value_or(framejit::options().channels_last);
   if (options->backend_callable || !backend::is_own_backend(options->backend))

