@@ -800,6 +800,18 @@ def record_function_exit(self: Any, *exception: Any) -> None:
         _steps.give_up("record_function while a profiler runs")
 
 
+# ---- optimizers
+
+
+def optimizer_number(x: Any) -> Any:
+    """The count of steps, which eager's formulas take as a Python number: a double
+    here, too, though not a known one. (For torch.compile's sake they would be in the
+    count's own type, float32.)"""
+    if isinstance(x, torch.Tensor) and x.is_floating_point():
+        return x.double()
+    return x
+
+
 REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch.autograd.function.Function.apply": function_apply,
     "torch.autograd.grad": autograd_grad,
@@ -819,6 +831,7 @@ REPLACEMENTS: dict[str, Callable[..., Any]] = {
     "torch.autograd.grad_mode.inference_mode.__enter__": inference_enter,
     "torch.autograd.grad_mode.inference_mode.__exit__": inference_exit,
     "torch.nn.functional._max_pool1d": max_pool1d,
+    "torch.optim.optimizer._get_value": optimizer_number,
     "torch.autograd.profiler.record_function.__init__": record_function_init,
     "torch.autograd.profiler.record_function.__enter__": record_function_enter,
     "torch.autograd.profiler.record_function.__exit__": record_function_exit,

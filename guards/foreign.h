@@ -99,6 +99,9 @@ class TensorTracer {
                            const std::vector<PyObject*>& args,
                            PyObject* kwnames) = 0;  // kw values last in args
   virtual Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) = 0;
+  // What a getter of C gives of it, whatever its class has by that name.
+  virtual Result<Ref> get_by_descriptor(PyObject* stand_in,
+                                        PyObject* descriptor) = 0;
   // A C attribute (.grad, .data, requires_grad); null value: delete. Empty: it
   // is part of the graph. Else the caller replays it after the graph: None, as
   // it is; or by this function of the tensor and the value.

@@ -80,6 +80,10 @@ class FakeTracer : public TensorTracer {
   Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
                    PyObject* kwnames) override;
   Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override;
+  Result<Ref> get_by_descriptor(PyObject* stand_in,
+                                PyObject* descriptor) override {
+    return get_attribute(stand_in, PyDescr_NAME(descriptor));
+  }
   Result<Ref> set_attribute(PyObject* stand_in, PyObject* name,
                             PyObject* value) override;
   Result<bool> is_instance(PyObject* stand_in, PyObject* type) override;

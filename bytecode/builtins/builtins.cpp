@@ -3,6 +3,8 @@
 // `list.append` have one row.
 #include "bytecode/builtins/builtins.h"
 
+#include <algorithm>
+
 #include <cstring>
 #include <string_view>
 
@@ -272,6 +274,21 @@ PyObject* BuiltinCall::argument(size_t index, const char* keyword) const {
     }
   }
   return nullptr;
+}
+
+bool BuiltinCall::takes(std::initializer_list<const char*> names,
+                        size_t keyword_only) const {
+  if (positional() > names.size() - keyword_only) return false;
+  for (Py_ssize_t i = 0; kwnames && i < PyTuple_GET_SIZE(kwnames); ++i) {
+    PyObject* keyword = PyTuple_GET_ITEM(kwnames, i);
+    const auto found =
+        std::find_if(names.begin(), names.end(), [&](const char* name) {
+          return PyUnicode_CompareWithASCIIString(keyword, name) == 0;
+        });
+    const auto at = static_cast<size_t>(found - names.begin());
+    if (found == names.end() || at < positional()) return false;
+  }
+  return true;
 }
 
 Break BuiltinCall::unknown() const {

@@ -6,6 +6,7 @@
 // objects or because it calls back. A callee without a row is a break.
 #pragma once
 
+#include <initializer_list>
 #include <vector>
 
 #include "bytecode/objects/native_calls.h"
@@ -30,6 +31,10 @@ struct BuiltinCall {
   bool plain(size_t least, size_t most) const {
     return !has_keywords() && args.size() >= least && args.size() <= most;
   }
+  // What a function with these parameters takes; "": by position alone. The
+  // last ones are taken by keyword alone.
+  bool takes(std::initializer_list<const char*> names,
+             size_t keyword_only = 0) const;
   // The native call: pure rows, and modelled ones whose arguments are wrong in
   // a way that C code reports.
   Result<Ref> native(Reads reads) const {

@@ -160,6 +160,8 @@ Result<Ref> model_object_getattribute(BuiltinCall& call) {
   }
   PyObject* object = call.args[0];
   Ref name = attribute_name(call.args[1]);
+  if (is_stand_in(call.state, object))
+    return tensor_attr_of_object(call.state, object, name.get());
   if (is_foreign(call.state, object) || PyMethod_Check(object)) {
     return call.unknown();
   }
@@ -188,6 +190,12 @@ Result<Ref> model_type_getattribute(BuiltinCall& call) {
 }
 
 Result<Ref> model_object_setattr(BuiltinCall& call) {
+  if (call.plain(3, 3) && PyUnicode_Check(call.args[1]) &&
+      is_stand_in(call.state, call.args[0])) {
+    Ref name = attribute_name(call.args[1]);
+    FJ_CHECK_OK(call.state.set_attr(call.args[0], name.get(), call.args[2]));
+    return none();
+  }
   if (!call.plain(3, 3) || !PyUnicode_Check(call.args[1]) ||
       is_foreign(call.state, call.args[0]) || PyType_Check(call.args[0])) {
     return call.unknown();
@@ -199,6 +207,12 @@ Result<Ref> model_object_setattr(BuiltinCall& call) {
 }
 
 Result<Ref> model_object_delattr(BuiltinCall& call) {
+  if (call.plain(2, 2) && PyUnicode_Check(call.args[1]) &&
+      is_stand_in(call.state, call.args[0])) {
+    Ref name = attribute_name(call.args[1]);
+    FJ_CHECK_OK(call.state.del_attr(call.args[0], name.get()));
+    return none();
+  }
   if (!call.plain(2, 2) || !PyUnicode_Check(call.args[1]) ||
       is_foreign(call.state, call.args[0]) || PyType_Check(call.args[0])) {
     return call.unknown();

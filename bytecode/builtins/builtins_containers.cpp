@@ -160,7 +160,12 @@ Result<Ref> model_dict_pop(BuiltinCall& call) {
   if (bypasses_order(call)) return call.unknown();
   PyObject* key = call.argument(1, "key");
   PyObject* fallback = call.argument(2, "default");
-  if (!key || call.positional() < 1) return call.native(Reads::kNothing);
+  // (Only an OrderedDict takes them by keyword.)
+  const bool takes_keywords = PyODict_Check(call.args[0]);
+  if (!key || call.positional() < 1 ||
+      !call.takes({"self", "key", "default"}) ||
+      (call.kwnames && !takes_keywords))
+    return call.native(Reads::kNothing);
   if (!call.kwnames && asks_program(call.state, call.args[0], key)) {
     return call.state.after_native(PyObject_Vectorcall(
         call.callable, call.args.data(), call.args.size(), nullptr));

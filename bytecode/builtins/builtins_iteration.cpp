@@ -404,7 +404,8 @@ class ListBeingSorted {
 }  // namespace
 
 Result<Ref> model_sorted(BuiltinCall& call) {
-  if (call.positional() != 1) return call.native(Reads::kDeep);
+  if (call.positional() != 1 || !call.takes({"", "key", "reverse"}, 2))
+    return call.native(Reads::kDeep);
   FJ_TRY(std::vector<Ref> items, listed_elements(call.state, call.args[0]));
   FJ_TRY(SortOptions options, sort_options(call));
   Ref failed_at;
@@ -414,7 +415,8 @@ Result<Ref> model_sorted(BuiltinCall& call) {
 }
 
 Result<Ref> model_list_sort(BuiltinCall& call) {
-  if (call.positional() != 1) return call.unknown();
+  if (call.positional() != 1 || !call.takes({"", "key", "reverse"}, 2))
+    return call.unknown();
   CaptureState& state = call.state;
   PyObject* list = call.args[0];
   FJ_TRY(SortOptions options, sort_options(call));
@@ -455,9 +457,20 @@ Result<Ref> model_list_sort(BuiltinCall& call) {
 // ---- folds
 namespace {
 
+// However many come before them.
+bool has_known_keywords(const BuiltinCall& call) {
+  const bool has_key = call.argument(SIZE_MAX, "key"),
+             has_default = call.argument(SIZE_MAX, "default");
+  return call.args.size() - call.positional() ==
+         static_cast<size_t>(has_key) + static_cast<size_t>(has_default);
+}
+
 Result<Ref> extreme(BuiltinCall& call, int op) {
   CaptureState& state = call.state;
-  if (call.positional() == 0) return call.native(Reads::kDeep);
+  const bool refused =
+      call.positional() == 0 || !has_known_keywords(call) ||
+      (call.positional() > 1 && call.argument(SIZE_MAX, "default"));
+  if (refused) return call.native(Reads::kDeep);
   Ref iterator;  // item after item: see fold_constants_natively()
   if (call.positional() == 1) {
     FJ_TRY(iterator, state.iter(call.args[0]));
@@ -567,7 +580,7 @@ Result<Ref> fold_constants_natively(BuiltinCall& call, PyObject* iterable,
 
 Result<Ref> model_sum(BuiltinCall& call) {
   PyObject* iterable = call.argument(0);
-  if (!iterable || call.positional() > 2) return call.native(Reads::kDeep);
+  if (!iterable || !call.takes({"", "start"})) return call.native(Reads::kDeep);
   PyObject* start = call.argument(1, "start");
   Ref zero = Ref::steal(PyLong_FromLong(0));
   if (start && (PyUnicode_Check(start) || PyBytes_Check(start))) {
@@ -579,7 +592,8 @@ Result<Ref> model_sum(BuiltinCall& call) {
 
 Result<Ref> model_prod(BuiltinCall& call) {
   PyObject* iterable = call.argument(0);
-  if (!iterable || call.positional() != 1) return call.native(Reads::kDeep);
+  if (!iterable || !call.takes({"", "start"}, 1))
+    return call.native(Reads::kDeep);
   PyObject* start = call.argument(SIZE_MAX, "start");
   Ref one = Ref::steal(PyLong_FromLong(1));
   return fold_constants_natively(call, iterable,

@@ -53,7 +53,8 @@ Result<Ref> model_repeat(BuiltinCall& call) {
 Result<Ref> model_compress(BuiltinCall& call) {
   PyObject* data = call.argument(0, "data");
   PyObject* selectors = call.argument(1, "selectors");
-  if (!data || !selectors) return call.native(Reads::kNothing);
+  if (!data || !selectors || !call.takes({"data", "selectors"}))
+    return call.native(Reads::kNothing);
   FJ_TRY(Ref values, native_iterable(call.state, data));
   FJ_TRY(Ref wanted, mapped(call.state, &PyBool_Type, selectors));
   return call_with(call, {values.get(), wanted.get()});
@@ -64,7 +65,8 @@ Result<Ref> model_accumulate(BuiltinCall& call) {
   PyObject* iterable = call.argument(0, "iterable");
   PyObject* function = call.argument(1, "func");
   PyObject* initial = call.argument(SIZE_MAX, "initial");
-  if (!iterable || call.positional() > 2) return call.native(Reads::kNothing);
+  if (!iterable || !call.takes({"iterable", "func", "initial"}, 1))
+    return call.native(Reads::kNothing);
   if (!function || function == Py_None) {
     function = library_object("operator", "add");
   }
@@ -96,7 +98,8 @@ Result<Ref> model_groupby(BuiltinCall& call) {
   CaptureState& state = call.state;
   PyObject* iterable = call.argument(0, "iterable");
   PyObject* key = call.argument(1, "key");
-  if (!iterable) return call.native(Reads::kNothing);
+  if (!iterable || !call.takes({"iterable", "key"}))
+    return call.native(Reads::kNothing);
   if (key && key != Py_None) {
     FJ_TRY(Ref values, native_iterable(state, iterable));
     FJ_TRY(Ref back, trampoline(state, key, TrampolineResult::kPlain));

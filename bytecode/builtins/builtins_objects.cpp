@@ -50,12 +50,21 @@ Result<Ref> model_format(BuiltinCall& call) {
   PyObject* spec = call.args.size() > 1 ? call.args[1] : nullptr;
   bool of_object = Py_IS_TYPE(call.callable, &PyMethodDescr_Type);
   if (of_object) {  // object.__format__: str(self)
-    if (spec && PyUnicode_Check(spec) && PyUnicode_GET_LENGTH(spec) != 0) {
+    if (spec && (!PyUnicode_Check(spec) || PyUnicode_GET_LENGTH(spec) != 0)) {
       return call.unknown();
     }
     return call.state.format_value(call.args[0], 1, nullptr);
   }
   return call.state.format_value(call.args[0], 0, spec);
+}
+
+// Of whatever objects, sizes that are symbols too, as BUILD_SLICE makes it.
+Result<Ref> model_slice(BuiltinCall& call) {
+  if (!call.plain(1, 3)) return call.native(Reads::kNothing);
+  const bool is_stop = call.args.size() == 1;
+  return from_api(PySlice_New(is_stop ? nullptr : call.args[0],
+                              call.args[is_stop ? 0 : 1],
+                              call.args.size() == 3 ? call.args[2] : nullptr));
 }
 
 Result<Ref> model_object_str(BuiltinCall& call) {

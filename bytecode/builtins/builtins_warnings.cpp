@@ -241,28 +241,14 @@ int stack_level(PyObject* value) {
   return level < 1 ? 1 : level > 1000 ? -1 : int(level);
 }
 
-bool only_keywords(const BuiltinCall& call,
-                   std::initializer_list<const char*> known) {
-  for (Py_ssize_t i = 0; call.kwnames && i < PyTuple_GET_SIZE(call.kwnames);
-       ++i) {
-    bool found = false;
-    for (const char* name : known) {
-      found |= PyUnicode_CompareWithASCIIString(
-                   PyTuple_GET_ITEM(call.kwnames, i), name) == 0;
-    }
-    if (!found) return false;
-  }
-  return true;
-}
-
 }  // namespace
 
 Result<Ref> model_warn(BuiltinCall& call) {
   CaptureState& state = call.state;
   PyObject* message = call.argument(0, "message");
   int level = stack_level(call.argument(2, "stacklevel"));
-  if (!message || level < 0 || call.positional() > 3 ||
-      !only_keywords(call, {"message", "category", "stacklevel"})) {
+  if (!message || level < 0 ||
+      !call.takes({"message", "category", "stacklevel"})) {
     return side_effect(state, "warnings.warn");
   }
   FJ_TRY(WarningText warning,
@@ -452,8 +438,8 @@ bool is_none_or_false(PyObject* value) {
 Result<Ref> model_log_enabled(BuiltinCall& call) {
   PyObject* logger = call.argument(0, "self");
   PyObject* level = call.argument(1, "level");
-  if (!logger || !level || !call.state.is_input(logger) ||
-      !PyLong_CheckExact(level) ||
+  if (!logger || !level || !call.takes({"self", "level"}) ||
+      !call.state.is_input(logger) || !PyLong_CheckExact(level) ||
       !is_type_of_module(Py_TYPE(logger), "logging")) {
     return Ref();
   }
@@ -491,6 +477,8 @@ Result<Ref> model_log(BuiltinCall& call) {
   PyObject* values = call.argument(3, "args");
   int up = stack_level(call.argument(7, "stacklevel"));
   bool plain = logger && level && message && values && up > 0 &&
+               call.takes({"self", "level", "msg", "args", "exc_info", "extra",
+                           "stack_info", "stacklevel"}) &&
                state.is_input(logger) && PyLong_CheckExact(level) &&
                PyUnicode_CheckExact(message) && PyTuple_CheckExact(values) &&
                is_plain_value(state, values, 0) &&

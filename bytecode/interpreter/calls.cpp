@@ -34,6 +34,24 @@ bool is_plain_c_callable(PyObject* callable) {
          is_method_wrapper(callable);
 }
 
+// x.__setattr__ and the like, of a tensor and not its class's own: the tensor.
+Ref tensor_of_attribute_method(CaptureState& state, PyObject* callable,
+                               PyObject** method) {
+  if (!is_method_wrapper(callable)) return Ref();
+  ErrorGuard keep;
+  const std::string name = text_attribute(callable, "__name__");
+  Ref self = Ref::steal(PyObject_GetAttrString(callable, "__self__"));
+  Ref owner = Ref::steal(PyObject_GetAttrString(callable, "__objclass__"));
+  const bool is_one =
+      (name == "__getattribute__" || name == "__setattr__" ||
+       name == "__delattr__") &&
+      owner.get() == reinterpret_cast<PyObject*>(&PyBaseObject_Type) && self &&
+      is_stand_in(state, self.get());
+  if (!is_one) return Ref();
+  *method = raw_lookup(&PyBaseObject_Type, name.c_str());
+  return self;
+}
+
 }  // namespace
 
 std::string callable_name(PyObject* callable) {
@@ -606,6 +624,11 @@ Result<Ref> Interpreter::call(PyObject* callable, std::vector<PyObject*> args,
           callable, values.data(),
           values.size() - (kwnames ? PyTuple_GET_SIZE(kwnames) : 0), kwnames));
     }
+  }
+  PyObject* method = nullptr;
+  if (Ref self = tensor_of_attribute_method(state, callable, &method)) {
+    args.insert(args.begin(), self.get());
+    return call_builtin(state, method, args, kwnames);
   }
   CalleeClass kind = state.tracer.classify_callee(callable);
   if (kind != CalleeClass::kNotForeign && kind != CalleeClass::kInline) {

@@ -244,6 +244,29 @@ Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name) {
 
 namespace {
 
+// What the program has put on the tensor by that name, or empty.
+Result<Ref> value_on_tensor(CaptureState& state, PyObject* stand_in,
+                            PyObject* name) {
+  PyObject* real = state.tracer.real_of(stand_in);
+  PyObject** dict = _PyObject_GetDictPtr(real ? real : stand_in);
+  const bool has = dict && *dict && PyDict_GET_SIZE(*dict) > 0;
+  if (!real) {
+    PyObject* value = has ? PyDict_GetItemWithError(*dict, name) : nullptr;
+    if (!value && PyErr_Occurred()) return Result<Ref>::raised();
+    return Ref::borrow(value);
+  }
+  // The writes of this call are not in the dict yet.
+  const bool is_written =
+      dict && *dict && state.table<Containers>().states.contains(*dict);
+  const Source* source = state.tracer.source_of(stand_in);
+  if (!has && !is_written) {
+    if (dict) state.guard(GuardKind::kNoTensorAttrs, source);
+    return Ref();
+  }
+  register_instance_dict(state, *dict, real, source);
+  return state.dict_get(*dict, name);
+}
+
 // An attribute of a class that the program derived from the tensor's. Empty and
 // not `absent`: the library's own.
 Result<Ref> subclass_attr(CaptureState& state, PyObject* stand_in,
@@ -262,21 +285,8 @@ Result<Ref> subclass_attr(CaptureState& state, PyObject* stand_in,
     PyObject* getter = library_object("builtins", "getattr");
     return call_override(state, getter, {stand_in, name});
   }
-  PyObject* real = state.tracer.real_of(stand_in);
-  PyObject** dict = _PyObject_GetDictPtr(real ? real : stand_in);
-  bool has = dict && *dict && PyDict_GET_SIZE(*dict) > 0;
-  if (has && real) {
-    register_instance_dict(state, *dict, real,
-                           state.tracer.source_of(stand_in));
-    FJ_TRY(Ref value, state.dict_get(*dict, name));
-    if (value) return value;
-  } else if (has) {
-    PyObject* value = PyDict_GetItemWithError(*dict, name);
-    if (value) return Ref::borrow(value);
-    if (PyErr_Occurred()) return Result<Ref>::raised();
-  } else if (real && dict) {
-    state.guard(GuardKind::kNoTensorAttrs, state.tracer.source_of(stand_in));
-  }
+  FJ_TRY(Ref value, value_on_tensor(state, stand_in, name));
+  if (value) return value;
   if (own) return bind_descriptor(state, raw, stand_in, type, name);
   if (raw) return Ref();
   *absent = true;
@@ -309,21 +319,27 @@ Result<Ref> tensor_attr(CaptureState& state, PyObject* stand_in,
   }
   PyObject* real = state.tracer.real_of(stand_in);
   if (real && !(raw && is_data_descriptor(raw.get()))) {
-    PyObject** dict = _PyObject_GetDictPtr(real);
-    const Source* source = state.tracer.source_of(stand_in);
-    bool written =
-        dict && *dict && state.table<Containers>().states.contains(*dict);
-    if (!written && (!dict || !*dict || PyDict_GET_SIZE(*dict) == 0)) {
-      if (dict) state.guard(GuardKind::kNoTensorAttrs, source);
-    } else {
-      register_instance_dict(state, *dict, real, source);
-      FJ_TRY(Ref value, state.dict_get(*dict, name));
-      if (value) return value;
-    }
-    if (!raw) return Ref();
+    FJ_TRY(Ref value, value_on_tensor(state, stand_in, name));
+    if (value || !raw) return value;
   }
   return state.tracer.get_attribute(stand_in, name);
 }
+
+}  // namespace
+
+Result<Ref> tensor_attr_of_object(CaptureState& state, PyObject* stand_in,
+                                  PyObject* name) {
+  // With one of these more would be asked than is asked here.
+  for (const char* hook : {"__getattribute__", "__getattr__"}) {
+    FJ_TRY(Ref found, state.type_lookup(Py_TYPE(stand_in), interned(hook)));
+    if (found && !is_library_attribute(Py_TYPE(stand_in), interned(hook)))
+      return state.make_break(BreakReason::kUnsupportedAttribute,
+                              std::string(hook) + " of a tensor's class");
+  }
+  return state.get_attr(stand_in, name);
+}
+
+namespace {
 
 // The three fields of a super object. Nothing of the program runs.
 Result<Ref> super_field(PyObject* super, const char* name) {

@@ -37,6 +37,9 @@ Result<Ref> bind_descriptor(CaptureState& state, PyObject* descriptor,
                             PyObject* object, PyTypeObject* type,
                             PyObject* name);
 Result<Ref> type_attr(CaptureState& state, PyTypeObject* type, PyObject* name);
+// object.__getattribute__ of a tensor: the AttributeError when absent.
+Result<Ref> tensor_attr_of_object(CaptureState& state, PyObject* stand_in,
+                                  PyObject* name);
 // object.__getattribute__: empty when absent.
 Result<Ref> generic_attr(CaptureState& state, PyObject* object, PyObject* name);
 Status generic_set_attr(CaptureState& state, PyObject* object, PyObject* name,

@@ -246,6 +246,8 @@ bool is_frozen(PyObject* object) {
 Result<Ref> bind_getset(CaptureState& state, PyObject* descriptor,
                         PyObject* object, PyTypeObject* type, PyObject* name) {
   if (name_is(name, "__class__")) return state.type_of(object);
+  if (is_stand_in(state, object))
+    return state.tracer.get_by_descriptor(object, descriptor);
   if (name_is(name, "__dict__") && !PyType_Check(object)) {
     FJ_TRY(Ref dict, state.instance_dict(object));
     if (dict) return dict;

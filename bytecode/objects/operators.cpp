@@ -196,6 +196,16 @@ Break mixed_operands(CaptureState& state, const BinaryRow& row, PyObject* a,
                               " " + Py_TYPE(b)->tp_name);
 }
 
+// A tensor's own method knows what to do with tensors, with what overrides it,
+// and with numbers of any class.
+Result<bool> tensor_takes(CaptureState& state, PyObject* b) {
+  FJ_CHECK_OK(check_answers_itself(state, b));
+  FJ_TRY(bool asks, asks_override(state, {b}));
+  const bool is_number =
+      PyLong_Check(b) || PyFloat_Check(b) || PyComplex_Check(b);
+  return asks || is_number || is_stand_in(state, b);
+}
+
 // At least one operand's class implements the operator in Python.
 Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
                           bool in_place, PyObject* a, PyObject* b,
@@ -203,6 +213,11 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
   if (special.in_place) {
     FJ_TRY(Ref result, attempt(state, special.in_place.get(), a, b));
     if (result) return result;
+  } else if (in_place && is_stand_in(state, a) &&
+             raw_lookup(Py_TYPE(a), row.in_place_method)) {
+    FJ_TRY(bool takes, tensor_takes(state, b));
+    if (takes) return foreign_binary(state, row, in_place, a, b);
+    return mixed_operands(state, row, a, b);
   } else if (in_place && asks_c_in_place(state, row, a)) {
     return mixed_operands(state, row, a, b);
   }
@@ -230,14 +245,8 @@ Result<Ref> python_binary(CaptureState& state, const BinaryRow& row,
     int op = static_cast<int>(&row - kBinary);
     return state.binary(op, in_place, a, number.get());
   } else if (is_stand_in(state, a)) {
-    // The tensor's own method knows what to do with tensors, with what
-    // overrides it, and with numbers of any class.
-    FJ_CHECK_OK(check_answers_itself(state, b));
-    FJ_TRY(bool asks, asks_override(state, {b}));
-    bool number = PyLong_Check(b) || PyFloat_Check(b) || PyComplex_Check(b);
-    if (asks || number || is_stand_in(state, b)) {
-      return foreign_binary(state, row, in_place, a, b);
-    }
+    FJ_TRY(bool takes, tensor_takes(state, b));
+    if (takes) return foreign_binary(state, row, in_place, a, b);
   } else if (!is_builtin_constant(a) && !is_foreign(state, a)) {
     // C code of a's type may look into b.
     if (raw_lookup(Py_TYPE(a), row.method))

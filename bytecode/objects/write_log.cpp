@@ -43,6 +43,12 @@ const Source* item_source(CaptureState& state, const Source* dict_source,
   return sources.make(SourceKind::kDictItem, dict_source, key);
 }
 
+// Made in this call, it is no key that the program's dicts have.
+bool is_new_function(CaptureState& state, PyObject* key) {
+  return PyFunction_Check(key) && !state.is_input(key) &&
+         !state.is_constant(key);
+}
+
 void guard_absent(CaptureState& state, const Source* dict_source,
                   PyObject* key) {
   if (dict_source->kind == SourceKind::kInstanceDict &&
@@ -139,6 +145,7 @@ void WriteLog::let_go(CaptureState& state, LetGo what, const Source* source,
     key = state.tracer.real_of(key);
     if (!key) return;  // a tensor of this capture: in no dict of the program
   }
+  if (key && is_new_function(state, key)) return;
   if (is_known_to_be_quiet(state, what, source, object, key)) return;
   state.guard(GuardKind::kLetsGoQuietly, source, key, int64_t(what));
   if (lets_go_quietly(what, object, key)) return;
@@ -197,7 +204,7 @@ Result<Ref> read_dict(CaptureState& state, PyObject* dict, const Source* source,
   }
   FJ_TRY(Ref value, native_get(state, dict, key));
   if (!value) {
-    guard_absent(state, source, key);
+    if (!is_new_function(state, key)) guard_absent(state, source, key);
     return Ref();
   }
   return state.wrap(value.get(), item_source(state, source, key));
@@ -216,19 +223,26 @@ Result<Ref> CaptureState::dict_get(PyObject* dict, PyObject* key) {
 namespace {
 
 // The log entry of a dict write: an attribute of the instance that owns the
-// dict, or an item of the dict.
-void log_dict_write(CaptureState& state, PyObject* dict, PyObject* key,
-                    PyObject* value) {
+// dict, or an item of the dict. (Where the class has a slot or a property of
+// that name, the attribute is another place.)
+Status log_dict_write(CaptureState& state, PyObject* dict, PyObject* key,
+                      PyObject* value) {
   auto owner = state.table<InstanceDicts>().owners.find(dict);
-  if (owner != state.table<InstanceDicts>().owners.end() &&
-      PyUnicode_CheckExact(key)) {
+  bool is_attribute = owner != state.table<InstanceDicts>().owners.end() &&
+                      PyUnicode_CheckExact(key);
+  if (is_attribute) {
+    FJ_TRY(Ref raw, state.type_lookup(Py_TYPE(owner->second), key));
+    is_attribute = !raw || !Py_TYPE(raw.get())->tp_descr_set;
+  }
+  if (is_attribute) {
     WriteLog::add(state,
                   value ? Write::Kind::kInstanceSet : Write::Kind::kInstanceDel,
                   owner->second, key, value);
-    return;
+    return ok_status();
   }
   WriteLog::add(state, value ? Write::Kind::kDictSet : Write::Kind::kDictDel,
                 dict, key, value);
+  return ok_status();
 }
 
 Status write_dict(CaptureState& state, PyObject* dict, PyObject* key,
@@ -252,8 +266,7 @@ Status write_dict(CaptureState& state, PyObject* dict, PyObject* key,
       return Status::raised();
     }
   }
-  log_dict_write(state, dict, key, value);
-  return ok_status();
+  return log_dict_write(state, dict, key, value);
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
     TORCH_VERSION_MINOR > 13
 #error "FrameJIT supports torch 2.11, 2.12 and 2.13: docs/versions.md"
 #endif
+#define FJ_TORCH_212 (TORCH_VERSION_MINOR >= 12)
 #define FJ_TORCH_213 (TORCH_VERSION_MINOR >= 13)
 
 namespace framejit::graph {

@@ -75,7 +75,13 @@ class LibTorchTracer final : public TensorTracer {
   CalleeClass classify_callee(PyObject* callable) override;
   Result<Ref> call(PyObject* callable, const std::vector<PyObject*>& args,
                    PyObject* kwnames) override;
-  Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override;
+  Result<Ref> get_attribute(PyObject* stand_in, PyObject* name) override {
+    return read_attribute(stand_in, name, nullptr);
+  }
+  Result<Ref> get_by_descriptor(PyObject* stand_in,
+                                PyObject* descriptor) override {
+    return read_attribute(stand_in, PyDescr_NAME(descriptor), descriptor);
+  }
   Result<Ref> set_attribute(PyObject* stand_in, PyObject* name,
                             PyObject* value) override;
   Result<bool> is_instance(PyObject* stand_in, PyObject* type) override;
@@ -120,6 +126,9 @@ class LibTorchTracer final : public TensorTracer {
   Result<Ref> access_state(PyObject* callable,
                            const std::vector<PyObject*>& args,
                            PyObject* kwnames);
+  // `getter`: of C, and what the program reads by; null: by name.
+  Result<Ref> read_attribute(PyObject* stand_in, PyObject* name,
+                             PyObject* getter);
   Result<Ref> grad_of(PyObject* stand_in);
   Result<Ref> class_attribute(PyObject* stand_in, PyObject* name,
                               PyObject* found);
@@ -413,6 +422,20 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
 
 // A method bound to a stand-in is recorded as a method call on it, with the
 // function of C as the callable.
+namespace {
+
+// Tensor's own __getitem__ and __setitem__ in C, called as such.
+bool is_item_method(PyObject* callable, const std::vector<PyObject*>& args) {
+  if (!Py_IS_TYPE(callable, &PyWrapperDescr_Type) || args.empty() ||
+      !is_tensor_object(args[0]))
+    return false;
+  const std::string name = text_of(PyDescr_NAME(callable));
+  return (name == "__getitem__" && args.size() == 2) ||
+         (name == "__setitem__" && args.size() == 3);
+}
+
+}  // namespace
+
 Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
                                          const std::vector<PyObject*>& args,
                                          PyObject* kwnames) {
@@ -433,6 +456,8 @@ Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
                                               method.args, kwnames));
   if (scaled) return scaled;
   PyObject* descriptor = method.descriptor.get();
+  if (!kwnames && is_item_method(descriptor, method.args))
+    return call(descriptor, method.args, nullptr);
   Substitute substitute = find_substitute(descriptor, method.args, kwnames);
   return recorder_->record_call(descriptor, method.args, kwnames,
                                 method.by_name(), nullptr, substitute.function);
@@ -522,7 +547,8 @@ bool is_autograd_attribute(PyObject* name) {
 
 }  // namespace
 
-Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
+Result<Ref> LibTorchTracer::read_attribute(PyObject* stand_in, PyObject* name,
+                                           PyObject* getter) {
   FJ_CHECK(recorder_, "get_attribute outside a capture");
   return guarded([&]() -> Result<Ref> {
     Recorder::Entry* entry = recorder_->find(stand_in);
@@ -531,6 +557,9 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
                         "attribute of an unknown tensor");
     PauseHook pause;
     PyObject* found = _PyType_Lookup(Py_TYPE(stand_in), name);
+    // By name, another one would be found, here and when the graph runs.
+    const bool is_hidden = getter && getter != found;
+    if (getter) found = getter;
     if (!found) return instance_attribute(stand_in, name);
     FJ_CHECK_OK(recorder_->check_late_attribute(*entry, text_of(name)));
     if (is_autograd_attribute(name)) {
@@ -544,9 +573,16 @@ Result<Ref> LibTorchTracer::get_attribute(PyObject* stand_in, PyObject* name) {
                           "where a tensor stands in a torch.func transform");
     }
     std::optional<AttributeAction> action = attribute_action(name);
+    if (is_hidden && (!action || *action == AttributeAction::kOperation))
+      return make_break(
+          BreakReason::kTensorInternals,
+          "attribute " + text_of(name, "?") + ", which the class has anew");
     if (!action) return class_attribute(stand_in, name, found);
     switch (*action) {
       case AttributeAction::kNative:
+        if (is_hidden)
+          return from_api(Py_TYPE(found)->tp_descr_get(
+              found, stand_in, reinterpret_cast<PyObject*>(Py_TYPE(stand_in))));
         return from_api(PyObject_GetAttr(stand_in, name));
       case AttributeAction::kOperation: {
         Ref builtins = Ref::steal(PyImport_ImportModule("builtins"));
