@@ -105,14 +105,15 @@ void lower_scaled_lists(NodeLowering& node, Scaled value) {
     const codegen::DType type = compute_type(node.out_type(i));
     for (const TensorView& view : {a[i], b[i], c[i]})
       require(view.type == node.out_type(i), "tensors of different types");
-    require(codegen::is_float(type) && numbers.type == type,
+    require(codegen::is_float(type) && codegen::is_float(numbers.type),
             "numbers of another type");
     Elements elements(node, node.out(i).sizes);
     auto x = [&](const TensorView& view) {
       return cast(type, elements.load_broadcast(view));
     };
-    Term number =
-        elements.load(numbers, {elements.at(static_cast<int64_t>(i))});
+    // As eager takes them out of the tensor, and rounds them then.
+    Term number = cast(
+        type, elements.load(numbers, {elements.at(static_cast<int64_t>(i))}));
     Term result = value(x(a[i]), number, x(b[i]), x(c[i]));
     node.set_map(i, std::move(elements), result);
   }
