@@ -543,6 +543,7 @@ def explain(fn: Callable[_P, Any]) -> Callable[_P, Explanation]:
             result=result,
             entries=[entry_info(item, key, seen) for item in raw],
             events=told,
+            code=forward_code(fn) or function.__code__,
         )
 
     if _inspect.isroutine(plain):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import linecache
+import re
 import types
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from framejit import _C
@@ -43,6 +45,30 @@ class BreakInfo:
         """What the reason means and what to do, in the repository and, under the
         folder of this package, where FrameJIT is installed."""
         return f"docs/breaks/{self.id}.md"
+
+
+# Of a model's entry there are hundreds.
+SHOWN_GUARDS = 10
+_NAME = re.compile(r"[^\W\d]\w*")
+_TEXT = re.compile(r"'(?:[^'\\]|\\.)*'")
+# What may stand before the name in a guard's line.
+_WORDS = ("type", "len", "id", "not")
+
+
+def _subject(guard: str) -> str:
+    """The first name in a guard's line that is none of _WORDS: `type(x) is list`."""
+    names = _NAME.findall(_TEXT.sub("", guard))
+    return next((name for name in names if name not in _WORDS), "")
+
+
+def _arguments(code: types.CodeType | None) -> tuple[str, ...]:
+    """The names of what callers pass: not the object of a method."""
+    if code is None:
+        return ()
+    count = code.co_argcount + code.co_kwonlyargcount
+    count += bool(code.co_flags & inspect.CO_VARARGS)
+    count += bool(code.co_flags & inspect.CO_VARKEYWORDS)
+    return tuple(name for name in code.co_varnames[:count] if name != "self")
 
 
 def _count(number: int, what: str) -> str:
@@ -128,6 +154,24 @@ class EntryInfo:
             )
         ]
 
+    def shown_guards(self, arguments: tuple[str, ...]) -> list[str]:
+        """At most `SHOWN_GUARDS` of the guards, as `guard_lines` and in their order,
+        and how many are left out. Of many guards only those that turned calls away,
+        the most often first, and those of `arguments` (names)."""
+        lines = self.guard_lines()
+        if len(lines) <= SHOWN_GUARDS:
+            return lines
+
+        chosen = [
+            at
+            for at, text in enumerate(self.guards)
+            if self.guard_failures[at] or _subject(text) in arguments
+        ]
+        chosen.sort(key=lambda at: (-self.guard_failures[at], at))
+        chosen = sorted(chosen[:SHOWN_GUARDS])
+        left = len(lines) - len(chosen)
+        return [lines[at] for at in chosen] + [f"... and {left} more: .guards"]
+
     def __repr__(self) -> str:
         facts = [
             _count(self.operations, "operation"),
@@ -152,10 +196,16 @@ class EntryInfo:
 
     def walk(self) -> list[EntryInfo]:
         """This entry and those of its resume functions, depth first."""
-        found = [self]
-        for entries in self.resume.values():
+        return [entry for entry, _ in self.walk_codes(None)]
+
+    def walk_codes(
+        self, code: types.CodeType | None
+    ) -> list[tuple[EntryInfo, types.CodeType | None]]:
+        """The same, each with the code it is an entry of; `code`: this one's."""
+        found: list[tuple[EntryInfo, types.CodeType | None]] = [(self, code)]
+        for resume_code, entries in self.resume.items():
             for entry in entries:
-                found += entry.walk()
+                found += entry.walk_codes(resume_code)
         return found
 
 
@@ -216,16 +266,21 @@ def entry_info(
 class Explanation:
     """What one run of a function captured.
 
+    Printed, it has the breaks, the graphs and of each entry the guards that say
+    most; `guards` has all of them.
+
     Attributes:
         result: what the function returned.
         entries: cache entries of the function itself.
         events: (channel, text) of everything that happened during the run,
             callees that became frames of their own included.
+        code: the code object of the function.
     """
 
     result: Any
     entries: list[EntryInfo]
     events: list[tuple[str, str]]
+    code: types.CodeType | None = field(default=None, repr=False)
 
     def _all(self) -> list[EntryInfo]:
         return [found for entry in self.entries for found in entry.walk()]
@@ -256,6 +311,9 @@ class Explanation:
         return [guard for entry in self._all() for guard in entry.guards]
 
     def __str__(self) -> str:
+        if not self.entries:
+            why = [text for channel, text in self.events if channel == "graph_breaks"]
+            return "\n".join(["nothing was captured", *why])
         counts = {
             "graph": self.graph_count,
             "operation": self.op_count,
@@ -263,7 +321,8 @@ class Explanation:
             "guard": len(self.guards),
         }
         lines = [", ".join(_count(n, what) for what, n in counts.items())]
-        for number, entry in enumerate(self._all()):
+        found = [pair for entry in self.entries for pair in entry.walk_codes(self.code)]
+        for number, (entry, code) in enumerate(found):
             lines.append(
                 f"entry {number}: {entry.operations} operations, {entry.hits} hits"
             )
@@ -271,9 +330,6 @@ class Explanation:
             for item in entry.breaks:
                 lines += [f"  break: {line}" for line in str(item).splitlines()]
             lines += [f"  pinned: {pin}" for pin in entry.pins]
-            lines += [f"  guard: {guard}" for guard in entry.guard_lines()]
-        if not self.entries:
-            lines += [
-                text for channel, text in self.events if channel == "graph_breaks"
-            ]
+            guards = entry.shown_guards(_arguments(code))
+            lines += [f"  guard: {guard}" for guard in guards]
         return "\n".join(lines)

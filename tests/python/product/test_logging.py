@@ -487,3 +487,40 @@ def test_each_line_once_where_logging_is_configured_later(configure, prefixes):
     assert done.returncode == 0 and len(lines) == len(prefixes), done.stderr
     for line, prefix in zip(lines, prefixes, strict=True):
         assert line.startswith(prefix) and "x.size(0): expected 2, got 3" in line
+
+
+def test_explain_shows_the_guards_that_say_most():
+    model = torch.nn.TransformerEncoderLayer(8, 2, 16)
+    explained = framejit.explain(model)(torch.randn(2, 3, 8))
+    shown = [s for s in str(explained).splitlines() if s.startswith("  guard:")]
+    assert len(explained.guards) > 100
+    assert "src: Tensor float32" in shown[0]
+    assert (
+        shown[-1]
+        == f"  guard: ... and {len(explained.guards) - len(shown) + 1} more: .guards"
+    )
+    assert len(shown) <= 11
+
+    def few(x, scale):
+        return x * scale
+
+    explained = framejit.explain(few)(torch.ones(3), 2.0)
+    shown = [s for s in str(explained).splitlines() if s.startswith("  guard:")]
+    assert len(shown) == len(explained.guards) <= 10
+
+
+def test_guards_that_turned_calls_away_are_shown_first():
+    config = {f"key {i}": i for i in range(30)}
+
+    def f(x):
+        return x + sum(config.values())
+
+    compiled = framejit.compile(f)
+    compiled(torch.ones(3))
+    config["key 7"] = 70
+    compiled(torch.ones(3))
+    (missed,) = [e for e in framejit.inspect(compiled) if any(e.guard_failures)]
+    lines = missed.shown_guards(("x",))
+    assert any("1 misses" in line for line in lines)
+    assert any(line.startswith("x: Tensor") for line in lines)
+    assert len(lines) <= 11 and len(missed.guards) > 30
