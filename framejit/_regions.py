@@ -723,20 +723,59 @@ def mod_index_apply(cls: Any, x: Any, indices: Any) -> Any:
 # ---- thread state
 
 
+def _entered_by_with(manager: Any) -> bool:
+    """Is it a `with` that called this function's caller, to enter `manager`?"""
+    raise RuntimeError("only for captured code")
+
+
+_entered_by_with._framejit_entered_by_with = True  # type: ignore[attr-defined]
+
+
+class InferenceContext:
+    """Stands for the guard that `torch.inference_mode` keeps while it is entered:
+    torch's cannot be made anew behind a break.
+
+    Args:
+        before: the state to put back: grad mode, that of forward mode, inference mode;
+            None once it was.
+        by_with: torch's guard puts the state back when it goes, too. Within a `with`
+            it is always left first; what was entered otherwise must be left in the
+            capture.
+    """
+
+    def __init__(self, before: tuple[bool, bool, bool], by_with: bool) -> None:
+        self.before: tuple[bool, bool, bool] | None = before
+        self.by_with = by_with
+
+    def __exit__(self, *exception: Any) -> None:
+        """Where torch's own ``__exit__`` runs, behind a break."""
+        before, self.before = self.before, None
+        if before is not None:
+            _steps.set_autograd_state(*before)
+
+
 def inference_enter(self: Any) -> None:
-    """`torch.inference_mode.__enter__`. It cannot be left by torch's own code,
-    so the object must not outlive the capture meanwhile."""
+    """`torch.inference_mode.__enter__`."""
     mode = bool(self.mode)
-    self._framejit_handle = _steps.handle()
-    self._framejit_before = _steps.switch_autograd(not mode, not mode, mode)
+    by_with = _entered_by_with(self)
+    if not by_with:
+        _steps.mode_entered()
+    before = _steps.switch_autograd(not mode, not mode, mode)
+    self._inference_mode_context = InferenceContext(before, by_with)
 
 
 def inference_exit(self: Any, *exception: Any) -> None:
     """`torch.inference_mode.__exit__`."""
-    before = self._framejit_before
+    context = self._inference_mode_context
+    if type(context) is not InferenceContext:
+        _steps.give_up("inference mode that was entered before the call")
+    before = context.before
+    if before is None:  # left before: nothing is put back twice
+        return
+    context.before = None
     _steps.switch_autograd(before[0], before[1], before[2])
-    del self._framejit_handle
-    del self._framejit_before
+    if not context.by_with:
+        _steps.mode_left()
 
 
 # ---- functions that look at memory

@@ -58,6 +58,12 @@ bool breaks_without_effect(BreakReason reason, MicroOpKind kind) {
           kind == MicroOpKind::kToBool);
 }
 
+// Within the words of another break, which has the place.
+std::string words_of(Break brk) {
+  brk.span = {};
+  return format_break(brk);
+}
+
 class Attempt {
  public:
   Attempt(const CaptureRequest& request, TensorTracer& tracer, StopPoint& stop)
@@ -202,8 +208,7 @@ Break Attempt::fail(Result<Plan> planned, const Break& brk) {
   } else {
     take_raised();
   }
-  why.detail += std::string(" (at the break ") +
-                break_reason_row(brk.reason).id + " " + brk.detail + ")";
+  why.detail += " (at the break " + words_of(brk) + ")";
   why.span = brk.span;
   return why;
 }
@@ -264,8 +269,7 @@ Result<CaptureOutcome> Attempt::finish_break(Frame& frame, Break brk,
   const char* why = why_not_breakable(frame.code.get(), op.offset);
   if (!why) why = why_locals_matter(frame);
   if (why) {
-    brk.detail = std::string(why) + ": " + break_reason_row(brk.reason).id +
-                 " " + brk.detail;
+    brk.detail = std::string(why) + ": " + words_of(brk);
     brk.reason = BreakReason::kBreakNotResumable;
     return brk;
   }
@@ -319,8 +323,7 @@ Result<CaptureOutcome> Attempt::finish_at_loop(Frame& frame, Break brk,
       or_stop_earlier(finish_break(frame, brk, Extent::kLoop), restart);
   if (outcome.broke() && outcome.brk().reason != brk.reason) {
     const Break& why = outcome.brk();
-    brk.detail += std::string("; no break before it: ") +
-                  break_reason_row(why.reason).id + " " + why.detail;
+    brk.detail += "; no break before it: " + words_of(why);
     return brk;
   }
   return outcome;
@@ -434,10 +437,8 @@ Result<CaptureOutcome> Attempt::run(bool* restart) {
   if (leaves_whole_frame(brk.reason) && !at_loop) return brk;
   if (stop_.ordinal != SIZE_MAX) {
     // An order that depends on addresses, such as a set of fresh objects'.
-    brk.detail = std::string(
-                     "the program took another path when captured "
-                     "again: ") +
-                 break_reason_row(brk.reason).id + " " + brk.detail;
+    brk.detail =
+        "the program took another path when captured again: " + words_of(brk);
     brk.reason = BreakReason::kBreakNotResumable;
     return brk;
   }

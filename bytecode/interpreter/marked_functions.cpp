@@ -165,6 +165,14 @@ Break user_break(Interpreter& interpreter, const Arguments& args) {
                                 text_of(args.empty() ? nullptr : args[0]));
 }
 
+// The instruction that `caller` was called by is a `with`, of this manager.
+bool is_entered_by_with(const Frame* caller, PyObject* manager) {
+  const Frame* outer = caller ? caller->caller : nullptr;
+  return outer && !outer->stack.empty() &&
+         outer->decoded->op(outer->current).op == MicroOpKind::kBeforeWith &&
+         outer->stack.back().get() == manager;
+}
+
 }  // namespace
 
 Result<Ref> Interpreter::call_marked_function(PyObject* function,
@@ -196,6 +204,9 @@ Result<Ref> Interpreter::call_marked_function(PyObject* function,
     case Mark::kWithoutEffects:
       return runs_later(function) ? call_later(*this, args, kwnames)
                                   : call_without_effects(*this, args, kwnames);
+    case Mark::kEnteredByWith:
+      return Ref::borrow(is_entered_by_with(frame, args.at(0)) ? Py_True
+                                                               : Py_False);
   }
   return Ref();
 }

@@ -81,6 +81,7 @@ enum class Mark : uint8_t {
   kIsCompiling,     // True
   kConstantResult,  // always gives the same: called once
   kWithoutEffects,  // f(function, ...): breaks if the function has effects
+  kEnteredByWith,   // f(manager): did a `with` call f's caller, to enter it?
 };
 struct MarkRow {
   const char* attribute;

@@ -14,6 +14,7 @@ constexpr MarkRow kMarks[] = {
     {"_framejit_graph_break", Mark::kGraphBreak, nullptr},
     {"_framejit_is_compiling", Mark::kIsCompiling, nullptr},
     {"_framejit_without_effects", Mark::kWithoutEffects, nullptr},
+    {"_framejit_entered_by_with", Mark::kEnteredByWith, nullptr},
 };
 
 constexpr ManagerRow kManagers[] = {{"contextlib", "nullcontext", nullptr}};

@@ -219,11 +219,24 @@ Result<Ref> without_symbols(PyObject* object, bool* changed) {
   return copy;
 }
 
+// What reads elements may be a part of what the program called, which the name
+// of the operator does not tell.
+void name_composite(PyObject* callable, Break* brk) {
+  if (brk->reason != BreakReason::kDataDependentValue ||
+      !brk->detail.starts_with("aten::"))
+    return;
+  const std::string name = canonical_name(callable);
+  const std::string own = name.substr(name.rfind('.') + 1);
+  if (!own.empty() && brk->detail != "aten::" + own)
+    brk->detail += " within " + name;
+}
+
 }  // namespace
 
 Result<Ref> Recorder::call_natively(PyObject* callable,
                                     const std::vector<PyObject*>& args,
-                                    PyObject* kwnames) {
+                                    PyObject* kwnames, PyObject* named) {
+  if (!named) named = callable;
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   Ref result;
   {
@@ -236,12 +249,13 @@ Result<Ref> Recorder::call_natively(PyObject* callable,
     PyErr_Clear();
     Break brk = *take_break();
     if (!brk.span.code) brk.span = span_;
+    name_composite(named, &brk);
     return brk;
   }
   if (result) return result;
   // Operators without a symbolic kernel refuse symbolic numbers: they get the
   // numbers of this call, with the guards that go with it.
-  Break brk = raised_as_break(args);
+  Break brk = raised_as_break(named, args);
   bool changed = false;
   std::vector<Ref> concrete;
   std::vector<PyObject*> values;
@@ -251,7 +265,7 @@ Result<Ref> Recorder::call_natively(PyObject* callable,
     concrete.push_back(std::move(value));
   }
   if (!changed) return brk;
-  return call_natively(callable, values, kwnames);
+  return call_natively(callable, values, kwnames, named);
 }
 
 // A stand-in of an input is a leaf, which refuses to be written to where it
@@ -272,7 +286,8 @@ bool Recorder::is_written_with_history(const std::vector<PyObject*>& args,
   return std::any_of(args.begin(), args.end(), reaches_history);
 }
 
-Break Recorder::raised_as_break(const std::vector<PyObject*>& args) {
+Break Recorder::raised_as_break(PyObject* callable,
+                                const std::vector<PyObject*>& args) {
   std::string text = take_error_text();
   if (is_written_with_history(args, text))
     return Break{BreakReason::kUnsupportedWrite,
@@ -283,6 +298,8 @@ Break Recorder::raised_as_break(const std::vector<PyObject*>& args) {
   if (contains(text, "_local_scalar_dense") || contains(text, "tolist") ||
       contains(text, "data pointer") || contains(text, "data-dependent")) {
     reason = BreakReason::kDataDependentValue;
+    // What torch says is of the stand-in, which has no elements.
+    text = canonical_name(callable);
   } else if (contains(text, "torch.nonzero()")) {
     reason = BreakReason::kDataDependentShape;
   } else if (contains(text, " has no rule for what it returns") ||
@@ -324,8 +341,11 @@ Result<Arg> Recorder::argument(PyObject* object) {
 
 Result<Arg> Recorder::any_argument(PyObject* object) {
   return to_arg(object, [&](PyObject* tensor) -> Result<Value*> {
-    if (Entry* entry = find(tensor))
+    if (Entry* entry = find(tensor)) {
+      if (unpack_tensor(tensor).is_meta())
+        return Break{BreakReason::kTensorSubclass, "a tensor on meta", span_};
       return value_at(tensor, *entry, blocks_.size());
+    }
     return Break{BreakReason::kUnknownTensor,
                  "a tensor that no argument or attribute leads to", span_};
   });
@@ -459,8 +479,9 @@ Result<Ref> Recorder::record_call(PyObject* callable,
       concrete.push_back(std::move(number));
     }
   }
-  FJ_TRY(Ref result, call_natively(run_instead ? run_instead : callable,
-                                   run_with ? *run_with : args, kwnames));
+  FJ_TRY(Ref result,
+         call_natively(run_instead ? run_instead : callable,
+                       run_with ? *run_with : args, kwnames, callable));
   if (has_out && (operations_ != 1 || resizes_out_))
     return Break{BreakReason::kOutArgument, "several operations", span_};
   // x.size(0), x.to(its own dtype): nothing happened.
@@ -566,7 +587,7 @@ Result<Ref> Recorder::record_state_write(PyObject* callable,
   Ref result = run ? Ref::steal(PyObject_Vectorcall(callable, args.data(),
                                                     args.size(), nullptr))
                    : Ref::borrow(Py_None);
-  if (!result) return raised_as_break(args);
+  if (!result) return raised_as_break(callable, args);
   result_->graph->append(std::move(node));
   return result;
 }
@@ -665,6 +686,11 @@ bool is_stale_view(PyObject* object) {
 Result<std::unique_ptr<TorchGraph>> Recorder::finish(
     const std::vector<PyObject*>& outputs) {
   FJ_CHECK(blocks_.empty(), "a capture ends inside a block");
+  if (modes_kept_ > 0)
+    return Break{BreakReason::kThreadState,
+                 "inference mode that was entered without a with statement and "
+                 "is still on",
+                 span_};
   Graph& graph = *result_->graph;
   std::vector<Arg> args;
   for (PyObject* output : outputs) {

@@ -148,15 +148,19 @@ class Recorder final : public TraceSession {
   Result<at::Tensor> lift(const at::Tensor& real, bool fresh) override;
   Status before(const c10::OperatorHandle& op) override;
   void note_random(c10::ArrayRef<c10::IValue> results);
+  // A mode that an object keeps on while it lives was entered, or was left.
+  void note_mode_entered() { ++modes_kept_; }
+  void note_mode_left() { --modes_kept_; }
   void record(const c10::OperatorHandle& op,
               c10::ArrayRef<c10::IValue> arguments,
               c10::ArrayRef<c10::IValue> results) override;
 
  private:
   class CallScope;
+  // named: what the program called, where another function runs in its place.
   Result<Ref> call_natively(PyObject* callable,
                             const std::vector<PyObject*>& args,
-                            PyObject* kwnames);
+                            PyObject* kwnames, PyObject* named = nullptr);
   bool takes_floats() const;
   // The program's line, where what runs is a library's; else empty.
   Span caller() const;
@@ -178,7 +182,7 @@ class Recorder final : public TraceSession {
   Status add_output(Node* node, PyObject* item);
   static TensorMeta meta_of(const at::Tensor& tensor);
   static void fill_meta(Value* value, const at::Tensor& tensor);
-  Break raised_as_break(const std::vector<PyObject*>& args);
+  Break raised_as_break(PyObject* callable, const std::vector<PyObject*>& args);
   bool is_written_with_history(const std::vector<PyObject*>& args,
                                const std::string& error) const;
 
@@ -203,6 +207,7 @@ class Recorder final : public TraceSession {
 
   std::unique_ptr<TorchGraph> result_;  // of the innermost block
   bool inference_mode_;                 // when the capture began
+  int modes_kept_ = 0;  // entered by objects which nobody knows how long live
   std::vector<OpenBlock> blocks_;
   int last_block_ = 0;
   std::unordered_map<PyObject*, Entry> entries_;

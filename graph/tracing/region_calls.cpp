@@ -42,6 +42,8 @@ PyObject* outside(PyObject*, PyObject*) {
   X(same)                  \
   X(argument_count)        \
   X(switch_autograd)       \
+  X(mode_entered)          \
+  X(mode_left)             \
   X(begin_transform)       \
   X(end_transform)         \
   X(call_transform)        \
@@ -216,7 +218,10 @@ Status check_leaf(Recorder& recorder, PyObject* stand_in) {
       continue;
     }
     if (hooks.get() != Py_None)
-      return refuse(recorder, "a gradient of a tensor with hooks");
+      return refuse(
+          recorder,
+          "a gradient of a tensor with hooks: what a hook does can be "
+          "done to .grad, behind the backward");
     guards.add(GuardKind::kIs, source, Py_None);
   }
   if (has_own_grad_dtype(real))
@@ -360,6 +365,16 @@ Result<Ref> switch_autograd(Recorder& recorder, const Objects& args) {
                                flag(before.inference_mode)));
 }
 
+// mode_entered(), mode_left(): by an object that leaves it when it goes.
+Result<Ref> mode_entered(Recorder& recorder, const Objects&) {
+  recorder.note_mode_entered();
+  return Ref::borrow(Py_None);
+}
+Result<Ref> mode_left(Recorder& recorder, const Objects&) {
+  recorder.note_mode_left();
+  return Ref::borrow(Py_None);
+}
+
 // ---- torch.func
 
 // outside_transforms(what)
@@ -481,7 +496,15 @@ int index_of(PyObject* callable) {
 
 }  // namespace
 
-Ref region_module() { return Ref::steal(PyModule_Create(&kModule)); }
+Ref region_module() {
+  Ref module = Ref::steal(PyModule_Create(&kModule));
+  // The one that runs outside of captures, too.
+  PyObject* setter = autograd_state_setter();
+  if (!module ||
+      PyModule_AddObjectRef(module.get(), "set_autograd_state", setter) < 0)
+    return Ref();
+  return module;
+}
 
 bool is_region_call(PyObject* callable) { return index_of(callable) >= 0; }
 
