@@ -4,6 +4,7 @@ which the layer is a call of torch's own and the rest is lowered."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import gc
 import threading
 import weakref
@@ -353,3 +354,53 @@ def test_sizes_that_do_not_fit_are_refused():
         expected, actual = raised(lambda f=fn: f(x, h)), raised(lambda: compiled(x, h))
         assert actual[1] == expected[1]
         torch.testing.assert_close(actual[0], expected[0])
+
+
+class Encoder(torch.nn.Module):
+    def __init__(self, kind):
+        super().__init__()
+        self.first = torch.nn.Linear(4, 4)
+        self.layer = getattr(torch.nn, kind)(4, 8, batch_first=True)
+
+    def forward(self, x):
+        return self.layer(self.first(x))[0]
+
+
+@pytest.mark.parametrize("kind", ["GRU", "LSTM", "RNN"])
+@pytest.mark.parametrize("where", ["inside", "around"])
+def test_a_layer_within_autocast_asks_whether_it_is(kind, where):
+    """torch's layers ask so for an input of 16 bits: that is guarded state."""
+    model = Encoder(kind)
+    autocast = functools.partial(torch.autocast, "cpu", torch.bfloat16)
+
+    def within(x):
+        with autocast():
+            return model(x)
+
+    framejit.reset()
+    compiled = framejit.compile(within if where == "inside" else model)
+    for autocasts in (True, True, False, True):
+        x = torch.randn(2, 5, 4)
+        with autocast() if autocasts and where == "around" else torch.no_grad():
+            got = compiled(x)
+            want = (within if where == "inside" else model)(x)
+        assert got.dtype == want.dtype
+        torch.testing.assert_close(got, want)
+    assert framejit.counters()["breaks"] == 0
+
+
+def test_whether_anything_is_cast_is_asked_as_the_region_says():
+    def f(x):
+        before = torch._C._is_any_autocast_enabled()
+        with torch.autocast("cpu", torch.bfloat16):
+            inside = torch._C._is_any_autocast_enabled()
+            with torch.autocast("cpu", enabled=False):
+                off = torch._C._is_any_autocast_enabled()
+        return x * 2, before, inside, off
+
+    framejit.reset()
+    compiled = framejit.compile(f)
+    for enabled in (False, True, False):
+        with torch.autocast("cpu", torch.bfloat16, enabled=enabled):
+            assert compiled(torch.ones(2))[1:] == f(torch.ones(2))[1:]
+    assert framejit.counters()["breaks"] == 0
