@@ -125,12 +125,13 @@ const Substitutes& substitutes() {
     PauseHook pause;
     Ref module = Ref::steal(PyImport_ImportModule("framejit._substitutes"));
     Ref torch = Ref::steal(PyImport_ImportModule("torch"));
-    for (const char* table :
-         {"SUBSTITUTES", "DECOMPOSITIONS", "COMPOSITES", "RECURRENCES"}) {
+    for (const char* table : {"SUBSTITUTES", "DECOMPOSITIONS", "COMPOSITES",
+                              "READERS", "RECURRENCES"}) {
       Ref rows = Ref::steal(module ? PyObject_GetAttrString(module.get(), table)
                                    : nullptr);
       bool exact = std::string_view(table) != "SUBSTITUTES";
-      bool composite = std::string_view(table) == "COMPOSITES";
+      bool reads = std::string_view(table) == "READERS";
+      bool composite = reads || std::string_view(table) == "COMPOSITES";
       auto& rows_of = std::string_view(table) == "RECURRENCES"
                           ? made->of_plain_recurrences
                           : made->of_calls;
@@ -140,8 +141,9 @@ const Substitutes& substitutes() {
              PyDict_Next(rows.get(), &position, &name, &function)) {
         Ref callable = find_callable(torch.get(), name);
         if (callable)
-          rows_of.emplace(callable.release(),
-                          Substitute{Py_NewRef(function), exact, composite});
+          rows_of.emplace(
+              callable.release(),
+              Substitute{Py_NewRef(function), exact, composite, reads});
       }
     }
     PyErr_Clear();
@@ -155,12 +157,12 @@ constexpr const char* kNamesOfTorch[] = {"out", "axis", "x", "x1", "x2", "A"};
 
 // Numbers are as they were: only sizes are symbols. Autocast has rules for the
 // call that it has not for its parts.
-bool is_symbolic_composite(const std::vector<PyObject*>& args,
-                           PyObject* kwnames) {
+bool is_composite(const Substitute& row, const std::vector<PyObject*>& args,
+                  PyObject* kwnames) {
   for (const char* name : kNamesOfTorch)
     if (keyword_index(kwnames, name) >= 0) return false;
   if (AmbientState::now().any_autocast()) return false;
-  return std::ranges::any_of(args, has_symbolic_sizes) &&
+  return (row.of_reads || std::ranges::any_of(args, has_symbolic_sizes)) &&
          std::ranges::none_of(args, is_symbolic_object);
 }
 
@@ -174,7 +176,8 @@ Substitute find_substitute(PyObject* callable,
   auto found = substitutes().of_calls.find(callable);
   if (found == substitutes().of_calls.end()) return {};
   if (found->second.composite)
-    return is_symbolic_composite(args, kwnames) ? found->second : Substitute{};
+    return is_composite(found->second, args, kwnames) ? found->second
+                                                      : Substitute{};
   // torch.randperm(n, ...)
   if (is_symbolic_object(args[0])) return found->second;
   if (args.size() < kFewestArguments ||

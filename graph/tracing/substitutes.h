@@ -16,6 +16,7 @@ struct Substitute {
   // only sizes, strides and history are right.
   bool exact = false;
   bool composite = false;  // takes all arguments of the call, by name or not
+  bool of_reads = false;   // ATen reads values in the call, whatever the sizes
 };
 
 // What to run on the stand-ins in the place of `callable`.
