@@ -22,6 +22,10 @@ namespace framejit::graph {
 namespace {
 
 Break not_an_argument(PyObject* object) {
+  if (std::string_view(Py_TYPE(object)->tp_name) == "torch._C.Generator")
+    return Break{BreakReason::kTensorRandomState,
+                 "numbers drawn from a torch.Generator that is passed",
+                 {}};
   return Break{BreakReason::kUnknownOperation,
                std::string("argument of type ") + Py_TYPE(object)->tp_name,
                {}};
