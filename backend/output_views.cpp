@@ -58,6 +58,8 @@ at::Tensor OutputView::make(const at::Tensor& base, bool counted,
   if (meta && meta->has_bw_view() && !view.is_inference()) {
     const uint32_t before = view._version() - (counted ? info_.writes : 0);
     meta->set_attr_version(before + info_.writes_before);
+    if (of_all_ && info_.is_one_of_several)
+      meta->set_creation_meta(torch::autograd::CreationMeta::MULTI_OUTPUT_NODE);
   }
   return view;
 }

@@ -59,6 +59,10 @@ struct OutputInfo {
   // without grad mode, and autograd refuses to write something with a history
   // to it, or other outputs are views of the same.
   bool is_view = false;
+  // kNone: eager's is one of several views that one operation gave, of what the
+  // caller does not get either: autograd refuses to write something with a
+  // history to it.
+  bool is_one_of_several = false;
   // kOutput: its gradient passes through output `base`. Where that one is a
   // view, others are made of what the graph computes.
   bool passes_base = false;

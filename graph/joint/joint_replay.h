@@ -45,7 +45,11 @@ class JointReplay {
   Status run_get_attr(const Node& node);
   Status run_call(const Node& node);
   bool is_wrapper(const Arg& arg) const;  // a tensor, and no constant
-  bool is_read_as_data(const at::Tensor& tensor) const;
+  // The first x.data of this memory; null: there is none.
+  const Node* data_read_of(const at::Tensor& tensor) const;
+  bool is_read_as_data(const at::Tensor& tensor) const {
+    return data_read_of(tensor) != nullptr;
+  }
   Status check_attribute_access(const Node& node);
   Status call_failure(const Node& node);
   Status bind_results(const Node& node, Ref result);
@@ -94,8 +98,9 @@ class JointReplay {
   std::unordered_map<const Value*, Ref> objects_;
   std::unordered_map<const Value*, Value*> symbols_;
   std::vector<at::Tensor> inputs_;  // wrappers; undefined for symbols
-  // Of which x.data was read: what writes to that need not count.
-  std::vector<c10::Storage> read_as_data_;
+  // Of which x.data was read: what writes to that need not count. By which
+  // node.
+  std::vector<std::pair<c10::Storage, const Node*>> read_as_data_;
   ItemsByTensor items_;
   // What gradient functions read unsaved, and the version it had.
   struct LateRead {

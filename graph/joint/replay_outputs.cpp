@@ -41,6 +41,17 @@ bool refuses_writes(const at::Tensor& output) {
          meta->get_backward_view().base_.requires_grad();
 }
 
+// One of several views without a history, which a view of what is computed can
+// stand for: it refuses the same.
+bool is_part_without_history(const at::Tensor& output) {
+  namespace autograd = torch::autograd;
+  auto* meta = autograd::impl::get_view_autograd_meta(output);
+  return meta->get_creation_meta() ==
+             autograd::CreationMeta::MULTI_OUTPUT_NODE &&
+         !output.requires_grad() &&
+         !meta->get_backward_view().base_.requires_grad();
+}
+
 // A view whose elements share memory, with a history: what is written to it has
 // gradients that autograd cannot write to such a view of the base's.
 bool refuses_gradients_of_writes(const at::Tensor& output) {
@@ -143,8 +154,11 @@ Status JointReplay::find_mutations() {
       continue;
     }
     // The commit would be seen in the version of the input.
-    if (is_read_as_data(input)) {
-      return torch_level_only(TorchLevel::kInputThroughData, place_of_input(i));
+    if (const Node* read = data_read_of(input)) {
+      const Value& value = *source_.graph->inputs[i];
+      return torch_level_only(TorchLevel::kInputThroughData,
+                              name_of_input(value) + ".data at " +
+                                  line_in_program(read->span, read->caller));
     }
     if (!now) {
       return torch_level_only(TorchLevel::kUnexpected, place_of_input(i),
@@ -199,9 +213,13 @@ Status JointReplay::find_outputs() {
   for (size_t i = 0; i < tensors_.size(); ++i) {
     bool computed = joint_.outputs[i].alias == OutputInfo::Alias::kNone;
     if (!computed || !tensors_[i].defined()) continue;
-    if (refuses_writes(tensors_[i]))
+    const bool refuses = refuses_writes(tensors_[i]);
+    const bool by_itself = refuses && is_part_without_history(tensors_[i]);
+    if (refuses && !by_itself)
       return torch_level_only(TorchLevel::kRefusesWrites, place_of_output(i));
     describe_hidden_base(i);
+    if (by_itself)
+      joint_.outputs[i].is_view = joint_.outputs[i].is_one_of_several = true;
     const TraceTensorImpl* inner = as_trace(tensors_[i]);
     if (inner->is_neg() != tensors_[i].is_neg() ||
         inner->is_conj() != tensors_[i].is_conj())

@@ -501,17 +501,17 @@ Status JointReplay::check_attribute_access(const Node& node) {
                   : objects_.end();
   if (get && name == "data" && read != objects_.end() &&
       is_tensor_object(read->second.get()))
-    read_as_data_.push_back(unpack_tensor(read->second.get()).storage());
+    read_as_data_.emplace_back(unpack_tensor(read->second.get()).storage(),
+                               &node);
   return ok_status();
 }
 
-bool JointReplay::is_read_as_data(const at::Tensor& tensor) const {
+const Node* JointReplay::data_read_of(const at::Tensor& tensor) const {
   const auto* memory = items_.memory_in_eager(storage_of(tensor));
-  return std::any_of(
-      read_as_data_.begin(), read_as_data_.end(),
-      [&](const c10::Storage& storage) {
-        return items_.memory_in_eager(storage.unsafeGetStorageImpl()) == memory;
-      });
+  for (const auto& [storage, node] : read_as_data_)
+    if (items_.memory_in_eager(storage.unsafeGetStorageImpl()) == memory)
+      return node;
+  return nullptr;
 }
 
 Status JointReplay::call_failure(const Node& node) {
