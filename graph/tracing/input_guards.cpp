@@ -138,10 +138,11 @@ std::string kind_of_keys(const at::Tensor& tensor) {
 
 namespace {
 
-bool has_unusual_keys(const c10::TensorImpl* impl) {
+bool has_unusual_keys(const c10::TensorImpl* impl, bool on_meta = false) {
   c10::DispatchKeySet keys =
       impl->key_set() - c10::DispatchKeySet({c10::DispatchKey::Conjugate,
                                              c10::DispatchKey::Negative});
+  if (on_meta) keys = keys.remove_backend(c10::BackendComponent::MetaBit);
   return (keys.raw_repr() & ~ordinary_keys()) ||
          impl->layout() != c10::kStrided || !impl->has_storage();
 }
@@ -154,9 +155,9 @@ bool requires_grad_by_accident(const at::Tensor& tensor) {
 
 }  // namespace
 
-std::string unusual_tensor(const at::Tensor& tensor) {
+std::string unusual_tensor(const at::Tensor& tensor, bool on_meta) {
   const c10::TensorImpl* impl = tensor.unsafeGetTensorImpl();
-  if (has_unusual_keys(impl)) return kind_of_keys(tensor);
+  if (has_unusual_keys(impl, on_meta)) return kind_of_keys(tensor);
   if (impl->has_symbolic_sizes_strides()) return "a tensor with symbolic sizes";
   if (tensor._fw_grad(/*level=*/0).defined())
     return "a tensor with a forward-mode gradient (a dual tensor)";
@@ -179,9 +180,10 @@ std::string unsupported_input(PyObject* tensor) {
   if (!value.defined()) return "a tensor that is undefined";
   if (value.is_conj()) return "a tensor that is conjugated lazily";
   if (value.is_neg()) return "a tensor that is negated lazily";
-  reason = unusual_tensor(value);
+  // One on meta may be passed on; no operation takes it (Recorder::argument).
+  reason = unusual_tensor(value, value.is_meta());
   if (!reason.empty()) return reason;
-  if (!value.device().is_cpu() && !value.device().is_cuda())
+  if (!value.device().is_cpu() && !value.device().is_cuda() && !value.is_meta())
     return "a tensor on " + value.device().str();
   return "";
 }

@@ -14,8 +14,8 @@ namespace framejit::graph {
 std::string unsupported_input(PyObject* tensor);
 
 // "": a strided tensor with memory, as torch's operators make them, whose bits
-// are all that is special about it.
-std::string unusual_tensor(const at::Tensor& tensor);
+// are all that is special about it. on_meta: it may also be one without memory.
+std::string unusual_tensor(const at::Tensor& tensor, bool on_meta = false);
 bool is_unusual_tensor(const at::Tensor& tensor);
 
 // Adds the Tensor guard (and symbols with their range for dynamic dims) and
