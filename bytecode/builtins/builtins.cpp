@@ -240,16 +240,48 @@ bool takes_moved_texts(BuiltinFunction model) {
          model == model_setattr || model == model_object_setattr;
 }
 
+// A class whose instances are made by Python code, or by what looks at no
+// argument.
+bool is_made_in_python(PyTypeObject* type) {
+  if (!is_heap_type(type) || PyType_IsSubtype(type, &PyType_Type)) return false;
+  PyObject* maker = raw_lookup(type, "__new__");
+  PyObject* init = raw_lookup(type, "__init__");
+  if (!maker || !init) return false;
+  Ref inner;
+  if (Py_IS_TYPE(maker, &PyStaticMethod_Type)) {
+    inner = Ref::steal(PyObject_GetAttrString(maker, "__func__"));
+    if (!inner) PyErr_Clear();
+    maker = inner.get();
+  }
+  return maker &&
+         (PyFunction_Check(maker) ||
+          maker == raw_lookup(&PyBaseObject_Type, "__new__")) &&
+         (PyFunction_Check(init) ||
+          init == raw_lookup(&PyBaseObject_Type, "__init__"));
+}
+
+// tuple.__new__(cls, (...)), by which named tuples are made, object.__new__ and
+// calls of classes: they do not look at what they are given.
+bool only_makes(PyObject* callable, const std::vector<PyObject*>& args) {
+  if (PyType_Check(callable))
+    return is_made_in_python(reinterpret_cast<PyTypeObject*>(callable));
+  if (callable == raw_lookup(&PyBaseObject_Type, "__new__")) return true;
+  return callable == raw_lookup(&PyTuple_Type, "__new__") && args.size() == 2 &&
+         PyTuple_CheckExact(args[1]);
+}
+
 // What C code may ask of any argument: a class, a text. Of these nobody knows.
 Status check_arguments(CaptureState& state, const std::vector<PyObject*>& args,
-                       BuiltinFunction model) {
+                       BuiltinFunction model, PyObject* callable = nullptr) {
   for (PyObject* arg : args) {
     if (is_opaque(arg, OpaqueKind::kUnknown)) {
       return state.make_break(BreakReason::kUnguardableInput,
                               "C code is given what the caller handles");
     }
   }
-  return takes_moved_texts(model) ? ok_status() : check_given_to_c(state, args);
+  if (takes_moved_texts(model) || (callable && only_makes(callable, args)))
+    return ok_status();
+  return check_given_to_c(state, args);
 }
 
 // A callee of a registered library. Empty: it has no row.
@@ -317,7 +349,8 @@ Result<Ref> call_builtin(CaptureState& state, PyObject* callable,
   call.callable = raw.get();
   auto row = rows.find(raw.get());
   FJ_CHECK_OK(check_arguments(
-      state, call.args, row == rows.end() ? nullptr : row->second.function));
+      state, call.args, row == rows.end() ? nullptr : row->second.function,
+      raw.get()));
   if (row != rows.end()) {
     FJ_TRY(bool refuses, refuses_receiver(call));
     if (refuses) return call.native(Reads::kNothing);

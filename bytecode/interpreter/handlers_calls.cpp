@@ -1,9 +1,12 @@
 // Calls, and the making of functions.
 #include "bytecode/interpreter/handlers.h"
 #include "bytecode/interpreter/printed_texts.h"
+#include "bytecode/interpreter/texts_handed_on.h"
+#include "bytecode/objects/classes.h"
 #include "bytecode/objects/containers.h"
 #include "bytecode/objects/exceptions.h"
 #include "bytecode/objects/late_text.h"
+#include "bytecode/objects/moved_texts.h"
 
 namespace framejit::bytecode {
 namespace {
@@ -61,6 +64,24 @@ Result<Ref> late_text(Interpreter& interp, const Frame& frame, size_t left,
   return late_call(interp.state, maker, operands);
 }
 
+// {...}.get(key): an item, asked for by what runs no code of the program.
+bool is_get_of_dict(PyObject* callable, const Arguments& args) {
+  PyObject* dict = args.empty() ? nullptr : args[0];
+  size_t key = 1;
+  if (PyCFunction_Check(callable)) {
+    dict = PyCFunction_GET_SELF(callable);
+    key = 0;
+  }
+  if (!dict || !PyDict_CheckExact(dict) || args.size() <= key ||
+      !PyUnicode_CheckExact(args[key]))
+    return false;
+  static PyObject* const get = raw_lookup(&PyDict_Type, "get");
+  PyMethodDef* method = reinterpret_cast<PyMethodDescrObject*>(get)->d_method;
+  return callable == get ||
+         (PyCFunction_Check(callable) &&
+          reinterpret_cast<PyCFunctionObject*>(callable)->m_ml == method);
+}
+
 }  // namespace
 
 FJ_HANDLER(Call) {
@@ -69,6 +90,9 @@ FJ_HANDLER(Call) {
   size_t left = frame.stack.size() - (op.arg + 2);
   FJ_TRY(Ref late, late_text(interp, frame, left, callable, args, op.object));
   if (late) return replace_top(frame, op.arg + 2, std::move(late));
+  MovingScope moving(interp.state, !op.object &&
+                                       is_get_of_dict(callable, args) &&
+                                       is_handed_on(frame, left + 1));
   FJ_TRY(Ref result, interp.call(callable, std::move(args), op.object));
   return replace_top(frame, op.arg + 2, std::move(result));
 }

@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "bytecode/interpreter/printed_texts.h"
+#include "bytecode/objects/classes.h"
 
 namespace framejit::bytecode {
 
@@ -16,7 +17,28 @@ struct Walk {
   size_t pc;
   int size;
   int text;
+  // What lies below the text may no longer be what the frame's stack has there.
+  bool moved = false;
 };
+
+// A class whose instances keep what they are made of: a named tuple, or a
+// dataclass. (One that looks at it is found out when it does.)
+bool keeps_arguments(PyObject* callable) {
+  if (!callable || !PyType_Check(callable)) return false;
+  auto* type = reinterpret_cast<PyTypeObject*>(callable);
+  const char* mark = PyType_FastSubclass(type, Py_TPFLAGS_TUPLE_SUBCLASS)
+                         ? "_fields"
+                         : "__dataclass_fields__";
+  return raw_lookup(type, mark) != nullptr;
+}
+
+// The call whose operands begin at `left`, one of them the text.
+bool is_kept_by_call(const Walk& walk, int left) {
+  const int callable = left + (kCallableFirst ? 0 : 1);
+  return !walk.moved && callable < walk.text &&
+         callable < int(walk.frame->stack.size()) &&
+         keeps_arguments(walk.frame->stack[callable].get());
+}
 
 // The size of the caller's stack below the call; -1: what its frame makes of
 // the result is no plain call.
@@ -55,6 +77,7 @@ Step take_step(Walk* walk, const MicroOp& op) {
       return walk->text == top ? return_to_caller(walk) : Step::kElsewhere;
     case MicroOpKind::kSwap: {
       int other = walk->size - op.arg;
+      walk->moved = true;
       if (walk->text == top) {
         walk->text = other;
       } else if (walk->text == other) {
@@ -88,6 +111,11 @@ Step take_step(Walk* walk, const MicroOp& op) {
     case MicroOpKind::kBuildTuple:
     case MicroOpKind::kBuildList:
     case MicroOpKind::kBuildConstKeyMap:
+      walk->text = left;
+      return Step::kGoesOn;
+    case MicroOpKind::kCall:
+    case MicroOpKind::kCallKw:
+      if (!is_kept_by_call(*walk, left)) return Step::kElsewhere;
       walk->text = left;
       return Step::kGoesOn;
     default:
