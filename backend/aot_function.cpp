@@ -287,20 +287,22 @@ bool AotExecutor::is_node_seen(PyObject* const* inputs) {
   const char* why = nullptr;
   if ((hooked_leaf && leaves > 1) ||
       (hooked && backward_->tangent_of().size() > 1)) {
-    why = "inputs have hooks; such calls run at torch level";
+    why =
+        "FJ601 inputs have hooks; such calls run at torch level; what a hook "
+        "does, do to .grad behind the backward, or to what is computed";
   } else if (refusing_leaf && leaves > 1) {
     why =
-        "an input has a .grad that cannot be added to in place; such calls run "
-        "at torch level";
+        "FJ601 an input has a .grad that cannot be added to in place; such "
+        "calls run at torch level; zero_grad() before them";
   } else if (has_grad_dtype) {
-    why = "an input has a grad_dtype; such calls run at torch level";
+    why = "FJ601 an input has a grad_dtype; such calls run at torch level";
   } else {
     for (int input : backward_->partial_inputs()) {
       if (graph::unpack_tensor(inputs[input_objects_[input]]).is_leaf())
         continue;
       why =
-          "an input that was computed with gradients gets none from an output "
-          "in whose history it is; such calls run at torch level";
+          "FJ601 an input that was computed with gradients gets none from an "
+          "output in whose history it is; such calls run at torch level";
       break;
     }
   }

@@ -16,6 +16,7 @@
 #include "frame_hook/interjections.h"
 #include "frame_hook/notices.h"
 #include "frame_hook/python_text.h"
+#include "graph/ir/torch_level.h"
 #include "graph/ops/alias_analysis.h"
 #include "graph/passes/passes.h"
 #include "graph/tensors/python_tensor.h"
@@ -464,7 +465,7 @@ std::string BackwardCode::line(const std::string& text) const {
     const bool is_state = node->op == graph::Opcode::kStateEnter ||
                           node->op == graph::Opcode::kStateExit;
     if (where.empty() && node->span.code && !is_state)
-      where = format_span(node->span);
+      where = graph::line_in_program(node->span, node->caller);
   }
   return "gradient of the graph at " + (where.empty() ? "?" : where) + ": " +
          text;
