@@ -309,7 +309,10 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
     return run(thread, frame, throwflag);
   }
   // A capture breaks by itself where little is left.
-  if (!dispatches(state) || state.suspended || all_original ||
+  // Who follows a program does not compile it: it needs every frame.
+  bool follows = state.capture &&
+                 state.capture->beneath() == CaptureCallbackScope::kOffered;
+  if (!dispatches(state) || ((state.suspended || all_original) && !follows) ||
       (is_low && !state.capture)) {
     return run(thread, frame, throwflag);
   }
@@ -319,6 +322,7 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
   PyObject* result = nullptr;
   if (state.capture) {
     if (!offer_to_capture(state.capture, function, slots, count, &result)) {
+      if (follows) return run(thread, frame, throwflag);
       PauseHook pause;
       return run_frame(thread, frame, throwflag);
     }
@@ -429,8 +433,10 @@ CodeVerdict code_verdict(PyObject* function, PyObject* code) {
   return answer;
 }
 
-CaptureCallbackScope::CaptureCallbackScope(FrameCallback callback)
+CaptureCallbackScope::CaptureCallbackScope(FrameCallback callback,
+                                           Beneath beneath)
     : callback_(std::move(callback)),
+      beneath_(beneath),
       saved_capture_(thread_state.capture),
       saved_options_(thread_state.options) {
   thread_state.capture = this;

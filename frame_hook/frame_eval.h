@@ -69,7 +69,7 @@ void force_original(bool on);
 // Interprets a frame that is about to be run beneath a native call. args: the
 // parameter slots (borrowed). True: answered (*result new, or null with an
 // error set). False: CPython runs the frame, and nothing beneath it is
-// offered. Called re-entrantly.
+// offered, unless the scope says so. Called re-entrantly.
 using FrameCallback =
     std::function<bool(PyObject* function, PyObject* const* args,
                        size_t num_args, PyObject** result)>;
@@ -77,11 +77,16 @@ using FrameCallback =
 // Offers the plain function frames entered on this thread to a capture.
 class CaptureCallbackScope {
  public:
-  explicit CaptureCallbackScope(FrameCallback callback);
+  // What lies beneath a frame that CPython runs: a capture has taken leave of
+  // it; what follows a program that CPython runs sees all of it.
+  enum Beneath : uint8_t { kNotOffered, kOffered };
+  explicit CaptureCallbackScope(FrameCallback callback,
+                                Beneath beneath = kNotOffered);
   ~CaptureCallbackScope();
   CaptureCallbackScope(const CaptureCallbackScope&) = delete;
   CaptureCallbackScope& operator=(const CaptureCallbackScope&) = delete;
   const FrameCallback& callback() const { return callback_; }
+  Beneath beneath() const { return beneath_; }
 
   // Puts the hook on top again where another thread has taken it off. False:
   // it was off, and frames may have been missed.
@@ -89,6 +94,7 @@ class CaptureCallbackScope {
 
  private:
   FrameCallback callback_;
+  Beneath beneath_;
   CaptureCallbackScope* saved_capture_;
   const void* saved_options_;
 };

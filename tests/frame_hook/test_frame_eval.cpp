@@ -3,6 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <stdexcept>
 
 #include "frame_hook/cpython_internals.h"
@@ -234,6 +235,33 @@ TEST_F(FrameEval, NothingIsOfferedBeneathARefusedFrame) {
     EXPECT_EQ(ns.repr("outer()"), "1");
   }
   EXPECT_EQ(offered, 1);
+}
+
+TEST_F(FrameEval, AllFramesAreOfferedToWhoFollowsAProgram) {
+  Namespace ns(
+      "def inner(x): return x\n"
+      "def answered(x): return None\n"
+      "def outer(): return [inner(i) for i in range(2)], answered(3)");
+  Ref answered = ns.get("answered");
+  std::vector<std::string> offered;
+  auto look = [&](PyObject* function, PyObject* const* args, size_t count,
+                  PyObject** result) {
+    Ref name = Ref::steal(PyObject_GetAttrString(function, "__name__"));
+    if (function != answered.get()) {
+      offered.push_back(PyUnicode_AsUTF8(name.get()));
+      return false;
+    }
+    *result = PyNumber_Add(args[0], args[0]);
+    return true;
+  };
+  suspend_thread();  // it compiles nothing, so that makes no difference
+  {
+    CaptureCallbackScope scope(look, CaptureCallbackScope::kOffered);
+    EXPECT_EQ(ns.repr("outer()"), "([0, 1], 6)");
+  }
+  resume_thread();
+  EXPECT_EQ(offered.front(), "outer");
+  EXPECT_EQ(std::count(offered.begin(), offered.end(), "inner"), 2);
 }
 
 TEST_F(FrameEval, CaptureCallbacksNestAndRaise) {
