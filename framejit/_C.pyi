@@ -186,6 +186,74 @@ class _fx:
     class Names:
         def create(self, candidate: str, may_be_reserved: bool = ..., /) -> str: ...
 
+    class TracerBase:
+        graph: Any
+        module_stack: dict[str, tuple[str, Any]]
+        num_calls: dict[str, int]
+        submodule_paths: dict[Any, str]
+        _known: dict[int, str]
+        _parameters: dict[str, Any]
+        _by_methods: bool
+
+    class ProxyBase:
+        tracer: Any
+        node: Any
+        _root: Any
+        _attr: Any
+        def __getattr__(self, name: str) -> Any: ...
+        def __call__(self, *args: Any, **kwargs: Any) -> Any: ...
+        def __getitem__(self, key: Any) -> Any: ...
+        def __setitem__(self, key: Any, value: Any) -> None: ...
+
+    @staticmethod
+    def set_tracing(
+        proxy: type, note_place: Callable[..., Any], ours: dict[str, list[Any]], /
+    ) -> None: ...
+    @staticmethod
+    def set_proxy_classes(
+        proxy: type, attribute: type, tensor_methods: Callable[[], set[Any]], /
+    ) -> None: ...
+    @staticmethod
+    def set_module_parts(
+        module: type,
+        sequential: type,
+        tensor: type,
+        call_hooks: tuple[Any, ...],
+        register_hooks: tuple[Any, ...],
+        tracing_state: Callable[[], Any],
+        /,
+    ) -> None: ...
+    @staticmethod
+    def find_state(
+        root: Any,
+        paths: dict[Any, str],
+        tensors: dict[Any, str],
+        known: dict[int, str],
+        /,
+    ) -> bool: ...
+    @staticmethod
+    def take_over(
+        made: Any, root: Any, graph: Any, leave: Callable[[str], None], /
+    ) -> None: ...
+    @staticmethod
+    def follow(
+        tracer: Any,
+        rewrite: Callable[[Any], Any] | None,
+        autowrapped: set[int],
+        call: Callable[..., Any],
+        args: tuple[Any, ...],
+        /,
+    ) -> Any: ...
+    @staticmethod
+    def call_through(module: Any, /, *args: Any, **kwargs: Any) -> Any: ...
+    @staticmethod
+    def unfollowed(call: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any: ...
+    @staticmethod
+    def set_builtins(function: Any, builtins: dict[str, Any], /) -> None: ...
+    @staticmethod
+    def write_source(
+        graph: Any, names: _fx.Names, writer: Any, root: str, own_output: bool, /
+    ) -> tuple[str, list[int | None], list[str], str, list[str]]: ...
     @staticmethod
     def set_classes(node: type, graph: type, list: type, dict: type, /) -> None: ...
     @staticmethod

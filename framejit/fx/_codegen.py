@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from framejit._C import _fx
 from framejit.fx._names import (
     BUILTINS,
     Namespace,
@@ -192,7 +193,7 @@ class _Writer:
         self.namespace = namespace
         self.verbose = verbose
         self.names: dict[Node, str] = {}
-        # How calls of a function are written, by function: see _call_form.
+        # How calls of a function are written, by function: see call_form.
         self.forms: dict[Any, tuple[str, str]] = {}
         self.globals: dict[str, Any] = {}
         self.wrapped: dict[str, None] = {}
@@ -204,6 +205,24 @@ class _Writer:
     def write(self) -> PythonCode:
         for name, row in BUILTINS.items():
             self.add_global(name, row.object)
+        if self.verbose or self.codegen._body_transformer:
+            return self.write_here()
+        own_output = type(self.codegen).generate_output is not CodeGen.generate_output
+        text, indices, self.parameters, self.returns, wrapped = _fx.write_source(
+            self.graph, self.namespace.unique, self, self.root, own_output
+        )
+        self.wrapped = dict.fromkeys(wrapped)
+        wraps, prologue = self._head()
+        first = prologue.count("\n") + 1
+        return PythonCode(
+            f"\n{wraps}\n\n{prologue}\n{text}",
+            self.globals,
+            dict(enumerate(indices, first)),
+            wraps.count("\n") + 4,
+        )
+
+    def write_here(self) -> PythonCode:
+        """The same in Python, with places and body transformers."""
         last_uses = self.graph._last_uses()
         # Marks of the nodes, which body transformers pass on; see _finish.
         for index, node in enumerate(self.graph.nodes):
@@ -215,6 +234,20 @@ class _Writer:
         if not self.body:
             self.body.append("pass\n")
         return self._finish()
+
+    # -- what C++ asks (graph/fx/source_writer.cpp)
+
+    def know(self, node: Node, name: str) -> None:
+        """A node that the output names."""
+        self.names[node] = name
+
+    def output_text(self, value: Any) -> str:
+        """The return statement."""
+        return self.codegen.generate_output(value, repr_fn=self.text)
+
+    def class_text(self, cls: type) -> str:
+        """The name of a class of tuples."""
+        return self.add_global(qualified_name(cls), cls)
 
     # -- names
 
@@ -314,7 +347,7 @@ class _Writer:
             else:
                 write(head + target_attribute(self.root, str(target)))
 
-    def _call_form(self, target: Any) -> tuple[str, str]:
+    def call_form(self, target: Any) -> tuple[str, str]:
         """("operator", "{} + {}"), ("inplace", "{} += {}"), or ("call", a name)."""
         if getattr(target, "__module__", "") == "_operator":
             name = target.__name__
@@ -329,9 +362,9 @@ class _Writer:
         try:
             form = self.forms.get(target)
             if form is None:
-                form = self.forms[target] = self._call_form(target)
+                form = self.forms[target] = self.call_form(target)
         except TypeError:  # it has no hash
-            form = self._call_form(target)
+            form = self.call_form(target)
         kind, function = form
         if kind == "operator":
             text = function.format(*map(self.text, args))
@@ -381,19 +414,23 @@ class _Writer:
 
     # -- the function
 
-    def _finish(self) -> PythonCode:
+    def _head(self) -> tuple[str, str]:
+        """What stands before the body: calls of ``wrap``, and the ``def``."""
         wraps = ""
         if self.wrapped:
             from framejit.fx._symbolic_trace import wrap
 
             name = self.add_global("wrap", wrap)
             wraps = "\n".join(f'{name}("{function}")' for function in self.wrapped)
+        for name, value in self.codegen.additional_globals():
+            self.add_global(name, value)
+        return wraps, self.codegen.gen_fn_def(self.parameters, self.returns)
+
+    def _finish(self) -> PythonCode:
         body = self.body
         if self.codegen._body_transformer:
             body = self.codegen._body_transformer(body)
-        for name, value in self.codegen.additional_globals():
-            self.add_global(name, value)
-        prologue = self.codegen.gen_fn_def(self.parameters, self.returns)
+        wraps, prologue = self._head()
 
         lines: list[str] = []
         line_map: dict[int, int | None] = {}

@@ -49,17 +49,18 @@ class Namespace:
     """
 
     def __init__(self) -> None:
-        self._names = _fx.Names()
+        #: The names that were given.
+        self.unique = _fx.Names()
         self._known: dict[Any, str] = {}
 
     def create_name(self, candidate: str, obj: Any = None) -> str:
         """The name of `obj`, made from `candidate` where it has none yet."""
         if obj is None:
-            return self._names.create(candidate)
+            return self.unique.create(candidate)
         known = self._known.get(obj)
         if known is None:
             own = _RESERVED.get(candidate, self) is obj
-            known = self._known[obj] = self._names.create(candidate, own)
+            known = self._known[obj] = self.unique.create(candidate, own)
         return known
 
 

@@ -1,29 +1,34 @@
 """``symbolic_trace``: a graph of what a program does with proxies.
 
-What this tracer cannot do is what proxies cannot: branches and loops that
-depend on values of tensors or on shapes, ``len``, ``*args`` of the root, and
-mutation of what is not a tensor. It says so with the line of the program. What
-comes out of it, and how it is steered (``Tracer``'s methods), does not depend
-on there being proxies.
+The program runs in CPython, and the frame hook shows the tracer every frame of it:
+calls of modules and reads of their parameters are answered, and frames that call
+what cannot take a proxy (``len``, ``torch.zeros``) run from rewritten bytecode
+(``_rewriting.py``). What nobody can know is refused with the line of the program.
 """
 
 from __future__ import annotations
 
 import builtins
-import contextlib
 import functools
 import inspect
 import math
-import sys
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import nn
-from torch.utils import _pytree as pytree
 
-from framejit.fx._codegen import PyTreeCodeGen, PyTreeInfo
+from framejit._C import _fx
+from framejit.fx import _rewriting
+from framejit.fx._facts import Examples, answer_isinstance
+from framejit.fx._patches import Patches
+from framejit.fx._root_arguments import (  # noqa: F401
+    PH,
+    RootArguments,
+    _assert_is_none,
+)
+from framejit.fx._wrapping import as_node, wrap, wrapped, wrapped_methods
 from framejit.fx.graph import Graph
 from framejit.fx.graph_module import GraphModule
 from framejit.fx.node import Argument, Node
@@ -32,99 +37,20 @@ from framejit.fx.proxy import (
     ParameterProxy,
     Proxy,
     TracerBase,
+    note_place,
 )
 
 __all__ = ["PH", "GraphAppendingTracer", "Tracer", "symbolic_trace", "wrap"]
 
 
-class _Input:
-    """In ``concrete_args``: this is an input of the graph."""
-
-    def __repr__(self) -> str:
-        return "PH"
-
-
-PH = _Input()
-
-# (globals of a module, name) of functions that are nodes when they are called.
-_wrapped: dict[tuple[int, str], dict[str, Any]] = {}
-# (class, name) of methods that are.
-_wrapped_methods: list[tuple[type, str]] = []
+# What a tracer's class may have its own of; C++ does the rest.
+METHODS = (
+    *("create_proxy", "create_node", "create_arg", "proxy"),
+    *("call_module", "is_leaf_module", "path_of_module", "getattr"),
+)
 
 
-def wrap(fn_or_name: str | Callable[..., Any]) -> Any:
-    """Say, at the top level of a module, that a function is not traced into.
-
-    Calls of it become ``call_function`` nodes. Takes the function, as a
-    decorator does, or the name it has in the module (a builtin, too).
-    """
-    if callable(fn_or_name):
-        name = fn_or_name.__name__
-    elif isinstance(fn_or_name, str):
-        name = fn_or_name
-    else:
-        raise RuntimeError(
-            "Unsupported type for global function! Must be either a callable or "
-            "string name"
-        )
-    frame = sys._getframe(1)
-    if frame.f_code.co_name != "<module>":
-        raise NotImplementedError("wrap must be called at the top level of a module")
-    _wrapped[id(frame.f_globals), name] = frame.f_globals
-    return fn_or_name
-
-
-class _Patches:
-    """Attributes and items that are other ones until the trace ends."""
-
-    def __init__(self) -> None:
-        self._undo: list[Callable[[], None]] = []
-        self._seen: set[tuple[int, str]] = set()
-
-    def item(self, names: dict[str, Any], name: str, value: Any) -> None:
-        if (id(names), name) in self._seen:
-            return
-        self._seen.add((id(names), name))
-        if name in names:
-            self._undo.append(functools.partial(names.__setitem__, name, names[name]))
-        else:
-            self._undo.append(functools.partial(names.__delitem__, name))
-        names[name] = value
-
-    def attribute(self, owner: type, name: str, value: Any) -> None:
-        self._undo.append(functools.partial(setattr, owner, name, vars(owner)[name]))
-        setattr(owner, name, value)
-
-    def undo(self) -> None:
-        while self._undo:
-            self._undo.pop()()
-
-
-def _first_proxy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy | None:
-    for leaf in pytree.tree_leaves((args, kwargs)):
-        if isinstance(leaf, Proxy):
-            return leaf
-    return None
-
-
-def _as_node(function: Callable[..., Any], kind: str = "call_function") -> Any:
-    """A function that becomes a node where a proxy is among its arguments."""
-
-    @functools.wraps(function)
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
-        proxy = _first_proxy(args, kwargs)
-        if proxy is None:
-            return function(*args, **kwargs)
-        target = function if kind == "call_function" else function.__name__
-        made = proxy.tracer.create_proxy(kind, target, args, kwargs)
-        if kind == "call_function":
-            made.node.meta["is_wrapped"] = True
-        return made
-
-    return wrapped
-
-
-class Tracer(TracerBase):
+class Tracer(RootArguments):
     """Traces modules and functions; derive from it to steer how.
 
     autowrap_modules: modules whose functions become nodes when they are called.
@@ -156,7 +82,11 @@ class Tracer(TracerBase):
         self.num_calls: dict[str, int] = {}
         self._parameters: dict[str, Proxy] = {}
         self._known: dict[int, str] = {}
-        self._patches = _Patches()
+        self._patches = Patches()
+        self._examples: Examples | None = None
+        #: What the graph takes for granted, and checks, in words.
+        self.facts: list[str] = []
+        self.decided: set[Any] = set()
 
     # -- what derived tracers change
 
@@ -223,6 +153,8 @@ class Tracer(TracerBase):
         node = super().create_node(*args, **kwargs)
         if self.module_stack:
             node.meta["nn_module_stack"] = dict(self.module_stack)
+        if self._examples is not None:
+            self._examples.run(node)
         return node
 
     def create_arg(self, a: Any) -> Argument:
@@ -248,6 +180,58 @@ class Tracer(TracerBase):
             return self.create_node("call_function", cls, items, {})
         return super().create_arg(a)
 
+    # -- what a program asks of a value
+
+    def to_bool(self, obj: Proxy) -> bool:
+        """A branch: asserts are recorded, shapes are those of the examples."""
+        if self._examples is None:
+            return super().to_bool(obj)
+        return self._examples.truth(obj)
+
+    def iter(self, obj: Proxy) -> Iterator[Any]:
+        """The items, as many as the example has."""
+        if self._examples is None:
+            return super().iter(obj)
+        return iter(self._examples.items(obj))
+
+    def keys(self, obj: Proxy) -> Any:
+        """The keys that the example has."""
+        if self._examples is None:
+            return super().keys(obj)
+        return self._examples.items(obj)
+
+    def number(self, obj: Proxy, kind: type) -> Any:
+        """The number that the example is."""
+        if self._examples is None:
+            return super().number(obj, kind)
+        return kind(self._examples.number(obj))
+
+    def text(self, obj: Proxy, spec: str) -> str:
+        """A number of the example as text; else what a proxy is called."""
+        if self._examples is None or not self._examples.is_number(obj):
+            return super().text(obj, spec)
+        return format(self._examples.number(obj), spec)
+
+    def length(self, obj: Proxy) -> int:
+        """The length of the example."""
+        if self._examples is None:
+            return super().length(obj)
+        return len(self._examples.items(obj))
+
+    def known_items(self, obj: Proxy) -> list[Any] | None:
+        """As :meth:`iter`, where there is an example that has a length."""
+        if self._examples is None or not self._examples.has_items(obj):
+            return None
+        return self._examples.items(obj)
+
+    def is_instance(self, obj: Proxy, classes: Any) -> bool:
+        """By the example or what the graph says of the value.
+
+        Where that says nothing, an input that may be a tensor is one, which the
+        graph checks, and it is of no other class (as for torch.fx).
+        """
+        return answer_isinstance(self, self._examples, obj, classes)
+
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that begins with `prefix` and that the root has no attribute of."""
         number = 0
@@ -261,12 +245,17 @@ class Tracer(TracerBase):
         self,
         root: nn.Module | Callable[..., Any],
         concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+        *,
+        example_inputs: tuple[Any, ...] | None = None,
     ) -> Graph:
         """The graph of a module's ``forward``, or of a function.
 
         concrete_args: values that arguments have, so that they are no inputs
         (the generated function checks them). ``PH`` in them stands for inputs:
         a dict with ``PH`` in it is an argument whose leaves are.
+        example_inputs: positional arguments whose shapes decide branches, loops and
+        lengths; the graph checks what was decided (:attr:`facts`). Branches on the
+        data of tensors are refused still.
         """
         is_module = isinstance(root, nn.Module)
         if is_module:
@@ -277,6 +266,12 @@ class Tracer(TracerBase):
             self.root = nn.Module()
             function = root
         self._find_state()
+        self.facts, self.decided = [], set()
+        self._examples = None
+        if example_inputs is not None:
+            self._examples = Examples(self, tuple(example_inputs))
+            own = [root] if is_module else []
+            self._examples.bind(inspect.unwrap(function), own)
         self.graph = Graph(tracer_cls=type(self))
         if code := getattr(function, "__code__", None):
             self.graph._co_fields = {
@@ -286,19 +281,21 @@ class Tracer(TracerBase):
             }
         names = getattr(inspect.unwrap(function), "__globals__", {})
         call, args = self.create_args_for_root(function, is_module, concrete_args)
-        with self._patched(names):
-            result = self.create_arg(call(*args))
+        result = self.create_arg(self._run(names, call, tuple(args)))
         returns = inspect.get_annotations(inspect.unwrap(function)).get("return")
         self.create_node("output", "output", (result,), {}, type_expr=returns)
         return self.graph
 
     def _find_state(self) -> None:
-        root = self.root
-        self.submodule_paths = {}
-        self.tensor_attrs = {}
         self.module_stack, self.num_calls = {}, {}
-        self._parameters = {}
-        self._known = {}
+        self.submodule_paths, self.tensor_attrs = {}, {}
+        self._known, self._parameters = {}, {}
+        root = self.root
+        found = (self.submodule_paths, self.tensor_attrs, self._known)
+        if _fx.find_state(root, *found):
+            return
+        for part in found:
+            part.clear()
         for path, module in root.named_modules():
             self.submodule_paths[module] = path
             if path:
@@ -309,186 +306,81 @@ class Tracer(TracerBase):
         for path, value in (*root.named_parameters(), *root.named_buffers()):
             self._known.setdefault(id(value), path)
 
-    @contextlib.contextmanager
-    def _patched(self, names: dict[str, Any]) -> Iterator[None]:
-        """Modules and wrapped functions lead here while the program runs."""
-        patches = self._patches = _Patches()
-        read, call = nn.Module.__getattr__, nn.Module.__call__
-
-        def module_getattr(module: nn.Module, name: str) -> Any:
-            return self.getattr(name, read(module, name), self._parameters)
-
-        def module_call(module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-            def forward(*args: Any, **kwargs: Any) -> Any:
-                return call(module, *args, **kwargs)
-
-            self._wrap_functions(getattr(type(module).forward, "__globals__", {}))
-            return self.call_module(module, forward, args, kwargs)
-
+    def _run(self, names: dict[str, Any], call: Any, args: tuple[Any, ...]) -> Any:
+        """Run the program: calls of modules and wrapped functions lead here."""
+        patches = self._patches = Patches()
+        self._by_methods = self._examples is not None or not (
+            vars(self).keys().isdisjoint(METHODS)
+        )
+        _rewriting.begin()
         try:
-            patches.attribute(nn.Module, "__getattr__", module_getattr)
-            patches.attribute(nn.Module, "__call__", module_call)
-            for (_, name), owner in _wrapped.items():
+            for (_, name), owner in wrapped.items():
                 function: Any = owner.get(name, vars(builtins).get(name))
-                patches.item(owner, name, _as_node(function))
-            for cls, name in _wrapped_methods:
-                patches.attribute(
-                    cls, name, _as_node(getattr(cls, name), "call_method")
-                )
+                patches.item(owner, name, as_node(function))
+            for cls, name in wrapped_methods:
+                patches.attribute(cls, name, as_node(getattr(cls, name), "call_method"))
             self._wrap_functions(names)
             for module in self._autowrap_search:
                 self._wrap_functions(vars(module))
-            yield
+            return _fx.follow(self, _rewriting.twin_of, self._autowrap_ids, call, args)
         finally:
             patches.undo()
 
     def _wrap_functions(self, names: dict[str, Any]) -> None:
         for name, value in list(names.items()):
             if not name.startswith("_") and id(value) in self._autowrap_ids:
-                self._patches.item(names, name, _as_node(value))
+                self._patches.item(names, name, as_node(value))
 
-    # -- the arguments
-
-    def create_args_for_root(
-        self,
-        root_fn: Callable[..., Any],
-        is_module: bool,
-        concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
-    ) -> tuple[Callable[..., Any], list[Any]]:
-        """Placeholders for the parameters, and what to call with them."""
-        function = inspect.unwrap(root_fn)
-        code = function.__code__
-        count = code.co_argcount + code.co_kwonlyargcount
-        names = list(code.co_varnames[:count])
-        if is_module and not names:
-            raise RuntimeError("``self`` argument cannot be part of *args expansion!")
-        own = [self.root] if is_module else []
-        taken = names[len(own) :]
-        if isinstance(concrete_args, tuple):
-            if len(concrete_args) != len(taken):
-                raise RuntimeError(
-                    f"Tracing expected {len(taken)} arguments but got "
-                    f"{len(concrete_args)} concrete arguments"
-                )
-            concrete_args = dict(zip(taken, concrete_args, strict=True))
-        concrete = concrete_args or {}
-        parameters = inspect.signature(function).parameters
-        inputs = [self._input(name, parameters[name], concrete) for name in taken]
-        positional = inputs[: code.co_argcount - len(own)]
-        keyword = names[code.co_argcount :]
-
-        rest = iter(code.co_varnames[count:])
-        stars: list[Any] = []
-        if code.co_flags & inspect.CO_VARARGS:
-            stars.append(self._star("*" + next(rest)))
-        if code.co_flags & inspect.CO_VARKEYWORDS:
-            stars.append(self._star("**" + next(rest)))
-
-        def call(*args: Any) -> Any:
-            args, more = args[: len(args) - len(stars)], args[len(args) - len(stars) :]
-            plain = args[: len(own) + len(positional)]
-            named = dict(zip(keyword, args[len(plain) :], strict=True))
-            if more:
-                return _call_with_stars(function, plain, named, more)
-            return root_fn(*plain, **named)
-
-        args = [*own, *inputs, *stars]
-        leaves, spec = pytree.tree_flatten(tuple(args))
-        if all(child.is_leaf() for child in spec.children()):
-            return call, args
-        self.graph.set_codegen(PyTreeCodeGen(PyTreeInfo(names, spec, None)))
-        return self._flattened(call, spec), leaves
-
-    def _flattened(self, call: Callable[..., Any], spec: Any) -> Any:
-        def flat(*leaves: Any) -> list[Any]:
-            result = call(*pytree.tree_unflatten(list(leaves), spec))
-            out, out_spec = pytree.tree_flatten(result)
-            codegen: Any = self.graph._codegen
-            codegen.pytree_info = codegen.pytree_info._replace(out_spec=out_spec)
-            return out
-
-        return flat
-
-    def _star(self, name: str) -> Proxy:
-        return self.create_proxy("placeholder", name, (), {})
-
-    def _input(
-        self, name: str, parameter: inspect.Parameter, concrete: dict[str, Any]
+    def _call_of_module(
+        self, m: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
-        """A placeholder; where the value is given, one for each leaf of it."""
-        has_default = parameter.default is not inspect.Parameter.empty
-        default = (parameter.default,) if has_default else ()
-        if name not in concrete:
-            typed = parameter.annotation
-            return self.create_proxy(
-                "placeholder",
-                name,
-                default,
-                {},
-                type_expr=None if typed is inspect.Parameter.empty else typed,
-            )
-        number = 0
-
-        def leaf(value: Any) -> Any:
-            nonlocal number
-            number += 1
-            made = self.create_proxy("placeholder", f"{name}_{number}", default, {})
-            if isinstance(value, _Input):
-                return made
-            self._check_value(made, name, value)
-            return value
-
-        return pytree.tree_map(leaf, concrete[name])
-
-    def _check_value(self, made: Proxy, name: str, value: Any) -> None:
-        """The generated function checks that an argument is what was given."""
-        text = (
-            f"{name} has been specialized to have value {value} but got another value"
-        )
-        if value is None:
-            self.create_proxy("call_function", _assert_is_none, (made, text), {})
-        elif isinstance(value, (bool, int, float, complex, str)):
-            same: Any = made == value  # type: ignore[comparison-overlap]
-            self.create_proxy("call_function", torch._assert, (same, text), {})
-
-
-def _call_with_stars(
-    function: Any, args: tuple[Any, ...], named: dict[str, Any], stars: Any
-) -> Any:
-    """Call a function whose ``*args`` and ``**kwargs`` are the proxies given.
-
-    What it does with them as a whole is recorded; how many there are is unknown.
-    """
-    code = function.__code__
-    flags = code.co_flags & ~(inspect.CO_VARARGS | inspect.CO_VARKEYWORDS)
-    count = code.co_argcount + code.co_kwonlyargcount + len(stars)
-    plain = types.FunctionType(
-        code.replace(
-            co_flags=flags, co_argcount=count, co_kwonlyargcount=0, co_posonlyargcount=0
-        ),
-        function.__globals__,
-        function.__name__,
-        None,
-        function.__closure__,
-    )
-    return plain(*args, *named.values(), *stars)
-
-
-def _assert_is_none(value: Any, message: str) -> None:
-    assert value is None, message
+        forward = functools.partial(_fx.call_through, m)
+        return self.call_module(m, forward, args, kwargs)
 
 
 def symbolic_trace(
     root: nn.Module | Callable[..., Any],
     concrete_args: dict[str, Any] | tuple[Any, ...] | None = None,
+    *,
+    example_inputs: tuple[Any, ...] | None = None,
 ) -> GraphModule:
     """A module, with graph and code, that does what `root` does.
 
-    Modules of ``torch.nn`` are called, others traced into. ``concrete_args``
-    are arguments whose values are known (:meth:`Tracer.trace`). What depends on
-    values of tensors is refused with a :class:`TraceError` that names the line.
+    Modules of ``torch.nn`` are called, others traced into. ``concrete_args`` are
+    arguments whose values are known, ``example_inputs`` such whose shapes are
+    (:meth:`Tracer.trace`); what the graph takes for granted, and checks, is in
+    ``meta["facts"]`` of the module. What depends on values of tensors is refused
+    with a :class:`TraceError` that names the line.
     """
     tracer = Tracer()
-    graph = tracer.trace(root, concrete_args)
+    graph = tracer.trace(root, concrete_args, example_inputs=example_inputs)
     name = type(root).__name__ if isinstance(root, nn.Module) else root.__name__
-    return GraphModule(tracer.root, graph, name)
+    made = GraphModule(tracer.root, graph, name)
+    if tracer.facts:
+        made.meta["facts"] = tracer.facts
+    return made
+
+
+def _say_what_is_ours() -> None:
+    ours = {
+        name: [vars(cls)[name] for cls in (TracerBase, Tracer) if name in vars(cls)]
+        for name in METHODS
+    }
+    _fx.set_tracing(Proxy, note_place, ours)
+    module = nn.modules.module
+    _fx.set_module_parts(
+        nn.Module,
+        nn.Sequential,
+        torch.Tensor,
+        (
+            module._global_backward_pre_hooks,
+            module._global_backward_hooks,
+            module._global_forward_hooks,
+            module._global_forward_pre_hooks,
+        ),
+        (module._global_module_registration_hooks,),
+        torch._C._get_tracing_state,
+    )
+
+
+_say_what_is_ours()

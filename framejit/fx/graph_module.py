@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import itertools
 import linecache
 import os
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from framejit._C import _fx
 from framejit.fx._codegen import PythonCode, PyTreeCodeGen
 from framejit.fx._names import BUILTINS, is_from_torch
 from framejit.fx._places import innermost
@@ -123,12 +125,12 @@ class GraphModule(nn.Module):
     ) -> None:
         super().__init__()
         type(self).__name__ = class_name
-        named = [node for node in graph.nodes if node.op in ("get_attr", "call_module")]
         if isinstance(root, nn.Module):
             self.training = root.training
-            for node in named:
-                _copy_attribute(root, self, node.target)
+            leave = functools.partial(_copy_attribute, root, self)
+            _fx.take_over(self, root, graph, leave)
         elif isinstance(root, dict):
+            named = [n for n in graph.nodes if n.op in ("get_attr", "call_module")]
             for node in named:
                 if node.target not in root:
                     raise RuntimeError(

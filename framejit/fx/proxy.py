@@ -15,7 +15,8 @@ from typing import Any
 
 import torch
 
-from framejit.fx._operators import OPERATORS, REFLECTABLE
+from framejit._C import _fx
+from framejit.fx._asserts import asserted_truth
 from framejit.fx._places import Place
 from framejit.fx.graph import Graph
 from framejit.fx.node import Argument, Node, Target, map_arg
@@ -62,8 +63,20 @@ def refused(what: str) -> TraceError:
     return TraceError(what)
 
 
-class TracerBase:
-    """Adds nodes to ``graph`` for what happens to proxies."""
+def note_place(node: Node) -> None:
+    """Note in a node's ``stack_trace`` the line that is being traced."""
+    if place := user_place():
+        node.stack_trace = (
+            f'File "{place.file}", line {place.line}, in {place.name}\n    {place.code}'
+        )
+
+
+class TracerBase(_fx.TracerBase):
+    """Adds nodes to ``graph`` for what happens to proxies.
+
+    These methods say what an operation means; a class may have others. Where it
+    has none of its own, C++ does what they do (``graph/fx/recording.h``).
+    """
 
     graph: Graph
     #: Note in ``node.stack_trace`` where each node comes from.
@@ -84,11 +97,8 @@ class TracerBase:
     ) -> Node:
         """Insert a node; all that is traced comes through here."""
         node: Node = self.graph.create_node(kind, target, args, kwargs, name, type_expr)
-        if self.record_stack_traces and (place := user_place()):
-            node.stack_trace = (
-                f'File "{place.file}", line {place.line}, in {place.name}\n'
-                f"    {place.code}"
-            )
+        if self.record_stack_traces:
+            note_place(node)
         return node
 
     def proxy(self, node: Node) -> Proxy:
@@ -164,7 +174,22 @@ class TracerBase:
         return made
 
     def to_bool(self, obj: Proxy) -> bool:
-        """Asked where a branch depends on a proxy. Raises :class:`TraceError`."""
+        """Asked where a branch depends on a proxy.
+
+        What the program asserts becomes an assertion of the graph; other branches
+        raise :class:`TraceError`.
+        """
+        frame = user_frame()
+        holds = None if frame is None else asserted_truth(frame)
+        if holds is not None:
+            said = "the program's assertion"
+            if place := user_place():
+                said = f"{place.file}:{place.line} in {place.name}: {place.code}"
+            record = self.create_proxy
+            if not holds:
+                obj = record("call_function", operator.not_, (obj,), {})
+            record("call_function", torch._assert, (obj, said), {})
+            return holds
         raise refused(
             "symbolically traced variables cannot be used as inputs to control flow: "
             f"a branch depends on {obj.node}"
@@ -182,6 +207,35 @@ class TracerBase:
         """Asked where the keys of a proxy are (``f(**proxy)``)."""
         return Attribute(obj, "keys")()
 
+    def number(self, obj: Proxy, kind: type) -> Any:
+        """Asked where C code needs an int or a float. Raises :class:`TraceError`."""
+        raise refused(f"{obj.node} is not known, so it cannot be an {kind.__name__}")
+
+    def text(self, obj: Proxy, spec: str) -> str:
+        """Asked where a proxy becomes text, as in f-strings."""
+        return object.__format__(obj, spec)
+
+    def length(self, obj: Proxy) -> int:
+        """Asked where C code needs the length of a proxy."""
+        # RuntimeError: what torch.fx raises.
+        raise RuntimeError(
+            str(
+                refused(
+                    "'len' is not supported in symbolic tracing by default. If you "
+                    "want this call to be recorded, please call framejit.fx.wrap("
+                    "'len') at module scope"
+                )
+            )
+        )
+
+    def known_items(self, obj: Proxy) -> list[Any] | None:
+        """The items of a sequence, where it is known how long it is."""
+        return None
+
+    def is_instance(self, obj: Proxy, classes: Any) -> bool:
+        """Asked by ``isinstance`` in the program."""
+        return False
+
 
 class GraphAppendingTracer(TracerBase):
     """Adds to a graph that is there, for proxies made by hand."""
@@ -190,7 +244,7 @@ class GraphAppendingTracer(TracerBase):
         self.graph = graph
 
 
-def _names_unpacked_to(frame: types.FrameType) -> int | None:
+def names_unpacked_to(frame: types.FrameType) -> int | None:
     """How many names the frame is unpacking a sequence to, if it is."""
     code, at = frame.f_code.co_code, frame.f_lasti
     if code[at] != dis.opmap["UNPACK_SEQUENCE"]:
@@ -203,12 +257,12 @@ def _names_unpacked_to(frame: types.FrameType) -> int | None:
     return count
 
 
-class Proxy:
+class Proxy(_fx.ProxyBase):
     """A value of a graph in the hands of a Python program.
 
-    Operators, methods, attributes and calls of torch's functions become nodes.
-    A proxy is no number: it cannot decide a branch, be a length or be
-    iterated (unpacking into a known number of names works).
+    Operators, methods, attributes, assigned items and calls of torch's functions
+    become nodes. Where Python must know what it is, as a branch does, the tracer
+    is asked.
     """
 
     def __init__(self, node: Node, tracer: TracerBase | None = None) -> None:
@@ -218,102 +272,67 @@ class Proxy:
     def __repr__(self) -> str:
         return f"Proxy({self.node.name})"
 
-    def __getattr__(self, k: str) -> Attribute:
-        # A proxy that is being copied has nothing yet.
-        if k in ("tracer", "node", "__deepcopy__", "__setstate__"):
-            raise AttributeError(k)
-        return Attribute(self, k)
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
-        return self.tracer.create_proxy(
-            "call_method", "__call__", (self, *args), kwargs
-        )
-
     def __iter__(self) -> Iterator[Any]:
-        count = _names_unpacked_to(sys._getframe(1))
+        count = names_unpacked_to(sys._getframe(1))
         if count is None:
-            return self.tracer.iter(self)
-        return (self[i] for i in range(count))  # type: ignore[index]
-
-    def __abs__(self) -> Proxy:
-        return self.tracer.create_proxy("call_function", operator.abs, (self,), {})
+            items: Iterator[Any] = self.tracer.iter(self)
+            return items
+        return (self[i] for i in range(count))
 
     def __bool__(self) -> bool:
-        return self.tracer.to_bool(self)
+        known: bool = self.tracer.to_bool(self)
+        return known
 
     def __index__(self) -> int:
-        raise refused(f"{self.node} is not known, so it cannot be an index")
+        known: int = self.tracer.number(self, int)
+        return known
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        known: float = self.tracer.number(self, float)
+        return known
+
+    def __format__(self, spec: str) -> str:
+        text: str = self.tracer.text(self, spec)
+        return text
 
     def keys(self) -> Any:
         """The keys, where the tracer knows them."""
         return self.tracer.keys(self)
 
     def __len__(self) -> int:
-        # RuntimeError: what torch.fx raises.
-        raise RuntimeError(
-            str(
-                refused(
-                    "'len' is not supported in symbolic tracing by default. If you "
-                    "want this call to be recorded, please call framejit.fx.wrap("
-                    "'len') at module scope"
-                )
-            )
-        )
+        known: int = self.tracer.length(self)
+        return known
 
-    @classmethod
-    def __torch_function__(
-        cls,
-        orig_method: Any,
-        types: tuple[type, ...],
-        args: tuple[Any, ...] | None = None,
-        kwargs: dict[str, Any] | None = None,
-    ) -> Proxy:
-        args, kwargs = args or (), kwargs or {}
-        from torch.utils import _pytree
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return _again, (type(self), self.node, self.tracer), self.__dict__ or None
 
-        leaves = _pytree.tree_leaves((args, kwargs))
-        tracers = {leaf.tracer: None for leaf in leaves if isinstance(leaf, Proxy)}
-        if len(tracers) > 1:
-            raise RuntimeError(
-                f"Found multiple different tracers {list(tracers)} while trying to "
-                f"trace operations {orig_method}"
-            )
-        tracer = next(iter(tracers))
-        if torch.overrides.is_tensor_method_or_property(orig_method):
-            return tracer.create_proxy(
-                "call_method", orig_method.__name__, args, kwargs
-            )
-        return tracer.create_proxy(
-            "call_function",
-            orig_method,
-            args,
-            kwargs,
-            name=tracer.graph._target_to_str(orig_method.__name__),
-        )
+
+def _again(cls: type[Proxy], node: Node, tracer: TracerBase) -> Proxy:
+    made = cls.__new__(cls)
+    made.node, made.tracer = node, tracer
+    return made
 
 
 class Attribute(Proxy):
     """An attribute of a proxy: a node once it is used for more than a call."""
 
     def __init__(self, root: Proxy, attr: str) -> None:
-        self.root = root
-        self.attr = attr
         self.tracer = root.tracer
-        self._node: Node | None = None
+        self._root, self._attr = root, attr
 
     @property
-    def node(self) -> Node:  # type: ignore[override]
-        """The read, inserted when it is asked for."""
-        if self._node is None:
-            self._node = self.tracer.create_proxy(
-                "call_function", getattr, (self.root, self.attr), {}
-            ).node
-        return self._node
+    def root(self) -> Proxy:
+        """Whose attribute it is."""
+        found: Proxy = self._root
+        return found
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Proxy:
-        return self.tracer.create_proxy(
-            "call_method", self.attr, (self.root, *args), kwargs
-        )
+    @property
+    def attr(self) -> str:
+        """Its name."""
+        name: str = self._attr
+        return name
 
 
 class ParameterProxy(Proxy):
@@ -347,30 +366,8 @@ class ParameterProxy(Proxy):
     nelement = numel
 
 
-def _define_operators() -> None:
-    def forward(name: str) -> Any:
-        target = getattr(operator, name)
-
-        def method(self: Proxy, *args: Any) -> Proxy:
-            return self.tracer.create_proxy("call_function", target, (self, *args), {})
-
-        return method
-
-    def reflected(name: str) -> Any:
-        target = getattr(operator, name)
-
-        def method(self: Proxy, left: Any) -> Proxy:
-            return self.tracer.create_proxy("call_function", target, (left, self), {})
-
-        return method
-
-    for name in OPERATORS:
-        if hasattr(operator, name):
-            bare = name.strip("_")
-            setattr(Proxy, f"__{bare}__", forward(name))
-            if name in REFLECTABLE and name != "getitem":
-                setattr(Proxy, f"__r{bare}__", reflected(name))
-    Proxy.__hash__ = object.__hash__  # type: ignore[method-assign]
+def _tensor_methods() -> set[Any]:
+    return set(torch.overrides.get_overridable_functions()[torch.Tensor])
 
 
-_define_operators()
+_fx.set_proxy_classes(Proxy, Attribute, _tensor_methods)

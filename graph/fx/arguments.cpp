@@ -20,11 +20,6 @@ class Depth {
   ~Depth() { Py_LeaveRecursiveCall(); }
 };
 
-bool is_container(PyObject* object) {
-  return PyTuple_Check(object) || PyList_Check(object) ||
-         PyDict_Check(object) || PySlice_Check(object);
-}
-
 // A named tuple is made by its class, of its fields.
 bool is_named_tuple(PyObject* tuple) {
   if (PyTuple_CheckExact(tuple)) return false;
@@ -33,95 +28,93 @@ bool is_named_tuple(PyObject* tuple) {
   return found == 1;
 }
 
-class ToArg {
- public:
-  explicit ToArg(PyObject* graph) : graph_(graph) {}
+}  // namespace
 
-  Arg convert(PyObject* object) {
-    if (object == Py_None) return Arg();
-    if (is_node(object)) return node(object);
-    if (is_container(object)) return tree(object);
-    return leaf(object);
-  }
+bool is_container(PyObject* object) {
+  return PyTuple_Check(object) || PyList_Check(object) ||
+         PyDict_Check(object) || PySlice_Check(object);
+}
 
- private:
-  Arg node(PyObject* object) {
-    NodeObject* node = as_node(object);
-    if (node->state != NodeObject::kInGraph || node->graph != graph_)
-      return Arg(Ref::borrow(object));
-    return Arg(node->node->outputs[0].get());
-  }
+Arg ToArg::convert(PyObject* object) {
+  if (object == Py_None) return Arg();
+  if (is_node(object)) return node(object);
+  if (is_container(object)) return tree(object);
+  return leaf(object);
+}
 
-  static Arg leaf(PyObject* object) {
-    if (PyBool_Check(object)) return Arg(object == Py_True);
-    if (PyLong_CheckExact(object)) {
-      int overflow = 0;
-      long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
-      if (!overflow) return Arg(static_cast<int64_t>(value));
-    } else if (PyFloat_CheckExact(object)) {
-      return Arg(PyFloat_AS_DOUBLE(object));
-    } else if (PyComplex_CheckExact(object)) {
-      Py_complex value = PyComplex_AsCComplex(object);
-      return Arg(c10::complex<double>(value.real, value.imag));
-    } else if (PyUnicode_CheckExact(object)) {
-      Py_ssize_t size = 0;
-      if (const char* text = PyUnicode_AsUTF8AndSize(object, &size))
-        return Arg(std::string(text, size));
-      PyErr_Clear();  // lone surrogates
-    } else if (THPDtype_Check(object)) {
-      return Arg(reinterpret_cast<THPDtype*>(object)->scalar_type);
-    } else if (THPDevice_Check(object)) {
-      return Arg(reinterpret_cast<THPDevice*>(object)->device);
-    } else if (THPLayout_Check(object)) {
-      return Arg(reinterpret_cast<THPLayout*>(object)->layout);
-    } else if (THPMemoryFormat_Check(object)) {
-      return Arg(reinterpret_cast<THPMemoryFormat*>(object)->memory_format);
-    }
+Arg ToArg::node(PyObject* object) const {
+  NodeObject* node = as_node(object);
+  if (node->state != NodeObject::kInGraph || node->graph != graph_)
     return Arg(Ref::borrow(object));
-  }
+  return Arg(node->node->outputs[0].get());
+}
 
-  Arg tree(PyObject* object) {
-    Depth depth;
-    if (PyTuple_Check(object)) {
-      Arg::Tuple out;
-      // (torch.Size and such become plain tuples.)
-      if (is_named_tuple(object))
-        out.type = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
-      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
-        out.items.push_back(convert(PyTuple_GET_ITEM(object, i)));
-      return Arg(std::move(out));
-    }
-    if (PyList_Check(object)) {
-      Arg::List out;
-      for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
-        out.items.push_back(convert(PyList_GET_ITEM(object, i)));
-      return Arg(std::move(out));
-    }
-    if (PyDict_Check(object)) {
-      Arg::Dict out;
-      Py_ssize_t position = 0;
-      PyObject *key, *value;
-      while (PyDict_Next(object, &position, &key, &value)) {
-        Arg key_arg = is_container(key) || is_node(key) ? Arg(Ref::borrow(key))
-                                                        : leaf_or_none(key);
-        out.items.emplace_back(std::move(key_arg), convert(value));
-      }
-      return Arg(std::move(out));
-    }
-    auto* raw = reinterpret_cast<PySliceObject*>(object);
-    auto out = std::make_shared<Arg::Slice>();
-    out->start = convert(raw->start);
-    out->stop = convert(raw->stop);
-    out->step = convert(raw->step);
+Arg ToArg::leaf(PyObject* object) {
+  if (PyBool_Check(object)) return Arg(object == Py_True);
+  if (PyLong_CheckExact(object)) {
+    int overflow = 0;
+    long long value = PyLong_AsLongLongAndOverflow(object, &overflow);
+    if (!overflow) return Arg(static_cast<int64_t>(value));
+  } else if (PyFloat_CheckExact(object)) {
+    return Arg(PyFloat_AS_DOUBLE(object));
+  } else if (PyComplex_CheckExact(object)) {
+    Py_complex value = PyComplex_AsCComplex(object);
+    return Arg(c10::complex<double>(value.real, value.imag));
+  } else if (PyUnicode_CheckExact(object)) {
+    Py_ssize_t size = 0;
+    if (const char* text = PyUnicode_AsUTF8AndSize(object, &size))
+      return Arg(std::string(text, size));
+    PyErr_Clear();  // lone surrogates
+  } else if (THPDtype_Check(object)) {
+    return Arg(reinterpret_cast<THPDtype*>(object)->scalar_type);
+  } else if (THPDevice_Check(object)) {
+    return Arg(reinterpret_cast<THPDevice*>(object)->device);
+  } else if (THPLayout_Check(object)) {
+    return Arg(reinterpret_cast<THPLayout*>(object)->layout);
+  } else if (THPMemoryFormat_Check(object)) {
+    return Arg(reinterpret_cast<THPMemoryFormat*>(object)->memory_format);
+  }
+  return Arg(Ref::borrow(object));
+}
+
+Arg ToArg::tree(PyObject* object) {
+  Depth depth;
+  if (PyTuple_Check(object)) {
+    Arg::Tuple out;
+    // (torch.Size and such become plain tuples.)
+    if (is_named_tuple(object))
+      out.type = Ref::borrow(reinterpret_cast<PyObject*>(Py_TYPE(object)));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(object); ++i)
+      out.items.push_back(convert(PyTuple_GET_ITEM(object, i)));
     return Arg(std::move(out));
   }
-
-  static Arg leaf_or_none(PyObject* object) {
-    return object == Py_None ? Arg() : leaf(object);
+  if (PyList_Check(object)) {
+    Arg::List out;
+    for (Py_ssize_t i = 0; i < PyList_GET_SIZE(object); ++i)
+      out.items.push_back(convert(PyList_GET_ITEM(object, i)));
+    return Arg(std::move(out));
   }
+  if (PyDict_Check(object)) {
+    Arg::Dict out;
+    Py_ssize_t position = 0;
+    PyObject *key, *value;
+    while (PyDict_Next(object, &position, &key, &value)) {
+      Arg key_arg = is_container(key) || is_node(key) ? Arg(Ref::borrow(key))
+                    : key == Py_None                  ? Arg()
+                                                      : leaf(key);
+      out.items.emplace_back(std::move(key_arg), convert(value));
+    }
+    return Arg(std::move(out));
+  }
+  auto* raw = reinterpret_cast<PySliceObject*>(object);
+  auto out = std::make_shared<Arg::Slice>();
+  out->start = convert(raw->start);
+  out->stop = convert(raw->stop);
+  out->step = convert(raw->step);
+  return Arg(std::move(out));
+}
 
-  PyObject* graph_;
-};
+namespace {
 
 class ToPython {
  public:

@@ -78,6 +78,19 @@ Block::Nodes::iterator insertion_place(PyObject* self) {
   return after ? std::next(place) : place;
 }
 
+std::string new_name(GraphState& state, const NewNode& made) {
+  if (made.name && made.name != Py_None)
+    return state.names.create(text_of(made.name));
+  if (!PyUnicode_Check(made.target))
+    return state.names.next(candidate_of(state, made.target).names);
+  std::string text = text_of(made.target);
+  if (text.size() >= 4 && text.starts_with("__") && text.ends_with("__"))
+    text = text.substr(2, text.size() - 4);
+  return state.names.create(snake_case(text));
+}
+
+}  // namespace
+
 void check_target(PyObject* self, Opcode op, PyObject* target) {
   bool wants_callable = op == Opcode::kCallFunction;
   if (wants_callable ? PyCallable_Check(target) : PyUnicode_Check(target))
@@ -90,25 +103,7 @@ void check_target(PyObject* self, Opcode op, PyObject* target) {
             (wants_callable ? "Callable" : "str") + " is expected");
 }
 
-struct NewNode {
-  Opcode op;
-  PyObject* target;
-  PyObject* name = nullptr;  // null, None: after the target
-  PyObject* type = nullptr;
-};
-
-std::string new_name(GraphState& state, const NewNode& made) {
-  if (made.name && made.name != Py_None)
-    return state.names.create(text_of(made.name));
-  if (!PyUnicode_Check(made.target))
-    return state.names.next(candidate_of(state, made.target).names);
-  std::string text = text_of(made.target);
-  if (text.size() >= 4 && text.starts_with("__") && text.ends_with("__"))
-    text = text.substr(2, text.size() - 4);
-  return state.names.create(snake_case(text));
-}
-
-Ref place(PyObject* self, const NewNode& made, Arguments arguments) {
+Ref add_node(PyObject* self, const NewNode& made, Arguments arguments) {
   GraphState& state = state_of(self);
   auto node = std::make_unique<Node>();
   node->op = made.op;
@@ -124,10 +119,12 @@ Ref place(PyObject* self, const NewNode& made, Arguments arguments) {
   return Ref::borrow(as_object(face_of(self, placed)));
 }
 
+namespace {
+
 Ref create(PyObject* self, const NewNode& made, PyObject* args,
            PyObject* kwargs) {
   check_target(self, made.op, made.target);
-  return place(self, made, to_arguments(self, args, kwargs));
+  return add_node(self, made, to_arguments(self, args, kwargs));
 }
 
 PyObject* create_node(PyObject* self, PyObject* const* args, Py_ssize_t nargs,
@@ -318,8 +315,9 @@ Ref copy_node(PyObject* self, PyObject* from, Node& node, PyObject* val_map) {
   for (const auto& [name, arg] : node.kwargs)
     arguments.kwargs.emplace_back(name, map_values(arg, mapped));
   Ref target = target_of(node), name = text_object(node.outputs[0]->name);
-  Ref made = place(self, {node.op, target.get(), name.get(), node.type.get()},
-                   std::move(arguments));
+  Ref made =
+      add_node(self, {node.op, target.get(), name.get(), node.type.get()},
+               std::move(arguments));
   if (node.meta && PyDict_GET_SIZE(node.meta.get()))
     as_node(made.get())->node->meta = checked(PyDict_Copy(node.meta.get()));
   return made;

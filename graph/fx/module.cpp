@@ -1,6 +1,7 @@
 #include "graph/fx/module.h"
 
-#include "graph/fx/objects.h"
+#include "graph/fx/module_parts.h"
+#include "graph/fx/recording.h"
 
 namespace framejit::graph {
 
@@ -82,6 +83,8 @@ PyType_Slot g_names_slots[] = {
 PyType_Spec g_names_spec = {"framejit._C._fx.Names", sizeof(NamesObject), 0,
                             Py_TPFLAGS_DEFAULT, g_names_slots};
 
+PyTypeObject* g_names_type = nullptr;
+
 PyMethodDef g_module_functions[] = {
     {"set_classes", as_function(set_classes), METH_FASTCALL,
      "Node, Graph, the immutable list and dict."},
@@ -99,6 +102,13 @@ PyModuleDef g_fx_module = {PyModuleDef_HEAD_INIT,
                            nullptr};
 
 }  // namespace
+
+Names& names_in(PyObject* object) {
+  if (!Py_IS_TYPE(object, g_names_type))
+    raise(PyExc_TypeError, "names of generated code are expected");
+  return *reinterpret_cast<NamesObject*>(object)->names;
+}
+
 }  // namespace fx
 
 Ref fx_module() {
@@ -108,8 +118,14 @@ Ref fx_module() {
     fx::add_graph_type(module.get());
     fx::add_views(module.get());
     fx::add_argument_functions(module.get());
+    fx::add_tracing(module.get());
+    fx::add_proxy_type(module.get());
+    fx::add_followed_programs(module.get());
+    fx::add_module_parts(module.get());
     Ref names = fx::checked(PyType_FromSpec(&fx::g_names_spec));
     fx::checked(PyModule_AddObjectRef(module.get(), "Names", names.get()));
+    fx::g_names_type = reinterpret_cast<PyTypeObject*>(names.release());
+    fx::add_source_writer(module.get());
     return module;
   } catch (const fx::Raised&) {
     return {};

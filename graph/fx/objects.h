@@ -39,6 +39,11 @@ inline void checked(int status) {
 }
 [[noreturn]] void raise(PyObject* type, const std::string& text);
 
+// For a static: a name that is looked up.
+inline PyObject* interned(const char* text) {
+  return PyUnicode_InternFromString(text);
+}
+
 // Runs f; no exception leaves it. `failed` is what tells CPython of an error.
 template <class T, class F>
 T guarded(T failed, const F& f) {
@@ -182,6 +187,10 @@ void add_node_type(PyObject* module);
 void add_graph_type(PyObject* module);
 void add_views(PyObject* module);
 void add_argument_functions(PyObject* module);
+
+void add_source_writer(PyObject* module);
+// What a `Names` of Python holds; raises where it is none.
+Names& names_in(PyObject* object);
 
 // The live view of a node's users.
 Ref users_view(NodeObject* node);

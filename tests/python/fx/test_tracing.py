@@ -82,7 +82,6 @@ ERRORS = {
     "branch": lambda x: x if x.sum() > 0 else -x,
     "loop": lambda x: [y for y in x],
     "while": lambda x: exec("while x: pass", {"x": x}),
-    "len": lambda x: len(x),
     "index": lambda x: [1, 2, 3][x],
     "key": lambda x: x.view({x: 1}),
     "object": lambda x: x.view(object()),

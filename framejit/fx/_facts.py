@@ -1,0 +1,270 @@
+"""What a trace takes for granted, and how the graph checks it.
+
+A branch on a shape that an example decides, a loop over a length: the graph is right
+for inputs of which the same holds. Each such *fact* is a node of the graph that raises
+where it does not hold, and a line in ``tracer.facts`` (``gm.meta["facts"]``).
+"""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import math
+import operator
+from collections.abc import Callable, ItemsView, KeysView, ValuesView
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.utils import _pytree as pytree
+
+from framejit._C import _fx
+from framejit.fx._known_types import class_of
+from framejit.fx._operators import OPERATORS
+from framejit.fx.node import Node, has_side_effect, map_arg
+from framejit.fx.proxy import Proxy, refused, user_place
+
+if TYPE_CHECKING:
+    from framejit.fx._symbolic_trace import Tracer
+
+__all__ = ["Examples", "check_instance", "decide", "expression"]
+
+
+@has_side_effect
+def check_instance(value: Any, path: str, said: str) -> None:
+    """A node: raises TypeError unless the value is of the class at an import path."""
+    if isinstance(value, Proxy):
+        value.tracer.create_proxy(
+            "call_function", check_instance, (value, path, said), {}
+        )
+        return
+    module, _, name = path.partition(":")
+    cls = operator.attrgetter(name)(importlib.import_module(module))
+    if not isinstance(value, cls):
+        raise TypeError(f"{said}, but it is a {type(value).__name__}")
+
+
+def _path_of(cls: type) -> str:
+    path = f"{cls.__module__}:{cls.__qualname__}"
+    if "<locals>" in path:
+        raise refused(f"no import leads to {cls.__qualname__}, so no graph checks it")
+    return path
+
+
+def expression(node: Any, depth: int = 4) -> str:
+    """A value as the program might write it; names where that gets long."""
+    if not isinstance(node, Node):
+        return repr(node)
+    if depth == 0 or node.op in ("placeholder", "get_attr", "call_module"):
+        return str(node.target) if node.op == "placeholder" else node.name
+    args = [expression(arg, depth - 1) for arg in node.args]
+    if node.op == "call_method":
+        return f"{args[0]}.{node.target}({', '.join(args[1:])})"
+    name = getattr(node.target, "__name__", node.name)
+    if node.target is getattr:
+        return f"{args[0]}.{node.args[1]}"
+    if getattr(operator, name, None) is node.target and name in OPERATORS:
+        return OPERATORS[name].format(*args)
+    return f"{name}({', '.join(args)})"
+
+
+def _where() -> str:
+    place = user_place()
+    return (
+        f"  ({place.file}:{place.line} in {place.name}: {place.code})" if place else ""
+    )
+
+
+def note(tracer: Any, text: str) -> str:
+    """Add a line to the facts of a trace; that line."""
+    line = text + _where()
+    if line not in tracer.facts:
+        tracer.facts.append(line)
+    return line
+
+
+def decide(tracer: Any, value: Proxy, known: Any) -> Any:
+    """From now on the value is `known`; the graph raises where it is not."""
+    key = value.node, type(known), known  # (True is not 1)
+    if key in tracer.decided:
+        return known
+    tracer.decided.add(key)
+    said = note(tracer, f"{expression(value.node)} is {known!r}")
+    record = tracer.create_proxy
+    if known is True:
+        holds: Any = value
+    elif known is False:
+        holds = record("call_function", operator.not_, (value,), {})
+    else:
+        holds = record("call_function", operator.eq, (value, known), {})
+    record("call_function", torch._assert, (holds, said), {})
+    return known
+
+
+_VIEWS = (KeysView, ValuesView, ItemsView)
+
+
+class _Unknown:
+    """Of a node: what it is depends on data, or its example raised."""
+
+    def __init__(self, why: str) -> None:
+        self.why = why
+
+
+class Examples:
+    """The values of a trace's nodes for inputs given, without the data of tensors.
+
+    Tensors are torch's fake ones, so what could be known from data alone raises when
+    it is asked for, and is unknown.
+    """
+
+    def __init__(self, tracer: Tracer, inputs: tuple[Any, ...]) -> None:
+        from torch._subclasses.fake_tensor import FakeTensorMode
+
+        self._tracer = tracer
+        self._inputs = inputs
+        self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._given: dict[str, Any] = {}
+        self._values: dict[Node, Any] = {}
+
+    def bind(self, function: Callable[..., Any], own: list[Any]) -> None:
+        """The inputs are those of this function."""
+        bound = inspect.signature(function).bind(*own, *self._inputs)
+        bound.apply_defaults()
+        self._given = {
+            name: pytree.tree_map_only(torch.Tensor, self._mode.from_tensor, value)
+            for name, value in bound.arguments.items()
+        }
+
+    def run(self, node: Node) -> None:
+        """A node was made."""
+        self._values[node] = self._value(node)
+
+    def _value(self, node: Node) -> Any:
+        if node.op == "placeholder":
+            name = str(node.target).lstrip("*")
+            known = self._given.get(name, self)
+            return _Unknown("no example was given") if known is self else known
+        if node.op == "output":
+            return None
+        unknown: list[_Unknown] = []
+
+        def value_of(arg: Node) -> Any:
+            found = self._values.get(arg, _Unknown("it is of another graph"))
+            if isinstance(found, _Unknown):
+                unknown.append(found)
+            return found
+
+        args, kwargs = map_arg(node.args, value_of), map_arg(node.kwargs, value_of)
+        if unknown:
+            return unknown[0]
+        try:
+            return _fx.unfollowed(self._run, node, args, dict(kwargs))
+        except Exception as error:
+            text = f"{type(error).__name__}: {error}".split("\n")[0]
+            return _Unknown(f"{expression(node)} needs data or raises ({text})")
+
+    def _run(self, node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        target: Any = node.target
+        with self._mode:
+            if node.op == "get_attr":
+                value = operator.attrgetter(target)(self._tracer.root)
+                is_tensor = isinstance(value, torch.Tensor)
+                return self._mode.from_tensor(value) if is_tensor else value
+            if node.op == "call_module":
+                return self._tracer.root.get_submodule(target)(*args, **kwargs)
+            if node.op == "call_method":
+                return getattr(args[0], target)(*args[1:], **kwargs)
+            return target(*args, **kwargs)
+
+    def of(self, value: Proxy) -> Any:
+        """The example of a value. Raises :class:`TraceError` where there is none."""
+        found = self._values.get(value.node, _Unknown("it is of another graph"))
+        if isinstance(found, _Unknown):
+            raise refused(
+                f"{expression(value.node)} is not known from the example inputs: "
+                f"{found.why}"
+            )
+        return found
+
+    def _found(self, value: Proxy) -> Any:
+        return self._values.get(value.node)
+
+    def is_number(self, value: Proxy) -> bool:
+        """Is it a number that is known?"""
+        return isinstance(self._found(value), (int, float))
+
+    def has_items(self, value: Proxy) -> bool:
+        """Is it a sequence whose length is known?"""
+        return isinstance(self._found(value), (torch.Tensor, list, tuple))
+
+    # -- what a program may ask
+
+    def truth(self, value: Proxy) -> bool:
+        """Of what is no tensor."""
+        found = self.of(value)
+        if isinstance(found, torch.Tensor):
+            raise refused(
+                "symbolically traced variables cannot be used as inputs to control "
+                f"flow: a branch depends on the data of {expression(value.node)}"
+            )
+        known: bool = decide(self._tracer, value, bool(found))
+        return known
+
+    def number(self, value: Proxy) -> int | float:
+        """An int or a float."""
+        found = self.of(value)
+        if isinstance(found, torch.Tensor) or not isinstance(found, (int, float)):
+            raise refused(f"{expression(value.node)} is no number that is known")
+        if isinstance(found, float) and math.isnan(found):
+            raise refused(f"{expression(value.node)} is not a number")
+        known: int | float = decide(self._tracer, value, found)
+        return known
+
+    def items(self, value: Proxy) -> list[Any]:
+        """Of a sequence, of a tensor along its first dim; the keys of a dict."""
+        found = self.of(value)
+        record = self._tracer.create_proxy
+        if isinstance(found, dict):
+            keys = record("call_function", list, (value,), {})
+            return list(decide_list(self._tracer, keys, list(found)))
+        if isinstance(found, _VIEWS):  # of a dict
+            value, found = record("call_function", list, (value,), {}), list(found)
+        if not isinstance(found, (torch.Tensor, list, tuple)):
+            raise refused(f"{expression(value.node)} cannot be iterated")
+        if isinstance(found, torch.Tensor) and found.dim() == 0:
+            raise refused(f"{expression(value.node)} has no dims to iterate over")
+        count = decide(
+            self._tracer, record("call_function", len, (value,), {}), len(found)
+        )
+        return [value[at] for at in range(count)]
+
+
+def decide_list(tracer: Any, value: Proxy, known: list[Any]) -> list[Any]:
+    """As :func:`decide`, of what has no hash."""
+    said = note(tracer, f"{expression(value.node)} is {known!r}")
+    holds = tracer.create_proxy("call_function", operator.eq, (value, known), {})
+    tracer.create_proxy("call_function", torch._assert, (holds, said), {})
+    return known
+
+
+def answer_isinstance(
+    tracer: Tracer, examples: Examples | None, value: Proxy, classes: Any
+) -> bool:
+    """What ``isinstance(value, classes)`` is, and the fact that it is so."""
+    node = value.node
+    if examples is not None:
+        known: Any = type(examples.of(value))
+        if issubclass(known, torch.Tensor):
+            known = torch.Tensor
+    else:
+        known = class_of(node, tracer.root)
+    assumed = torch.Tensor if known is None else known
+    answer = issubclass(assumed, classes)
+    if node.op != "placeholder" and known is not None:
+        return answer  # it follows from what the inputs are
+    names = getattr(classes, "__name__", None) or str(classes)
+    said = note(tracer, f"{expression(node)} is {'a' if answer else 'no'} {names}")
+    if answer and (value.node, assumed) not in tracer.decided:
+        tracer.decided.add((value.node, assumed))
+        check_instance(value, _path_of(assumed), said)
+    return answer

@@ -1,0 +1,335 @@
+#include "graph/fx/module_parts.h"
+
+#include <unordered_set>
+
+#include "graph/fx/arguments.h"
+
+namespace framejit::graph::fx {
+
+ModuleParts g_parts;
+
+namespace {
+
+// ---- where modules and their state are
+
+// Tracer._find_state for modules that enumerate themselves as nn.Module does.
+class State {
+ public:
+  State(PyObject* paths, PyObject* tensors, PyObject* known)
+      : paths_(paths), tensors_(tensors), known_(known) {}
+
+  // False: a class has methods of its own.
+  bool find(PyObject* root) {
+    Ref no_path = text_object("");
+    if (!modules(root, no_path)) return false;
+    for (Holder holder : {kParameters, kBuffers})
+      for (const auto& [module, path] : all_) state(module, path, holder);
+    return true;
+  }
+
+ private:
+  static bool enumerates_plainly(PyTypeObject* type) {
+    static PyObject* const modules = interned("named_modules");
+    static PyObject* const parameters = interned("named_parameters");
+    static PyObject* const buffers = interned("named_buffers");
+    static PyObject* const members = interned("_named_members");
+    return has_own(type, modules, g_parts.named_modules) &&
+           has_own(type, parameters, g_parts.named_parameters) &&
+           has_own(type, buffers, g_parts.named_buffers) &&
+           has_own(type, members, g_parts.named_members);
+  }
+
+  static Ref joined(PyObject* path, PyObject* name) {
+    if (!PyUnicode_GET_LENGTH(path)) return Ref::borrow(name);
+    return checked(PyUnicode_FromFormat("%U.%U", path, name));
+  }
+
+  bool modules(PyObject* module, const Ref& path) {
+    if (seen_.contains(module)) return true;
+    if (!PyObject_TypeCheck(module, g_parts.module)) return false;
+    PyTypeObject* type = Py_TYPE(module);
+    if (plain_ != type) {
+      if (!enumerates_plainly(type)) return false;
+      plain_ = type;
+    }
+    seen_.insert(module);
+    all_.emplace_back(Ref::borrow(module), path);
+    checked(PyDict_SetItem(paths_, module, path.get()));
+    if (PyUnicode_GET_LENGTH(path.get())) know(module, path.get(), true);
+    Ref attributes = attributes_of(module);
+    tensors(attributes.get(), path.get());
+    PyObject* children =
+        PyDict_GetItemWithError(attributes.get(), holder_name(kModules));
+    if (!children || !PyDict_Check(children)) return false;
+    if (Py_EnterRecursiveCall(" in the modules of a root")) throw Raised{};
+    bool done = true;
+    Py_ssize_t position = 0;
+    PyObject *name, *child;
+    while (done && PyDict_Next(children, &position, &name, &child))
+      if (child != Py_None && PyUnicode_Check(name))
+        done = modules(child, joined(path.get(), name));
+    Py_LeaveRecursiveCall();
+    return done;
+  }
+
+  // Tensors that are attributes like any other.
+  void tensors(PyObject* attributes, PyObject* path) {
+    Py_ssize_t position = 0;
+    PyObject *name, *value;
+    while (PyDict_Next(attributes, &position, &name, &value))
+      if (PyObject_TypeCheck(value, g_parts.tensor) && PyUnicode_Check(name))
+        checked(PyDict_SetItem(tensors_, value, joined(path, name).get()));
+  }
+
+  void state(const Ref& module, const Ref& path, Holder holder) {
+    Ref attributes = attributes_of(module.get());
+    PyObject* held =
+        PyDict_GetItemWithError(attributes.get(), holder_name(holder));
+    if (!held || !PyDict_Check(held)) return;
+    Py_ssize_t position = 0;
+    PyObject *name, *value;
+    while (PyDict_Next(held, &position, &name, &value))
+      if (value != Py_None && PyUnicode_Check(name))
+        know(value, joined(path.get(), name).get(), false);
+  }
+
+  void know(PyObject* object, PyObject* path, bool again) {
+    Ref id = checked(PyLong_FromVoidPtr(object));
+    if (again) {
+      checked(PyDict_SetItem(known_, id.get(), path));
+    } else if (!PyDict_SetDefault(known_, id.get(), path)) {
+      throw Raised{};
+    }
+  }
+
+  PyObject *paths_, *tensors_, *known_;
+  std::unordered_set<PyObject*> seen_;
+  std::vector<std::pair<Ref, Ref>> all_;
+  PyTypeObject* plain_ = nullptr;
+};
+
+PyObject* find_state(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return object_or_null([&] {
+    if (count != 4 || !PyDict_Check(args[1]) || !PyDict_Check(args[2]) ||
+        !PyDict_Check(args[3]))
+      raise(PyExc_TypeError, "find_state takes a module and three dicts");
+    NoCollection steady;
+    bool found = State(args[1], args[2], args[3]).find(args[0]);
+    return Ref::borrow(found ? Py_True : Py_False);
+  });
+}
+
+// ---- modules that graphs call, put into a module that is made
+
+class Parts {
+ public:
+  explicit Parts(PyObject* made) : made_(made) {}
+
+  // Puts the module at a path of `root` to the same path, with modules in
+  // between as needed. False: what is there is not as nn.Module has it.
+  bool take_over(PyObject* root, PyObject* path) {
+    std::string text = text_of(path);
+    if (!known_.insert(text).second) return true;
+    Ref theirs = Ref::borrow(root), ours = Ref::borrow(made_);
+    size_t at = 0;
+    for (size_t dot; (dot = text.find('.', at)) != std::string::npos;
+         at = dot + 1) {
+      Ref name = text_object(text.substr(at, dot - at));
+      PyObject* inner = child(theirs.get(), name.get());
+      if (!inner) return false;
+      theirs = Ref::borrow(inner);
+      PyObject* own = child(ours.get(), name.get());
+      if (!own && !may_get(ours.get(), name.get())) return false;
+      if (own == inner) return true;  // a parent was taken over whole
+      Ref next = own ? Ref::borrow(own) : new_module();
+      if (!own) put(ours.get(), name.get(), next.get());
+      ours = next;
+    }
+    Ref name = text_object(text.substr(at));
+    PyObject* part = child(theirs.get(), name.get());
+    if (!part) return false;
+    if (child(ours.get(), name.get()) == part) return true;
+    if (!may_get(ours.get(), name.get())) return false;
+    put(ours.get(), name.get(), part);
+    return true;
+  }
+
+ private:
+  // The submodule that getattr gives; null: it may be something else.
+  static PyObject* child(PyObject* module, PyObject* name) {
+    static PyObject* const getattr = interned("__getattr__");
+    PyTypeObject* type = Py_TYPE(module);
+    if (!has_own(type, getattr, g_parts.getattr) || _PyType_Lookup(type, name))
+      return nullptr;
+    Ref attributes = attributes_of(module);
+    int has = PyDict_Contains(attributes.get(), name);
+    checked(has);
+    if (has) return nullptr;
+    Holder holder;
+    PyObject* found = held_by(module, name, &holder);
+    bool is_module = found && holder == kModules &&
+                     PyObject_TypeCheck(found, g_parts.module);
+    return is_module ? found : nullptr;
+  }
+
+  // setattr of a module would do no more than put it into _modules.
+  static bool may_get(PyObject* module, PyObject* name) {
+    static PyObject* const setattr = interned("__setattr__");
+    for (PyObject* table : g_parts.register_hooks)
+      if (PyDict_GET_SIZE(table)) return false;
+    if (!has_own(Py_TYPE(module), setattr, g_parts.setattr) ||
+        _PyType_Lookup(Py_TYPE(module), name))
+      return false;
+    Ref attributes = attributes_of(module);
+    int has = PyDict_Contains(attributes.get(), name);
+    checked(has);
+    Holder holder;
+    PyObject* held = held_by(module, name, &holder);
+    return !has && (!held || holder == kModules);
+  }
+
+  static void put(PyObject* module, PyObject* name, PyObject* part) {
+    Ref attributes = attributes_of(module);
+    PyObject* modules =
+        PyDict_GetItemWithError(attributes.get(), holder_name(kModules));
+    if (!modules || !PyDict_Check(modules))
+      raise(PyExc_AttributeError,
+            "cannot assign module before Module.__init__() call");
+    checked(PyDict_SetItem(modules, name, part));
+  }
+
+  // nn.Module(), whose __init__ takes a while: its attributes once more.
+  Ref new_module() {
+    if (!pattern_) {
+      Ref plain = checked(
+          PyObject_CallNoArgs(reinterpret_cast<PyObject*>(g_parts.module)));
+      pattern_ = attributes_of(plain.get());
+      return plain;
+    }
+    static PyObject* const no_args = PyTuple_New(0);
+    Ref made =
+        checked(g_parts.module->tp_new(g_parts.module, no_args, nullptr));
+    Ref attributes = attributes_of(made.get());
+    Py_ssize_t position = 0;
+    PyObject *name, *value;
+    while (PyDict_Next(pattern_.get(), &position, &name, &value)) {
+      // (Containers are empty.)
+      bool is_container = PyDict_Check(value) || PySet_Check(value);
+      Ref fresh = is_container
+                      ? checked(PyObject_CallNoArgs(
+                            reinterpret_cast<PyObject*>(Py_TYPE(value))))
+                      : Ref::borrow(value);
+      checked(PyDict_SetItem(attributes.get(), name, fresh.get()));
+    }
+    return made;
+  }
+
+  PyObject* made_;
+  Ref pattern_;
+  std::unordered_set<std::string> known_;
+};
+
+// take_over(made, root, graph, leave): for each node that calls a module or
+// reads an attribute; leave(path) does what is not done here.
+PyObject* take_over(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return object_or_null([&] {
+    if (count != 4 || !PyObject_TypeCheck(args[0], g_parts.module) ||
+        !PyObject_TypeCheck(args[1], g_parts.module) ||
+        !PyObject_TypeCheck(args[2], g_graph_base))
+      raise(PyExc_TypeError, "take_over takes two modules and a graph");
+    NoCollection steady;
+    Parts parts(args[0]);
+    std::vector<std::pair<Ref, bool>> paths;
+    for (const auto& node : ir_of(args[2]).block().nodes) {
+      bool calls = node->op == Opcode::kCallModule;
+      if (calls || node->op == Opcode::kGetAttr)
+        paths.emplace_back(target_of(*node), calls);
+    }
+    for (const auto& [path, calls] : paths)
+      if (!calls || !parts.take_over(args[1], path.get()))
+        checked(PyObject_CallOneArg(args[3], path.get()));
+    return Ref::borrow(Py_None);
+  });
+}
+
+// set_module_parts(Module, Sequential, Tensor, hooks on calls, hooks on parts,
+// torch._C._get_tracing_state)
+PyObject* set_module_parts(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  return object_or_null([&] {
+    if (count != 6 || !PyType_Check(args[0]) || !PyType_Check(args[1]) ||
+        !PyType_Check(args[2]) || !PyTuple_Check(args[3]) ||
+        !PyTuple_Check(args[4]))
+      raise(PyExc_TypeError, "set_module_parts takes what modules are made of");
+    ModuleParts made;
+    auto type = [&](size_t at) {
+      return reinterpret_cast<PyTypeObject*>(Py_NewRef(args[at]));
+    };
+    made.module = type(0);
+    made.sequential = type(1);
+    made.tensor = type(2);
+    auto part = [&](const char* name) {
+      return Py_XNewRef(PyDict_GetItemString(made.module->tp_dict, name));
+    };
+    made.call = part("__call__");
+    made.getattr = part("__getattr__");
+    made.setattr = part("__setattr__");
+    made.call_impl = part("_call_impl");
+    made.named_modules = part("named_modules");
+    made.named_parameters = part("named_parameters");
+    made.named_buffers = part("named_buffers");
+    made.named_members = part("_named_members");
+    for (auto [at, list] :
+         {std::pair{3, &made.call_hooks}, std::pair{4, &made.register_hooks}})
+      for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[at]); ++i) {
+        PyObject* table = PyTuple_GET_ITEM(args[at], i);
+        if (!PyDict_Check(table)) raise(PyExc_TypeError, "hooks are in dicts");
+        list->push_back(Py_NewRef(table));
+      }
+    made.tracing_state = Py_NewRef(args[5]);
+    g_parts = std::move(made);  // for good
+    return Ref::borrow(Py_None);
+  });
+}
+
+PyMethodDef g_part_functions[] = {
+    {"find_state", as_function(find_state), METH_FASTCALL,
+     "Where the modules, tensors and parameters of a root are."},
+    {"take_over", as_function(take_over), METH_FASTCALL,
+     "Give a module the parts of another that a graph calls."},
+    {"set_module_parts", as_function(set_module_parts), METH_FASTCALL,
+     "What modules are made of, by framejit/fx."},
+    {}};
+
+}  // namespace
+
+PyObject* holder_name(Holder holder) {
+  static PyObject* const names[kNumHolders] = {
+      interned("_parameters"), interned("_buffers"), interned("_modules")};
+  return names[holder];
+}
+
+Ref attributes_of(PyObject* module) {
+  return checked(PyObject_GenericGetDict(module, nullptr));
+}
+
+PyObject* held_by(PyObject* module, PyObject* name, Holder* holder) {
+  Ref attributes = attributes_of(module);
+  for (Holder at : {kParameters, kBuffers, kModules}) {
+    *holder = at;
+    PyObject* held = PyDict_GetItemWithError(attributes.get(), holder_name(at));
+    if (held && PyDict_Check(held))
+      if (PyObject* found = PyDict_GetItemWithError(held, name)) return found;
+    if (PyErr_Occurred()) throw Raised{};
+  }
+  return nullptr;
+}
+
+bool has_own(PyTypeObject* type, PyObject* name, PyObject* function) {
+  return function && _PyType_Lookup(type, name) == function;
+}
+
+void add_module_parts(PyObject* module) {
+  checked(PyModule_AddFunctions(module, g_part_functions));
+}
+
+}  // namespace framejit::graph::fx
