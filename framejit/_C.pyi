@@ -191,7 +191,7 @@ class _fx:
         module_stack: dict[str, tuple[str, Any]]
         num_calls: dict[str, int]
         submodule_paths: dict[Any, str]
-        _known: dict[int, str]
+        _state_paths: dict[int, str] | None
         _parameters: dict[str, Any]
         _by_methods: bool
 
@@ -224,12 +224,8 @@ class _fx:
         /,
     ) -> None: ...
     @staticmethod
-    def find_state(
-        root: Any,
-        paths: dict[Any, str],
-        tensors: dict[Any, str],
-        known: dict[int, str],
-        /,
+    def find_modules(
+        root: Any, paths: dict[Any, str], tensors: dict[Any, str], /
     ) -> bool: ...
     @staticmethod
     def take_over(

@@ -27,6 +27,12 @@ class Patches:
             self._undo.append(functools.partial(names.__delitem__, name))
         names[name] = value
 
+    def items(self, names: dict[str, Any], values: dict[str, Any]) -> None:
+        """Let a dict have these under names that it has."""
+        old = {name: names[name] for name in values}
+        names.update(values)
+        self._undo.append(functools.partial(names.update, old))
+
     def attribute(self, owner: type, name: str, value: Any) -> None:
         """Let a class have this."""
         self._undo.append(functools.partial(setattr, owner, name, vars(owner)[name]))

@@ -42,7 +42,7 @@ _NOT_THE_PROGRAMS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 
 _NAMES = {answer.name.rpartition(".")[2] for answer in ANSWERS.values()}
 # The builtins of functions that are rewritten; made what they are now by each trace.
-_builtins: dict[str, Any] = {}
+_builtins = {f"{answer.name}, asked": answer.asked for answer in ANSWERS.values()}
 
 
 class _Load(NamedTuple):
@@ -199,7 +199,4 @@ def twin_of(function: types.FunctionType) -> types.FunctionType | None:
 
 def begin() -> None:
     """A trace begins: the builtins are those that there are now."""
-    _builtins.clear()
     _builtins.update(vars(builtins))
-    for answer in ANSWERS.values():
-        _builtins[f"{answer.name}, asked"] = answer.asked

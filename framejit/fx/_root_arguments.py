@@ -54,7 +54,7 @@ class RootArguments(TracerBase):
                 )
             concrete_args = dict(zip(taken, concrete_args, strict=True))
         concrete = concrete_args or {}
-        parameters = inspect.signature(function).parameters
+        parameters = _parameters_of(function)
         inputs = [self._input(name, parameters[name], concrete) for name in taken]
         positional = inputs[: code.co_argcount - len(own)]
         keyword = names[code.co_argcount :]
@@ -75,6 +75,8 @@ class RootArguments(TracerBase):
             return root_fn(*plain, **named)
 
         args = [*own, *inputs, *stars]
+        if not concrete:
+            return call, args
         leaves, spec = pytree.tree_flatten(tuple(args))
         if all(child.is_leaf() for child in spec.children()):
             return call, args
@@ -95,20 +97,14 @@ class RootArguments(TracerBase):
         return self.create_proxy("placeholder", name, (), {})
 
     def _input(
-        self, name: str, parameter: inspect.Parameter, concrete: dict[str, Any]
+        self, name: str, parameter: tuple[Any, Any], concrete: dict[str, Any]
     ) -> Any:
         """A placeholder; where the value is given, one for each leaf of it."""
-        has_default = parameter.default is not inspect.Parameter.empty
-        default = (parameter.default,) if has_default else ()
+        given, typed = parameter
+        default = () if given is inspect.Parameter.empty else (given,)
         if name not in concrete:
-            typed = parameter.annotation
-            return self.create_proxy(
-                "placeholder",
-                name,
-                default,
-                {},
-                type_expr=None if typed is inspect.Parameter.empty else typed,
-            )
+            typed = None if typed is inspect.Parameter.empty else typed
+            return self.create_proxy("placeholder", name, default, {}, None, typed)
         number = 0
 
         def leaf(value: Any) -> Any:
@@ -132,6 +128,24 @@ class RootArguments(TracerBase):
         elif isinstance(value, (bool, int, float, complex, str)):
             same: Any = made == value  # type: ignore[comparison-overlap]
             self.create_proxy("call_function", torch._assert, (same, text), {})
+
+
+def _parameters_of(function: Any) -> dict[str, tuple[Any, Any]]:
+    """The default and the annotation of each parameter."""
+    none = inspect.Parameter.empty
+    if type(function) is not types.FunctionType or function.__dict__:
+        return {
+            name: (parameter.default, parameter.annotation)
+            for name, parameter in inspect.signature(function).parameters.items()
+        }
+    # What inspect.signature() would find, which takes long to say so.
+    code, defaults = function.__code__, function.__defaults__ or ()
+    names = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
+    first = code.co_argcount - len(defaults)
+    given = dict(zip(names[first : code.co_argcount], defaults, strict=True))
+    given |= function.__kwdefaults__ or {}
+    typed = function.__annotations__
+    return {name: (given.get(name, none), typed.get(name, none)) for name in names}
 
 
 def _call_with_stars(

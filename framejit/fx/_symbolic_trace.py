@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import builtins
 import functools
+import gc
 import inspect
 import math
 import types
@@ -81,7 +82,7 @@ class Tracer(RootArguments):
         self.module_stack: dict[str, tuple[str, Any]] = {}
         self.num_calls: dict[str, int] = {}
         self._parameters: dict[str, Proxy] = {}
-        self._known: dict[int, str] = {}
+        self._state_paths = None
         self._patches = Patches()
         self._examples: Examples | None = None
         #: What the graph takes for granted, and checks, in words.
@@ -133,7 +134,7 @@ class Tracer(RootArguments):
         is_state = isinstance(attr_val, nn.Parameter) or (
             self.proxy_buffer_attributes and isinstance(attr_val, torch.Tensor)
         )
-        path = self._known.get(id(attr_val)) if is_state else None
+        path = self._path_of_state(attr_val) if is_state else None
         if path is None:
             return attr_val
         if path not in parameter_proxy_cache:
@@ -166,7 +167,7 @@ class Tracer(RootArguments):
         if cls in (int, str, float, bool, type(None)):
             return a
         if isinstance(a, (torch.Tensor, nn.Module)):
-            path = self._known.get(id(a)) or self.tensor_attrs.get(a)
+            path = self._path_of_state(a) or self.tensor_attrs.get(a)
             if path is None and isinstance(a, nn.Parameter):
                 raise NameError("parameter is not a member of this module")
             if path is None and isinstance(a, torch.Tensor):
@@ -287,24 +288,29 @@ class Tracer(RootArguments):
         return self.graph
 
     def _find_state(self) -> None:
-        self.module_stack, self.num_calls = {}, {}
+        self.module_stack, self.num_calls, self._parameters = {}, {}, {}
         self.submodule_paths, self.tensor_attrs = {}, {}
-        self._known, self._parameters = {}, {}
-        root = self.root
-        found = (self.submodule_paths, self.tensor_attrs, self._known)
-        if _fx.find_state(root, *found):
+        self._state_paths = None
+        if _fx.find_modules(self.root, self.submodule_paths, self.tensor_attrs):
             return
-        for part in found:
-            part.clear()
-        for path, module in root.named_modules():
+        self.submodule_paths, self.tensor_attrs = {}, {}
+        for path, module in self.root.named_modules():
             self.submodule_paths[module] = path
-            if path:
-                self._known[id(module)] = path
             for name, value in vars(module).items():
                 if isinstance(value, torch.Tensor):
                     self.tensor_attrs[value] = f"{path}.{name}" if path else name
-        for path, value in (*root.named_parameters(), *root.named_buffers()):
-            self._known.setdefault(id(value), path)
+
+    def _path_of_state(self, value: Any) -> str | None:
+        """Where in the root a module, parameter or buffer is; None: nowhere."""
+        if isinstance(value, nn.Module):
+            return self.submodule_paths.get(value) or None
+        paths = self._state_paths
+        if paths is None:
+            root = self.root
+            paths = self._state_paths = {}
+            for path, state in (*root.named_parameters(), *root.named_buffers()):
+                paths.setdefault(id(state), path)
+        return paths.get(id(value))
 
     def _run(self, names: dict[str, Any], call: Any, args: tuple[Any, ...]) -> Any:
         """Run the program: calls of modules and wrapped functions lead here."""
@@ -327,9 +333,14 @@ class Tracer(RootArguments):
             patches.undo()
 
     def _wrap_functions(self, names: dict[str, Any]) -> None:
-        for name, value in list(names.items()):
-            if not name.startswith("_") and id(value) in self._autowrap_ids:
-                self._patches.item(names, name, as_node(value))
+        ids = self._autowrap_ids
+        found = {
+            name: as_node(value)
+            for name, value in names.items()
+            if id(value) in ids and not name.startswith("_")
+        }
+        if found:
+            self._patches.items(names, found)
 
     def _call_of_module(
         self, m: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -353,9 +364,16 @@ def symbolic_trace(
     with a :class:`TraceError` that names the line.
     """
     tracer = Tracer()
-    graph = tracer.trace(root, concrete_args, example_inputs=example_inputs)
-    name = type(root).__name__ if isinstance(root, nn.Module) else root.__name__
-    made = GraphModule(tracer.root, graph, name)
+    # Nothing of it is garbage yet: each of many small collections would walk over it.
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        graph = tracer.trace(root, concrete_args, example_inputs=example_inputs)
+        name = type(root).__name__ if isinstance(root, nn.Module) else root.__name__
+        made = GraphModule(tracer.root, graph, name)
+    finally:
+        if collects:
+            gc.enable()
     if tracer.facts:
         made.meta["facts"] = tracer.facts
     return made

@@ -50,7 +50,17 @@ def _first_proxy(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Proxy | None:
 
 def as_node(function: Callable[..., Any], kind: str = "call_function") -> Any:
     """A function that becomes a node where a proxy is among its arguments."""
+    key = id(function), kind
+    if key not in _as_nodes:
+        _as_nodes[key] = function, _made_node(function, kind)
+    return _as_nodes[key][1]
 
+
+# (identity of the function, kind) -> the function, and the one in its place.
+_as_nodes: dict[tuple[int, str], tuple[Any, Any]] = {}
+
+
+def _made_node(function: Callable[..., Any], kind: str) -> Any:
     @functools.wraps(function)
     def recorded(*args: Any, **kwargs: Any) -> Any:
         proxy = _first_proxy(args, kwargs)

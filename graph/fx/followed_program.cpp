@@ -130,10 +130,12 @@ class Program {
     }
     if (holder == kModules || held.get() == Py_None) return held;
     // Once for each parameter; then the proxy is found by its path.
-    Ref id = checked(PyLong_FromVoidPtr(held.get()));
-    PyObject* path = tracer().known
-                         ? PyDict_GetItemWithError(tracer().known, id.get())
-                         : nullptr;
+    PyObject* paths = tracer().state_paths;
+    PyObject* path = nullptr;
+    if (paths && PyDict_Check(paths)) {
+      Ref id = checked(PyLong_FromVoidPtr(held.get()));
+      path = PyDict_GetItemWithError(paths, id.get());
+    }
     if (path && tracer().parameters)
       if (PyObject* known = PyDict_GetItemWithError(tracer().parameters, path))
         return Ref::borrow(known);
@@ -190,8 +192,16 @@ class Program {
   }
 
   // Tracer.is_leaf_module.
-  static bool is_leaf_of_torch(PyObject* module) {
+  bool is_leaf_of_torch(PyObject* module) {
     static PyObject* const attribute = interned("__module__");
+    int has_own_name = PyDict_Contains(attributes_of(module).get(), attribute);
+    checked(has_own_name);
+    if (has_own_name) return names_a_leaf(module, attribute);
+    auto known = leaves_.find(Py_TYPE(module));
+    if (known != leaves_.end()) return known->second;
+    return leaves_[Py_TYPE(module)] = names_a_leaf(module, attribute);
+  }
+  static bool names_a_leaf(PyObject* module, PyObject* attribute) {
     Ref home = checked(PyObject_GetAttr(module, attribute));
     std::string text = text_of(home.get());
     return (text.starts_with("torch.nn") || text.starts_with("torch.ao.nn")) &&
@@ -202,7 +212,8 @@ class Program {
   class Entered {
    public:
     Entered(Program& program, PyObject* module, const Ref& path)
-        : stack_(Ref::borrow(program.tracer().module_stack)) {
+        : program_(program),
+          stack_(Ref::borrow(program.tracer().module_stack)) {
       PyObject* counts = program.tracer().num_calls;
       PyObject* before = PyDict_GetItemWithError(counts, path.get());
       if (!before && PyErr_Occurred()) throw Raised{};
@@ -214,17 +225,27 @@ class Program {
                  : checked(PyUnicode_FromFormat("%U@%ld", path.get(), calls));
       Ref entry = checked(PyTuple_Pack(
           2, path.get(), reinterpret_cast<PyObject*>(Py_TYPE(module))));
+      PyObject* outer = program.tracer().stack_chain;
+      bool is_whole = outer || PyDict_GET_SIZE(stack_.get()) == 0;
       checked(PyDict_SetItem(stack_.get(), key_.get(), entry.get()));
+      Ref chain = is_whole ? checked(PyTuple_Pack(3, outer ? outer : Py_None,
+                                                  key_.get(), entry.get()))
+                           : Ref();
+      outer_ = Ref::steal(
+          std::exchange(program.tracer().stack_chain, chain.release()));
     }
     ~Entered() {
       ErrorGuard error;
+      Ref chain = Ref::steal(
+          std::exchange(program_.tracer().stack_chain, outer_.release()));
       if (PyDict_DelItem(stack_.get(), key_.get()) < 0) PyErr_Clear();
     }
     Entered(const Entered&) = delete;
     Entered& operator=(const Entered&) = delete;
 
    private:
-    Ref stack_, key_;
+    Program& program_;
+    Ref stack_, key_, outer_;
   };
 
   // nn.Module.__call__, which without hooks is `forward`.
@@ -345,6 +366,8 @@ class Program {
   bool is_paused_ = false;
   PyObject* passed_ = nullptr;   // a module whose call is let through
   PyObject* skipped_ = nullptr;  // a function whose frame runs as it is
+  // By class, which the modules of the root keep.
+  std::unordered_map<PyTypeObject*, bool> leaves_;
   std::unordered_set<void*> autowrapped_;
   std::unordered_set<PyObject*> seen_globals_;
   // Code with nothing to rewrite, in these globals; and what keeps both.

@@ -318,8 +318,11 @@ Ref copy_node(PyObject* self, PyObject* from, Node& node, PyObject* val_map) {
   Ref made =
       add_node(self, {node.op, target.get(), name.get(), node.type.get()},
                std::move(arguments));
-  if (node.meta && PyDict_GET_SIZE(node.meta.get()))
-    as_node(made.get())->node->meta = checked(PyDict_Copy(node.meta.get()));
+  Ref& meta = as_node(made.get())->node->meta;
+  if (node.meta && !PyDict_Check(node.meta.get()))
+    meta = node.meta;  // nobody has asked for it yet
+  else if (node.meta && PyDict_GET_SIZE(node.meta.get()))
+    meta = checked(PyDict_Copy(node.meta.get()));
   return made;
 }
 

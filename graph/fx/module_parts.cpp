@@ -1,5 +1,6 @@
 #include "graph/fx/module_parts.h"
 
+#include <cstring>
 #include <unordered_set>
 
 #include "graph/fx/arguments.h"
@@ -12,109 +13,79 @@ namespace {
 
 // ---- where modules and their state are
 
-// Tracer._find_state for modules that enumerate themselves as nn.Module does.
-class State {
+// What Tracer._find_state finds, for modules that enumerate themselves as
+// nn.Module does.
+class Modules {
  public:
-  State(PyObject* paths, PyObject* tensors, PyObject* known)
-      : paths_(paths), tensors_(tensors), known_(known) {}
+  Modules(PyObject* paths, PyObject* tensors)
+      : paths_(paths), tensors_(tensors) {}
 
-  // False: a class has methods of its own.
-  bool find(PyObject* root) {
-    Ref no_path = text_object("");
-    if (!modules(root, no_path)) return false;
-    for (Holder holder : {kParameters, kBuffers})
-      for (const auto& [module, path] : all_) state(module, path, holder);
-    return true;
-  }
-
- private:
-  static bool enumerates_plainly(PyTypeObject* type) {
-    static PyObject* const modules = interned("named_modules");
-    static PyObject* const parameters = interned("named_parameters");
-    static PyObject* const buffers = interned("named_buffers");
-    static PyObject* const members = interned("_named_members");
-    return has_own(type, modules, g_parts.named_modules) &&
-           has_own(type, parameters, g_parts.named_parameters) &&
-           has_own(type, buffers, g_parts.named_buffers) &&
-           has_own(type, members, g_parts.named_members);
-  }
-
-  static Ref joined(PyObject* path, PyObject* name) {
-    if (!PyUnicode_GET_LENGTH(path)) return Ref::borrow(name);
-    return checked(PyUnicode_FromFormat("%U.%U", path, name));
-  }
-
-  bool modules(PyObject* module, const Ref& path) {
-    if (seen_.contains(module)) return true;
-    if (!PyObject_TypeCheck(module, g_parts.module)) return false;
+  // False: a class has a method of its own.
+  bool find(PyObject* module, const Ref& path) {
+    static PyObject* const enumerate = interned("named_modules");
+    int is_known = PyDict_Contains(paths_, module);
+    checked(is_known);
+    if (is_known) return true;
     PyTypeObject* type = Py_TYPE(module);
-    if (plain_ != type) {
-      if (!enumerates_plainly(type)) return false;
-      plain_ = type;
-    }
-    seen_.insert(module);
-    all_.emplace_back(Ref::borrow(module), path);
+    if (!PyType_IsSubtype(type, g_parts.module) ||
+        !has_own(type, enumerate, g_parts.named_modules))
+      return false;
     checked(PyDict_SetItem(paths_, module, path.get()));
-    if (PyUnicode_GET_LENGTH(path.get())) know(module, path.get(), true);
     Ref attributes = attributes_of(module);
     tensors(attributes.get(), path.get());
     PyObject* children =
         PyDict_GetItemWithError(attributes.get(), holder_name(kModules));
-    if (!children || !PyDict_Check(children)) return false;
+    if (!children || !PyDict_Check(children)) {
+      if (PyErr_Occurred()) throw Raised{};
+      return false;
+    }
     if (Py_EnterRecursiveCall(" in the modules of a root")) throw Raised{};
     bool done = true;
     Py_ssize_t position = 0;
     PyObject *name, *child;
     while (done && PyDict_Next(children, &position, &name, &child))
-      if (child != Py_None && PyUnicode_Check(name))
-        done = modules(child, joined(path.get(), name));
+      if (child != Py_None) done = find(child, joined(path.get(), name));
     Py_LeaveRecursiveCall();
     return done;
+  }
+
+ private:
+  static Ref joined(PyObject* path, PyObject* name) {
+    if (!PyUnicode_Check(name)) raise(PyExc_TypeError, "names are strings");
+    if (!PyUnicode_GET_LENGTH(path)) return Ref::borrow(name);
+    if (!PyUnicode_IS_ASCII(path) || !PyUnicode_IS_ASCII(name))
+      return checked(PyUnicode_FromFormat("%U.%U", path, name));
+    Py_ssize_t first = PyUnicode_GET_LENGTH(path);
+    Py_ssize_t second = PyUnicode_GET_LENGTH(name);
+    Ref made = checked(PyUnicode_New(first + 1 + second, 127));
+    auto* text = PyUnicode_1BYTE_DATA(made.get());
+    std::memcpy(text, PyUnicode_1BYTE_DATA(path), first);
+    text[first] = '.';
+    std::memcpy(text + first + 1, PyUnicode_1BYTE_DATA(name), second);
+    return made;
   }
 
   // Tensors that are attributes like any other.
   void tensors(PyObject* attributes, PyObject* path) {
     Py_ssize_t position = 0;
     PyObject *name, *value;
-    while (PyDict_Next(attributes, &position, &name, &value))
-      if (PyObject_TypeCheck(value, g_parts.tensor) && PyUnicode_Check(name))
+    while (PyDict_Next(attributes, &position, &name, &value)) {
+      if (PyDict_Check(value) || PyBool_Check(value)) continue;
+      if (PyObject_TypeCheck(value, g_parts.tensor))
         checked(PyDict_SetItem(tensors_, value, joined(path, name).get()));
-  }
-
-  void state(const Ref& module, const Ref& path, Holder holder) {
-    Ref attributes = attributes_of(module.get());
-    PyObject* held =
-        PyDict_GetItemWithError(attributes.get(), holder_name(holder));
-    if (!held || !PyDict_Check(held)) return;
-    Py_ssize_t position = 0;
-    PyObject *name, *value;
-    while (PyDict_Next(held, &position, &name, &value))
-      if (value != Py_None && PyUnicode_Check(name))
-        know(value, joined(path.get(), name).get(), false);
-  }
-
-  void know(PyObject* object, PyObject* path, bool again) {
-    Ref id = checked(PyLong_FromVoidPtr(object));
-    if (again) {
-      checked(PyDict_SetItem(known_, id.get(), path));
-    } else if (!PyDict_SetDefault(known_, id.get(), path)) {
-      throw Raised{};
     }
   }
 
-  PyObject *paths_, *tensors_, *known_;
-  std::unordered_set<PyObject*> seen_;
-  std::vector<std::pair<Ref, Ref>> all_;
-  PyTypeObject* plain_ = nullptr;
+  PyObject *paths_, *tensors_;
 };
 
-PyObject* find_state(PyObject*, PyObject* const* args, Py_ssize_t count) {
+PyObject* find_modules(PyObject*, PyObject* const* args, Py_ssize_t count) {
   return object_or_null([&] {
-    if (count != 4 || !PyDict_Check(args[1]) || !PyDict_Check(args[2]) ||
-        !PyDict_Check(args[3]))
-      raise(PyExc_TypeError, "find_state takes a module and three dicts");
+    if (count != 3 || !PyDict_Check(args[1]) || !PyDict_Check(args[2]))
+      raise(PyExc_TypeError, "find_modules takes a module and two dicts");
     NoCollection steady;
-    bool found = State(args[1], args[2], args[3]).find(args[0]);
+    Ref no_path = text_object("");
+    bool found = Modules(args[1], args[2]).find(args[0], no_path);
     return Ref::borrow(found ? Py_True : Py_False);
   });
 }
@@ -275,9 +246,6 @@ PyObject* set_module_parts(PyObject*, PyObject* const* args, Py_ssize_t count) {
     made.setattr = part("__setattr__");
     made.call_impl = part("_call_impl");
     made.named_modules = part("named_modules");
-    made.named_parameters = part("named_parameters");
-    made.named_buffers = part("named_buffers");
-    made.named_members = part("_named_members");
     for (auto [at, list] :
          {std::pair{3, &made.call_hooks}, std::pair{4, &made.register_hooks}})
       for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(args[at]); ++i) {
@@ -292,8 +260,8 @@ PyObject* set_module_parts(PyObject*, PyObject* const* args, Py_ssize_t count) {
 }
 
 PyMethodDef g_part_functions[] = {
-    {"find_state", as_function(find_state), METH_FASTCALL,
-     "Where the modules, tensors and parameters of a root are."},
+    {"find_modules", as_function(find_modules), METH_FASTCALL,
+     "Where the modules of a root are, and tensors that are attributes."},
     {"take_over", as_function(take_over), METH_FASTCALL,
      "Give a module the parts of another that a graph calls."},
     {"set_module_parts", as_function(set_module_parts), METH_FASTCALL,

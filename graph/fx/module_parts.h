@@ -15,9 +15,6 @@ struct ModuleParts {
   PyObject* setattr = nullptr;
   PyObject* call_impl = nullptr;
   PyObject* named_modules = nullptr;
-  PyObject* named_parameters = nullptr;
-  PyObject* named_buffers = nullptr;
-  PyObject* named_members = nullptr;
   // The tables of hooks on calls of all modules, and of those that are asked
   // when a module gets a part: dicts of torch.nn.modules.module.
   std::vector<PyObject*> call_hooks, register_hooks;

@@ -225,10 +225,7 @@ int set_type(PyObject* self, PyObject* value, void*) {
   });
 }
 PyObject* get_meta(PyObject* self, void*) {
-  return got(self, [](Node& node) {
-    if (!node.meta) node.meta = checked(PyDict_New());
-    return node.meta;
-  });
+  return got(self, [](Node& node) { return meta_of(node); });
 }
 int set_meta(PyObject* self, PyObject* value, void*) {
   return put(self, value, "meta", [&](Node& node) {

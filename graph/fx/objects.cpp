@@ -231,6 +231,25 @@ int visit_node(const Node& node, visitproc visit, void* arg) {
   return 0;
 }
 
+Ref& meta_of(Node& node) {
+  static PyObject* const key = interned("nn_module_stack");
+  if (!node.meta) {
+    node.meta = checked(PyDict_New());
+  } else if (PyTuple_CheckExact(node.meta.get())) {
+    std::vector<PyObject*> links;
+    for (PyObject* link = node.meta.get(); link != Py_None;
+         link = PyTuple_GET_ITEM(link, 0))
+      links.push_back(link);
+    Ref stack = checked(PyDict_New()), meta = checked(PyDict_New());
+    for (size_t i = links.size(); i-- > 0;)
+      checked(PyDict_SetItem(stack.get(), PyTuple_GET_ITEM(links[i], 1),
+                             PyTuple_GET_ITEM(links[i], 2)));
+    checked(PyDict_SetItem(meta.get(), key, stack.get()));
+    node.meta = meta;
+  }
+  return node.meta;
+}
+
 void read_arguments(const char* function, const char* const* names,
                     size_t count, size_t required, PyObject* const* args,
                     Py_ssize_t nargs, PyObject* kwnames, PyObject** out) {

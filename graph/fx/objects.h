@@ -173,6 +173,11 @@ void set_target(Node& node, PyObject* target);
 // How nodes that call `target` are named.
 GraphState::Candidate& candidate_of(GraphState& state, PyObject* target);
 
+// The dict of a node. A node that a trace has made has something shorter until
+// it is asked for: where it stands in the modules that were being called, a
+// chain of tuples (the outer chain or None, key, entry).
+Ref& meta_of(Node& node);
+
 // What the collector asks of a graph::Node.
 int visit_node(const Node& node, visitproc visit, void* arg);
 

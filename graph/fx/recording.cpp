@@ -92,8 +92,11 @@ void describe(PyObject* tracer, Node& node, PyObject* face) {
   static PyObject* const key = PyUnicode_InternFromString("nn_module_stack");
   static PyObject* const places =
       PyUnicode_InternFromString("record_stack_traces");
-  PyObject* stack = reinterpret_cast<TracerObject*>(tracer)->module_stack;
-  if (stack && PyDict_GET_SIZE(stack)) {
+  auto* object = reinterpret_cast<TracerObject*>(tracer);
+  PyObject* stack = object->module_stack;
+  if (object->stack_chain) {
+    node.meta = Ref::borrow(object->stack_chain);
+  } else if (stack && PyDict_Check(stack) && PyDict_GET_SIZE(stack)) {
     Ref copy = checked(PyDict_Copy(stack));
     if (!node.meta) node.meta = checked(PyDict_New());
     checked(PyDict_SetItem(node.meta.get(), key, copy.get()));
@@ -143,8 +146,9 @@ int traverse_tracer(PyObject* self, visitproc visit, void* arg) {
   Py_VISIT(tracer->module_stack);
   Py_VISIT(tracer->num_calls);
   Py_VISIT(tracer->submodule_paths);
-  Py_VISIT(tracer->known);
+  Py_VISIT(tracer->state_paths);
   Py_VISIT(tracer->parameters);
+  Py_VISIT(tracer->stack_chain);
   return 0;
 }
 int clear_tracer(PyObject* self) {
@@ -153,8 +157,9 @@ int clear_tracer(PyObject* self) {
   Py_CLEAR(tracer->module_stack);
   Py_CLEAR(tracer->num_calls);
   Py_CLEAR(tracer->submodule_paths);
-  Py_CLEAR(tracer->known);
+  Py_CLEAR(tracer->state_paths);
   Py_CLEAR(tracer->parameters);
+  Py_CLEAR(tracer->stack_chain);
   return 0;
 }
 void deallocate_tracer(PyObject* self) {
@@ -174,7 +179,7 @@ PyMemberDef g_tracer_members[] = {
      "How often each module was called, by path."},
     {"submodule_paths", T_OBJECT_EX, offsetof(TracerObject, submodule_paths), 0,
      "The paths of the modules of the root."},
-    {"_known", T_OBJECT_EX, offsetof(TracerObject, known), 0, nullptr},
+    {"_state_paths", T_OBJECT, offsetof(TracerObject, state_paths), 0, nullptr},
     {"_parameters", T_OBJECT_EX, offsetof(TracerObject, parameters), 0,
      nullptr},
     {"_by_methods", T_BOOL, offsetof(TracerObject, by_methods), 0, nullptr},

@@ -14,9 +14,11 @@ namespace framejit::graph::fx {
 // Under framejit.fx.TracerBase: what is looked at for every operation.
 struct TracerObject {
   PyObject_HEAD
-      // All owned; `graph` may be null, the others are dicts or null.
+      // All owned; `graph` may be null, the others are dicts, None or null.
       PyObject *graph,
-      *module_stack, *num_calls, *submodule_paths, *known, *parameters;
+      *module_stack, *num_calls, *submodule_paths, *state_paths, *parameters;
+  // Of `module_stack`, where nobody but us changes it: see meta_of(). Owned.
+  PyObject* stack_chain;
   // An attribute of the instance is one of its methods.
   char by_methods;
 };

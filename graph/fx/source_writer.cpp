@@ -9,7 +9,6 @@
 // once each. That writer can do all of this, too, and does where places are to
 // be shown or a program changes the lines; tests compare the two.
 #include <algorithm>
-#include <unordered_set>
 
 #include "graph/fx/arguments.h"
 
@@ -119,30 +118,46 @@ class SourceWriter {
     return list;
   }
 
+  // By the ids of values, of which each node has one.
   void find_last_uses() {
-    std::unordered_set<const Value*> seen;
     auto& nodes = ir_of(graph_).block().nodes;
-    seen.reserve(nodes.size());
+    int ids = 0;
+    for (const auto& node : nodes) ids = std::max(ids, id_of(*node) + 1);
+    last_uses_.resize(ids);
+    known_.resize(ids);
+    std::vector<bool> seen(ids);
     for (auto at = nodes.rbegin(); at != nodes.rend(); ++at) {
-      Node* user = at->get();
+      auto& last = last_uses_[id_of(**at)];
       auto use = [&](Value* value) {
-        if (seen.insert(value).second) last_uses_[user].push_back(value->node);
+        if (seen[value->id]) return;
+        seen[value->id] = true;
+        last.push_back(value->node);
       };
-      for (const Arg& arg : user->args) for_each_value(arg, use);
-      for (const auto& [name, arg] : user->kwargs) for_each_value(arg, use);
+      for (const Arg& arg : (*at)->args) each_value(arg, use);
+      for (const auto& [name, arg] : (*at)->kwargs) each_value(arg, use);
     }
+  }
+  static int id_of(const Node& node) { return node.outputs[0]->id; }
+  // (Most arguments are values.)
+  template <class F>
+  static void each_value(const Arg& arg, const F& use) {
+    if (auto* value = std::get_if<Value*>(&arg.value)) return use(*value);
+    for_each_value(arg, use);
   }
 
   // ---- names
 
   const std::string& name(const Node& node) {
-    auto [at, is_new] = known_.try_emplace(&node);
-    if (is_new) at->second = names_.create(node.outputs[0]->name);
-    return at->second;
+    std::string& known = known_[id_of(node)];
+    if (known.empty()) known = names_.create(node.outputs[0]->name);
+    return known;
   }
 
   std::string ask(const char* method, PyObject* object) {
+    size_t count = ir_of(graph_).block().nodes.size();
     Ref answer = checked(PyObject_CallMethod(writer_, method, "O", object));
+    if (ir_of(graph_).block().nodes.size() != count)
+      raise(PyExc_RuntimeError, "the graph changed while its source was made");
     return text_of(answer.get());
   }
 
@@ -329,7 +344,7 @@ class SourceWriter {
 
   static bool is_wrapped(const Node& node) {
     static PyObject* const key = interned("is_wrapped");
-    if (!node.meta) return false;
+    if (!node.meta || !PyDict_Check(node.meta.get())) return false;
     PyObject* found = PyDict_GetItemWithError(node.meta.get(), key);
     if (!found && PyErr_Occurred()) throw Raised{};
     int is_true = found ? PyObject_IsTrue(found) : 0;
@@ -341,8 +356,8 @@ class SourceWriter {
   void free(const Node& node) {
     if (node.op == Opcode::kPlaceholder) return;
     std::string dead;
-    if (auto last = last_uses_.find(&node); last != last_uses_.end())
-      for (const Node* used : last->second) dead += name(*used) + " = ";
+    for (const Node* used : last_uses_[id_of(node)])
+      dead += name(*used) + " = ";
     if (node.outputs[0]->users.empty()) dead += name(node) + " = ";
     body_ += node.op == Opcode::kOutput || dead.empty()
                  ? "\n"
@@ -354,8 +369,8 @@ class SourceWriter {
   PyObject* writer_;
   std::string root_;
   bool has_own_output_;
-  std::unordered_map<const Node*, std::vector<const Node*>> last_uses_;
-  std::unordered_map<const Node*, std::string> known_;
+  std::vector<std::vector<const Node*>> last_uses_;
+  std::vector<std::string> known_;
   std::unordered_map<PyObject*, Form> forms_;
   std::string body_, returns_;
   // Where the text of each node begins, and which it is.

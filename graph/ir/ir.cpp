@@ -215,21 +215,32 @@ void Graph::replace_all_inputs(Value* from, Value* to) {
   }
   UseList users = std::move(from->users);
   from->users.clear();
+  // Where `to` has no users, the list becomes its own as it is. (Who iterates
+  // over either must see that it has changed.)
+  bool moves = to->users.empty() && to->users.changes() != users.changes();
   // What goes may run code, which finds all done.
   std::vector<Ref> dropped;
   for (const UseList::Entry& entry : users.entries()) {
     Node* user = entry.node;
     if (!user) continue;
+    bool has_others = false;
     for_each_use(*user, [&](Value*& value) {
-      if (value == from)
+      if (value == from) {
         value = to;
-      else
+      } else {
         value->users.remove(user);
+        has_others = true;
+      }
     });
-    for_each_use(*user, [&](Value*& value) { value->users.push_back(user); });
+    if (has_others || !moves) {
+      for_each_use(*user, [&](Value*& value) {
+        if (value != to || !moves) value->users.push_back(user);
+      });
+    }
     for (Ref* stale : {&user->python_args, &user->python_kwargs})
       if (*stale) dropped.push_back(std::move(*stale));
   }
+  if (moves) to->users = std::move(users);
 }
 
 // Room for 20 insertions between two neighbours before a new count is due.
