@@ -445,6 +445,34 @@ CompileOutcome ask_compiler(const CompileRequest& request, std::string* error) {
   }
 }
 
+}  // namespace
+
+WorkEnd run_alone(const std::function<void()>& work, std::string* error) {
+  if (is_compiling() || compilation_runs) return WorkEnd::kBusy;
+  OnlyCompilation only;
+  Interjections interjections;
+  {
+    CompilingScope compiling;
+    try {
+      work();
+    } catch (...) {
+      *error = current_exception_text();
+      drop_error();
+    }
+  }
+  switch (interjections.end()) {
+    case Interjections::End::kInterrupted:
+      return WorkEnd::kInterrupted;
+    case Interjections::End::kRaised:
+      return WorkEnd::kRaised;
+    case Interjections::End::kQuiet:
+      break;
+  }
+  return error->empty() ? WorkEnd::kDone : WorkEnd::kFailed;
+}
+
+namespace {
+
 DispatchOutcome compile_and_run(CodeCache* cache, PyObject* function,
                                 PyObject* const* slots, PyObject** result,
                                 CallEnd* end) {

@@ -8,6 +8,7 @@
 // ends here: it is logged and the original code runs; in strict mode it raises.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -126,6 +127,17 @@ struct RecompileLimitRules {
   void (*raise)(const CompileRequest& request, size_t limit);
 };
 void set_recompile_limit(RecompileLimitRules rules);
+
+// Something that is compiled, and is no call of a compiled function: an export.
+// `work` runs as the compiler does, alone. It may set a Python error, and throw.
+enum class WorkEnd : uint8_t {
+  kDone,
+  kBusy,     // another thread compiles, or this one does: nothing was done
+  kFailed,   // it threw: `error` says what
+  kInterrupted,  // by a handler of a signal: nothing that was made is to be used
+  kRaised,       // the same, and the error is set
+};
+WorkEnd run_alone(const std::function<void()>& work, std::string* error);
 
 void set_compiler(Compiler* compiler);  // not owned; null: compile nothing
 Compiler* compiler();

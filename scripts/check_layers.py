@@ -52,7 +52,9 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("builtins", "interpreter", "capture"),
     ),
     "codegen": ("scalar", "loops", "kernels", "schedule", "legalise", "x86", "cuda"),
-    "graph": ("tensors", "ir", "fx", "ops", "passes", "tracing", "joint"),
+    "graph": (
+        *("tensors", "ir", "fx", "ops", "passes", "tracing", "joint", "export"),
+    ),
 }
 # Folders whose code names none of these.
 NAMELESS = ("frame_hook", "guards", "bytecode", "codegen")

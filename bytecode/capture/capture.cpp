@@ -70,7 +70,9 @@ class Attempt {
       : request_(request),
         tracer_(tracer),
         stop_(stop),
-        guards_(std::make_unique<GuardSet>()) {}
+        guards_(std::make_unique<GuardSet>()) {
+    guards_->set_joins_equal_sizes(request.joins_equal_sizes);
+  }
 
   // restart: nothing is returned; run another attempt with the stop point.
   Result<CaptureOutcome> run(bool* restart);

@@ -299,6 +299,7 @@ Status Planner::writes() {
     if (dropped[i]) continue;
     plan_.replaces_values |= replaces_value(state_, log[i], contents[i]);
     FJ_CHECK_OK(write(log[i], contents[i]));
+    if (log[i].span.code) plan_.steps.back().span = log[i].span;
   }
   return ok_status();
 }

@@ -31,6 +31,9 @@ struct CaptureRequest {
   const std::unordered_map<std::string, DynamicDims>* dynamic_dims = nullptr;
   const std::unordered_map<std::string, bool>* dynamic_numbers = nullptr;
   int dynamic = -1;  // -1 automatic, 0 never, 1 everything
+  // Sizes that are equal now are one symbol. False: each has its own, and that
+  // two must be equal is a guard where the program needs it.
+  bool joins_equal_sizes = true;
   // Out, when the call raises: what that depends on. (Not when it is no fact
   // about the call: the stack or the memory that is left.)
   std::unique_ptr<GuardSet>* raising = nullptr;

@@ -541,6 +541,7 @@ void raise_at_limit(const CompileRequest& request, size_t limit) {
 }  // namespace
 
 void set_error_types(ErrorTypes types) { error_types() = std::move(types); }
+const ErrorTypes& known_error_types() { return error_types(); }
 
 bool install_compiler() {
   // Never destroyed: calls may come until the process ends.

@@ -31,5 +31,6 @@ struct ErrorTypes {
   Ref dimension;    // fullgraph=True and a mark_dynamic dim is a constant
 };
 void set_error_types(ErrorTypes types);
+const ErrorTypes& known_error_types();
 
 }  // namespace framejit

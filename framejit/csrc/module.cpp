@@ -22,6 +22,7 @@
 #include "frame_hook/script_mode.h"
 #include "framejit/csrc/compile_options.h"
 #include "framejit/csrc/cuda_kernels.h"
+#include "framejit/csrc/export_capture.h"
 #include "framejit/csrc/frame_choice.h"
 #include "framejit/csrc/jit_compiler.h"
 #include "framejit/csrc/operator_report.h"
@@ -274,6 +275,7 @@ PYBIND11_MODULE(_C, m) {
   m.def("refused_environment", &refused_values);
   m.def("operators", [] { return own(operator_report()); });
   bind_cuda_kernels(m);
+  bind_export_capture(m);
   m.def("break_reasons", &break_reasons);
   m.def("forgetting_callback", [](const py::dict& entries, py::int_ key) {
     return own(forgetting_callback(entries.ptr(), key.ptr()));

@@ -184,6 +184,13 @@ Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
                                const BackwardPattern* pattern = nullptr,
                                std::vector<const Value*>* bases = nullptr);
 
+// The functional form of what the graph computes, and no backward: its inputs
+// are the graph's, its outputs the values of the graph's outputs, whatever
+// memory they share, and `mutations` what its inputs become. Parts of a no_grad
+// region are detached, where grad mode is on elsewhere.
+Result<std::unique_ptr<Graph>> trace_functional(const TorchGraph& torch_graph,
+                                                GuardSet* guards);
+
 // Passes run from one ordered list (passes.h); then the cut.
 Result<AotGraphs> partition(JointGraph joint);
 

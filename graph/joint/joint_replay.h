@@ -4,6 +4,7 @@
 // (replay_gradients.cpp).
 #pragma once
 
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
@@ -32,11 +33,13 @@ class JointReplay {
         tracer_(guards) {}
 
   Result<JointGraph> run();
+  Result<std::unique_ptr<Graph>> run_functional();
   // After a C++ exception: what a callee stored aside says more.
   Break failure(const char* text);
 
  private:
   // ---- the nodes
+  Status run_nodes();
   void add_inputs();
   Ref to_object(const Arg& arg);
   Ref float_token(const Arg& arg);  // null: not a symbolic float
@@ -80,6 +83,11 @@ class JointReplay {
   const Value* source_of(const at::Tensor& tensor) const;
   bool is_mutated(int input) const;
 
+  // ---- functional form alone (replay_functional.cpp)
+  Status find_final_inputs();
+  Status find_final_outputs(std::vector<Arg>* outputs);
+  void detach_parts(Graph& graph, std::vector<Arg>* outputs);
+
   // ---- what autograd does
   void note_freed(const Node& node, const std::vector<PyObject*>& args);
   bool is_spent(const at::Tensor& tensor) const;
@@ -118,6 +126,9 @@ class JointReplay {
   std::vector<Arg> output_args_;
   std::vector<Arg> gradients_;
 };
+
+// Of a Python int, or of a symbolic one; nothing: it is neither.
+std::optional<Expr> expr_of_object(PyObject* object);
 
 inline const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();

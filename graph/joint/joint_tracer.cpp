@@ -3,6 +3,7 @@
 #include <ATen/FunctionalTensorWrapper.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/ops/empty.h>
+#include <c10/core/GradMode.h>
 #include <torch/csrc/autograd/function.h>
 
 #include <algorithm>
@@ -387,12 +388,14 @@ void JointTracer::record(const c10::OperatorHandle& op,
   node->op = Opcode::kCallFunction;
   node->aten = op;
   node->span = span_;
+  if (source_) node->caller = source_->caller;
   mark_backward(node.get());
   for (size_t i = 0; i < arguments.size(); ++i) {
     node->args.push_back(to_arg(arguments[i], schema.arguments()[i]));
   }
   node->outputs_are_list = results.size() == 1 && results[0].isTensorList();
   Node* added = graph_->append(std::move(node));
+  if (!c10::GradMode::is_enabled()) without_grad_.insert(added);
   for (const c10::IValue& result : results) add_results(added, result);
 }
 

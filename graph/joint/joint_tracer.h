@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "graph/ir/ir.h"
@@ -70,6 +71,10 @@ class JointTracer final : public TraceSession {
   const Node* source_of_broken_derivative() const;
   std::unique_ptr<Graph> take_graph() { return std::move(graph_); }
   Graph& graph() { return *graph_; }
+  // Was it recorded where grad mode was off?
+  bool is_without_grad(const Node* node) const {
+    return without_grad_.contains(node);
+  }
 
   // ---- TraceSession
   void record(const c10::OperatorHandle& op,
@@ -118,6 +123,7 @@ class JointTracer final : public TraceSession {
   const uint64_t first_autograd_node_ = at::sequence_number::peek();
   bool calls_bernoulli_ = false;
   std::vector<std::pair<double, Expr>> float_tokens_;
+  std::unordered_set<const Node*> without_grad_;
 };
 
 }  // namespace framejit::graph

@@ -103,6 +103,8 @@ bool is_one_of_several(const std::vector<ViewStep>& steps) {
                      [](const ViewStep& step) { return step.result >= 0; });
 }
 
+}  // namespace
+
 std::optional<Expr> expr_of_object(PyObject* object) {
   if (PyLong_CheckExact(object)) {
     int overflow = 0;
@@ -113,8 +115,6 @@ std::optional<Expr> expr_of_object(PyObject* object) {
   std::optional<c10::SymInt> value = sym_int_of(object);
   return value ? to_expr(*value) : std::nullopt;
 }
-
-}  // namespace
 
 // ---- what the graph did to its inputs
 

@@ -289,14 +289,7 @@ Result<JointGraph> JointReplay::run() {
   }
   ReplayState ambient(source_);
   add_inputs();
-  const size_t total = source_.graph->block().nodes.size();
-  size_t done = 0;
-  for (const auto& node : source_.graph->block().nodes) {
-    note_progress(CompilePhase::kJointGraph, done++, total);
-    FJ_CHECK_OK(run_node(*node));
-    look_for_signals();
-    if (interrupted()) return Break{BreakReason::kInterrupted, "", {}};
-  }
+  FJ_CHECK_OK(run_nodes());
   joint_.num_autograd_nodes = tracer_.next_number();
   FJ_CHECK_OK(find_mutations());
   FJ_CHECK_OK(find_outputs());
@@ -307,6 +300,36 @@ Result<JointGraph> JointReplay::run() {
   FJ_CHECK_OK(differentiate());
   finish();
   return std::move(joint_);
+}
+
+Result<std::unique_ptr<Graph>> JointReplay::run_functional() {
+  TracingScope scope(tracer_, /*functionalize=*/true);
+  if (!scope.ok()) {
+    return Break{BreakReason::kThreadState, "another thread is capturing", {}};
+  }
+  ReplayState ambient(source_);
+  add_inputs();
+  FJ_CHECK_OK(run_nodes());
+  FJ_CHECK_OK(find_final_inputs());
+  std::vector<Arg> outputs;
+  FJ_CHECK_OK(find_final_outputs(&outputs));
+  detach_parts(tracer_.graph(), &outputs);
+  std::unique_ptr<Graph> graph = tracer_.take_graph();
+  graph->set_outputs(std::move(outputs));
+  graph->mutations = std::move(mutations_);
+  return graph;
+}
+
+Status JointReplay::run_nodes() {
+  const size_t total = source_.graph->block().nodes.size();
+  size_t done = 0;
+  for (const auto& node : source_.graph->block().nodes) {
+    note_progress(CompilePhase::kJointGraph, done++, total);
+    FJ_CHECK_OK(run_node(*node));
+    look_for_signals();
+    if (interrupted()) return Break{BreakReason::kInterrupted, "", {}};
+  }
+  return ok_status();
 }
 
 // After a C++ exception: what a callee stored aside says more.
@@ -576,17 +599,21 @@ std::string without_place(std::string text) {
 
 }  // namespace
 
-Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
-                               const BackwardPattern* pattern,
-                               std::vector<const Value*>* bases) {
-  FJ_CHECK(PyGILState_Check(), "trace_joint needs the GIL");
+namespace {
+
+// What `run` gives of a replay, or the break that says why there is none.
+template <class T, class F>
+Result<T> replayed(const TorchGraph& torch_graph, GuardSet* guards,
+                   const BackwardPattern* pattern,
+                   std::vector<const Value*>* bases, const F& run) {
+  FJ_CHECK(PyGILState_Check(), "a replay needs the GIL");
   if (!torch_graph.torch_level_only.empty())
     return Break{BreakReason::kBackendFailed, torch_graph.torch_level_only, {}};
   ErrorGuard keep_error;
   NoAnomalyMode no_anomaly_mode;
   JointReplay replay(torch_graph, guards, pattern, bases);
   try {
-    return replay.run();
+    return run(replay);
   } catch (const c10::Error& error) {
     return replay.failure(
         without_place(error.what_without_backtrace()).c_str());
@@ -595,6 +622,22 @@ Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
     if (PyErr_Occurred()) PyErr_Clear();
     return replay.failure(error.what());
   }
+}
+
+}  // namespace
+
+Result<JointGraph> trace_joint(const TorchGraph& torch_graph, GuardSet* guards,
+                               const BackwardPattern* pattern,
+                               std::vector<const Value*>* bases) {
+  return replayed<JointGraph>(torch_graph, guards, pattern, bases,
+                              [](JointReplay& replay) { return replay.run(); });
+}
+
+Result<std::unique_ptr<Graph>> trace_functional(const TorchGraph& torch_graph,
+                                                GuardSet* guards) {
+  return replayed<std::unique_ptr<Graph>>(
+      torch_graph, guards, nullptr, nullptr,
+      [](JointReplay& replay) { return replay.run_functional(); });
 }
 
 }  // namespace framejit::graph

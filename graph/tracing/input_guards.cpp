@@ -102,6 +102,7 @@ class StrideExpressions {
 // what makes elementwise operations on two inputs fit. When the guard fails,
 // the sizes seen then are different and get symbols of their own.
 std::optional<Expr> symbol_of_equal_size(const GuardSet& guards, int64_t size) {
+  if (!guards.joins_equal_sizes()) return std::nullopt;
   const std::vector<Symbol>& symbols = guards.symbols();
   for (size_t i = 0; i < symbols.size(); ++i) {
     if (symbols[i].source->kind == SourceKind::kTensorSize &&

@@ -156,6 +156,10 @@ class GuardSet {
   // Index in the `objects` array of the predicate.
   int gather(const Source* source);
 
+  // Do symbolic sizes that are equal now share a symbol?
+  void set_joins_equal_sizes(bool joins) { joins_equal_sizes_ = joins; }
+  bool joins_equal_sizes() const { return joins_equal_sizes_; }
+
   void set_span(Span span) { current_span_ = std::move(span); }
   // Who asks from now on (GuardCause); gives the one before.
   struct Cause {
@@ -186,6 +190,7 @@ class GuardSet {
   std::shared_ptr<const void> thread_state_;
   Span current_span_;
   Cause cause_;
+  bool joins_equal_sizes_ = true;
   Facts facts_;
 };
 

@@ -1,0 +1,154 @@
+"""What is known of a node's value without running it: ``node.meta["val"]``.
+
+A size or number that differs from call to call is a `Number`, an expression over the
+symbols of the program (``s0*4+1``) in the syntax of Python.
+"""
+
+from __future__ import annotations
+
+import ast
+import functools
+import types
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import torch
+
+__all__ = ["Number", "TensorValue", "ValueRange", "value_of"]
+
+
+@functools.lru_cache(maxsize=4096)
+def _compiled(text: str) -> tuple[types.CodeType, frozenset[str]]:
+    tree = ast.parse(text, "<size>", "eval")
+    names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
+    return compile(tree, "<size>", "eval"), frozenset(names - {"min", "max"})
+
+
+class Number:
+    """An expression over symbols. Equal texts are equal.
+
+    text: in Python's syntax, over names of symbols, ``min`` and ``max``.
+    hint: its value for the example inputs.
+    """
+
+    __slots__ = ("hint", "text")
+
+    def __init__(self, text: str, hint: int | None = None) -> None:
+        self.text = text
+        self.hint = hint
+
+    @property
+    def symbols(self) -> frozenset[str]:
+        """The names of the symbols in it."""
+        return _compiled(self.text)[1]
+
+    def evaluate(self, symbols: Mapping[str, int]) -> Any:
+        """Its value where the symbols have these. NameError: one has none."""
+        scope = {"__builtins__": {}, "min": min, "max": max}
+        return eval(_compiled(self.text)[0], scope, dict(symbols))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Number) and self.text == other.text
+
+    def __hash__(self) -> int:
+        return hash(self.text)
+
+    def __str__(self) -> str:
+        return self.text
+
+    __repr__ = __str__
+
+
+class ValueRange(NamedTuple):
+    """From ``lower`` to ``upper``, both in it; ``upper`` None: there is no bound."""
+
+    lower: int
+    upper: int | None
+
+    def __contains__(self, value: object) -> bool:
+        return (
+            isinstance(value, int)
+            and self.lower <= value
+            and (self.upper is None or value <= self.upper)
+        )
+
+    def __str__(self) -> str:
+        return f"[{self.lower}, {'inf' if self.upper is None else self.upper}]"
+
+
+_SHORT = {
+    torch.float32: "f32",
+    torch.float64: "f64",
+    torch.float16: "f16",
+    torch.bfloat16: "bf16",
+    torch.int64: "i64",
+    torch.int32: "i32",
+    torch.int16: "i16",
+    torch.int8: "i8",
+    torch.uint8: "u8",
+    torch.bool: "b8",
+    torch.complex64: "c64",
+    torch.complex128: "c128",
+}
+
+
+class TensorValue(NamedTuple):
+    """A tensor without its elements. Sizes and strides are ints or `Number`s."""
+
+    dtype: torch.dtype
+    shape: tuple[int | Number, ...]
+    strides: tuple[int | Number, ...]
+    storage_offset: int | Number
+    device: torch.device
+    requires_grad: bool
+
+    def size(self, dim: int | None = None) -> Any:
+        return self.shape if dim is None else self.shape[dim]
+
+    def stride(self, dim: int | None = None) -> Any:
+        return self.strides if dim is None else self.strides[dim]
+
+    def dim(self) -> int:
+        return len(self.shape)
+
+    @property
+    def ndim(self) -> int:
+        return len(self.shape)
+
+    def __str__(self) -> str:
+        return f"{_SHORT.get(self.dtype, str(self.dtype))}{list(self.shape)}"
+
+    @staticmethod
+    def of(tensor: torch.Tensor) -> TensorValue:
+        return TensorValue(
+            tensor.dtype,
+            tuple(tensor.shape),
+            tensor.stride(),
+            tensor.storage_offset(),
+            tensor.device,
+            tensor.requires_grad,
+        )
+
+
+def value_of(described: Any, hints: Mapping[str, int]) -> Any:
+    """What `_C.ExportCapture` says of a value: a tuple of a tensor, an int or the text
+    of an expression of a number, None of anything else."""
+
+    def number(item: Any) -> Any:
+        if not isinstance(item, str):
+            return item
+        made = Number(item)
+        made.hint = made.evaluate(hints)
+        return made
+
+    if not isinstance(described, tuple):
+        return number(described)
+    dtype, sizes, strides, offset, device, requires_grad = described
+    return TensorValue(
+        dtype,
+        tuple(map(number, sizes)),
+        tuple(map(number, strides)),
+        number(offset),
+        device,
+        requires_grad,
+    )
