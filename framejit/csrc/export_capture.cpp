@@ -103,6 +103,11 @@ class ExportCapture {
       std::string error;
       switch (run_alone([&] { capture(); }, &error)) {
         case WorkEnd::kDone:
+          // What ran natively meanwhile may have changed what a guard looks at
+          // (a function gets its dict of annotations when it is asked for it).
+          if (attempt == 0 && failed_ &&
+              failed_->reason == BreakReason::kInternal)
+            break;
           finish();
           return;
         case WorkEnd::kBusy:

@@ -14,7 +14,8 @@ import torch
 from torch import nn
 
 from framejit.export._read import read_program, tensor_value
-from framejit.export._schema import FileError
+from framejit.export._constraints import Fact
+from framejit.export._schema import FileError, python_text
 from framejit.export._values import TensorValue
 from framejit.export._write import tensor_meta, write_program
 from framejit.export.exported_program import ExportedProgram
@@ -30,6 +31,9 @@ _CONSTANTS = (
 )
 _EXAMPLE = "data/sample_inputs/model.pt"
 _EXTRA = "extra/"
+# All comparisons of sizes, with the lines that made them. (Of those that torch.export
+# has words for, it checks the model's own.)
+_FACTS = "extra/framejit_facts.json"
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
@@ -137,6 +141,7 @@ def save(
     writer.write_record(_EXAMPLE, example, len(example))
     for name, content in (extra_files or {}).items():
         _write_text(writer, _EXTRA + name, content)
+    _write_text(writer, _FACTS, json.dumps([list(fact) for fact in ep.facts]))
     _write_text(writer, "archive_format", "pt2")
     _write_text(writer, "archive_version", "0")
     writer.write_end_of_file()
@@ -253,4 +258,17 @@ def load(
             extra_files[name] = reader.get_record(_EXTRA + name).decode()
     state = _read_tensors(reader, names, _WEIGHTS)
     constants = _read_tensors(reader, names, _CONSTANTS)
-    return read_program(row, state, constants, example)
+    program = read_program(row, state, constants, example)
+    if _FACTS in names:
+        program.facts = _facts(json.loads(reader.get_record(_FACTS)))
+    return program
+
+
+def _facts(rows: Any) -> list[Fact]:
+    facts = []
+    for text, place, cause in rows:
+        if place is not None:
+            file, line, name = place
+            place = (str(file), int(line), str(name))
+        facts.append(Fact(python_text(text), place, cause and str(cause)))
+    return facts

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
-from framejit.export._constraints import Fact, Symbol
+from framejit.export._constraints import Fact, Symbol, holds
 from framejit.export._inputs import keyword_order
 from framejit.export._values import Number, TensorValue, ValueRange
 
@@ -84,7 +84,7 @@ class InputChecks:
                         f"{expected}{why}"
                     )
         for fact in self.facts:
-            if not Number(fact.text).evaluate(symbols):
+            if not holds(fact.text, symbols):
                 words = fact.text
                 for symbol in reversed(self.symbols):
                     words = words.replace(symbol.name, symbol.what)

@@ -52,9 +52,9 @@ class Findings(NamedTuple):
     static: list[tuple[int, int]]  # (leaf, dim) of Dim.AUTO that are one number
 
 
-# How far a comparison of one size is tried out.
-_WINDOW = 4099
-_LARGE = (4096, 65537, 1_000_003, 2**31)
+# Sizes that a comparison is tried out on, beside those around the example's.
+_LARGE = (60, 64, 97, 128, 255, 256, 1000, 1024, 4096, 65537, 1_000_003, 2**31)
+_BOUND = re.compile(r"(?:(\d+) <= s\d+|s\d+ <= (\d+)|s\d+ == (\d+))")
 
 
 class _Shape(NamedTuple):
@@ -73,7 +73,7 @@ def holds(text: str, values: Mapping[str, int]) -> bool:
     """Is a comparison true? Where it has no value (a division by zero), it is not."""
     try:
         return bool(Number(text).evaluate(values))
-    except ArithmeticError:
+    except (ArithmeticError, ValueError):
         return False
 
 
@@ -83,19 +83,38 @@ _NOT_ONE = re.compile(r"2 <= .+|1 < .+|0 < .+|.+ != [01]")
 
 def _shape_of(text: str, name: str, hint: int) -> _Shape | None:
     """Of values from 2 on. None: they are neither a range nor multiples."""
-    window = max(_WINDOW, 2 * hint + 3)
-    good = [v for v in range(2, window) if holds(text, {name: v})]
+    if found := _BOUND.fullmatch(text):
+        low, high, only = found.groups()
+        if low:
+            return _Shape(int(low), None, 1)
+        return _Shape(2 if high else int(only), int(high or only), 1)
+    tried = sorted({*range(2, 40), *(max(hint + d, 2) for d in range(-9, 10)), *_LARGE})
+    good = [v for v in tried if holds(text, {name: v})]
     if not good:
         return None
-    open_end = all(holds(text, {name: v}) for v in _LARGE if v >= window)
-    if good == list(range(good[0], good[-1] + 1)):
-        if good[-1] == window - 1:
-            return _Shape(good[0], None, 1) if open_end else None
-        return _Shape(good[0], good[-1], 1)
-    step = good[1] - good[0]
-    if good == [v for v in range(good[0], window) if v % step == 0]:
+    first, last = tried.index(good[0]), tried.index(good[-1])
+    if good == tried[first : last + 1]:
+        lower, upper = good[0], None
+        if first:
+            lower = _border(text, name, good[0], tried[first - 1])
+        if last + 1 < len(tried):
+            upper = _border(text, name, good[-1], tried[last + 1])
+        return _Shape(lower, upper, 1)
+    step = good[1] - good[0] if len(good) > 1 else 0
+    if step and good == [v for v in tried if v >= good[0] and v % step == 0]:
         return _Shape(good[0], None, step)
     return None
+
+
+def _border(text: str, name: str, good: int, bad: int) -> int:
+    """The last number on the way from a good one to a bad one that is good."""
+    while abs(good - bad) > 1:
+        middle = (good + bad) // 2
+        if holds(text, {name: middle}):
+            good = middle
+        else:
+            bad = middle
+    return good
 
 
 def _linear(text: str, of: str, by: str, hint: int) -> tuple[int, int] | None:
@@ -149,7 +168,15 @@ class _Finder:
                     low += 1
         high = root.max
         hint = self.root_hint(root)
-        tried = {*range(low, low + 24), hint - 1, hint, hint + 1, 97, 1009, *_LARGE[:3]}
+        tried = {
+            *range(low, low + 24),
+            hint - 1,
+            hint,
+            hint + 1,
+            97,
+            1009,
+            *_LARGE[-4:-1],
+        }
         if high is not None:
             tried |= {high - 1, high}
         return sorted(v for v in tried if v >= low and (high is None or v <= high))

@@ -72,7 +72,9 @@ class _Steps:
         function: Callable[..., Any],
         buffers: Mapping[int, str],
         number: Callable[[Any], Any],
+        left_out: list[str] | None,
     ) -> None:
+        self.left_out = left_out
         self.numbers = numbers
         self.objects = objects
         self.function = function
@@ -141,6 +143,9 @@ class _Steps:
         is_module = isinstance(target, torch.nn.Module)
         if is_module and any(isinstance(item, torch.Tensor) for item in items[2:]):
             hint = "register a buffer for it in __init__ (register_buffer)"
+        if self.left_out is not None:
+            self.left_out.append(f"the program {what} at {at}")
+            return
         raise GraphBreakError(
             f"the program {what}, which an exported program cannot do\n"
             f"  at {at}\n  hint: {hint}"
@@ -152,13 +157,15 @@ def run_steps(
     module: torch.nn.Module,
     function: Callable[..., Any],
     number: Callable[[Any], Any],
+    left_out: list[str] | None = None,
 ) -> Outcome:
     """What a capture of a call of the module does at its end.
 
     capture: a `_C.ExportCapture`. number: what stands for a number, of its text.
+    left_out: gets what is written to something that is no buffer, in words.
 
     Raises:
-        GraphBreakError: the program writes to something that is no buffer.
+        GraphBreakError: there is such a write, and `left_out` is None.
     """
     numbers = {
         i: number(described)
@@ -170,7 +177,7 @@ def run_steps(
         for path, inner in module.named_modules()
     }
     objects = [row[2] for row in capture.gathered()]
-    steps = _Steps(numbers, objects, function, buffers, number)
+    steps = _Steps(numbers, objects, function, buffers, number, left_out)
     for row in capture.steps():
         steps.step(row)
     result = steps.values[capture.result]

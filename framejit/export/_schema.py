@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from framejit.export._values import FUNCTIONS, without_hex_floats
+
 __all__ = [
     "DTYPES",
     "LAYOUTS",
@@ -147,9 +149,13 @@ class _ToPython(ast.NodeTransformer):
             return ast.BinOp(node.args[0], self._OPERATORS[name](), node.args[1])
         if name in ("Min", "Max", "min", "max"):
             return ast.Call(ast.Name(name.lower(), ast.Load()), node.args, [])
+        if name in FUNCTIONS:
+            return node
         raise FileError(f"a size with the function {name}")
 
 
+# What is not printed without blanks.
+_WORDS = (ast.BoolOp, ast.UnaryOp, ast.Compare)
 _PLAIN = (
     *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call),
     *(ast.Name, ast.Load, ast.Constant, ast.operator, ast.unaryop, ast.cmpop),
@@ -160,10 +166,12 @@ _PLAIN = (
 def python_text(text: str) -> str:
     """What torch wrote of a size in Python's syntax. FileError: it is no such text."""
     try:
-        tree = ast.parse(text, mode="eval")
+        tree = ast.parse(without_hex_floats(text), mode="eval")
     except SyntaxError:
         raise FileError(f"no size: {text!r}") from None
     for node in ast.walk(tree):
         if not isinstance(node, _PLAIN):
             raise FileError(f"no size: {text!r}")
-    return ast.unparse(_ToPython().visit(tree)).replace(" ", "")
+    made = _ToPython().visit(tree)
+    text = ast.unparse(made)
+    return text.replace(" ", "") if not isinstance(made.body, _WORDS) else text

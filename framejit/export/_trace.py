@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import linecache
 import re
+import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -137,8 +138,14 @@ class _Tracer:
     def number(self, described: Any) -> Any:
         return value_of(described, self.hints)
 
-    def program(self) -> ExportedProgram:
-        self.outcome = run_steps(self.capture, self.mod, _call, self.number)
+    def program(self, strict: bool) -> ExportedProgram:
+        left_out: list[str] | None = None if strict else []
+        self.outcome = run_steps(self.capture, self.mod, _call, self.number, left_out)
+        for line in dict.fromkeys(left_out or ()):
+            warnings.warn(
+                f"framejit.export: {line}; the exported program does not",
+                stacklevel=3,
+            )
         self.specs: list[InputSpec] = []
         self.rows: list[tuple[str, int, int]] = []
         self.values: list[Any] = []
@@ -457,6 +464,9 @@ def export(
     args, kwargs: the inputs of the call.
     dynamic_shapes: which sizes may differ in other calls: see
         `framejit.export.dynamic_shapes`. None: none may.
+    strict: False: what the module writes to objects that are no buffers (attributes,
+        counters, caches) is left out, with a warning each: every call of the program
+        is one of the module as it was at the export.
 
     Raises:
         GraphBreakError: the module does what no exported program can; the message has
@@ -469,11 +479,6 @@ def export(
         raise TypeError(
             "framejit.export.export: expected a torch.nn.Module, got "
             f"{type(mod).__name__}; a function becomes one by a forward that calls it"
-        )
-    if not strict:
-        raise NotImplementedError(
-            "framejit.export.export: strict=False (running the module) is not there; "
-            "strict=True reads its code"
         )
     if preserve_module_call_signature:
         raise NotImplementedError(
@@ -501,6 +506,6 @@ def export(
             capture = _C.ExportCapture(_call, slots, numbers)
         tracer = _Tracer(mod, inputs, said, capture)
         if not tracer.findings.static:
-            return tracer.program()
+            return tracer.program(strict)
         for at in tracer.findings.static:
             said.pop(at)

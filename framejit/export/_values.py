@@ -8,6 +8,9 @@ from __future__ import annotations
 
 import ast
 import functools
+import math
+import re
+import struct
 import types
 from collections.abc import Mapping
 from typing import Any, NamedTuple
@@ -17,17 +20,40 @@ import torch
 __all__ = ["Number", "TensorValue", "ValueRange", "value_of"]
 
 
+def _same(a: float, b: float) -> bool:
+    return struct.pack("d", a) == struct.pack("d", b)
+
+
+# What expressions call. `defined(x)`: x has a value, or evaluating it raises.
+FUNCTIONS: dict[str, Any] = {
+    **{name: getattr(math, name) for name in ("sqrt", "exp", "expm1", "log", "log1p")},
+    **{name: getattr(math, name) for name in ("log2", "log10", "sin", "cos", "tan")},
+    **{name: getattr(math, name) for name in ("asin", "acos", "atan", "sinh", "cosh")},
+    **{name: getattr(math, name) for name in ("tanh", "atan2", "fmod", "copysign")},
+    **{"min": min, "max": max, "float": float, "abs": abs, "pow": pow},
+    **{"round": round, "same": _same, "defined": lambda _: True},
+    **{"inf": math.inf, "nan": math.nan},
+}
+_HEX_FLOAT = re.compile(r"-?0x[0-9a-f]+(?:\.[0-9a-f]*)?p[+-]?\d+")
+
+
+def without_hex_floats(text: str) -> str:
+    """With decimal ones, which Python has."""
+    return _HEX_FLOAT.sub(lambda found: repr(float.fromhex(found.group())), text)
+
+
 @functools.lru_cache(maxsize=4096)
 def _compiled(text: str) -> tuple[types.CodeType, frozenset[str]]:
-    tree = ast.parse(text, "<size>", "eval")
+    tree = ast.parse(without_hex_floats(text), "<size>", "eval")
     names = {node.id for node in ast.walk(tree) if isinstance(node, ast.Name)}
-    return compile(tree, "<size>", "eval"), frozenset(names - {"min", "max"})
+    return compile(tree, "<size>", "eval"), frozenset(names - FUNCTIONS.keys())
 
 
 class Number:
     """An expression over symbols. Equal texts are equal.
 
-    text: in Python's syntax, over names of symbols, ``min`` and ``max``.
+    text: in Python's syntax, over names of symbols, ``min``, ``max`` and functions of
+        floats.
     hint: its value for the example inputs.
     """
 
@@ -44,8 +70,22 @@ class Number:
 
     def evaluate(self, symbols: Mapping[str, int]) -> Any:
         """Its value where the symbols have these. NameError: one has none."""
-        scope = {"__builtins__": {}, "min": min, "max": max}
+        scope = {"__builtins__": {}, **FUNCTIONS}
         return eval(_compiled(self.text)[0], scope, dict(symbols))
+
+    @property
+    def is_of_ints(self) -> bool:
+        """Is there no float in it, nor a function but min and max?"""
+        tree = ast.parse(without_hex_floats(self.text), mode="eval")
+        return not any(
+            isinstance(node, ast.Constant)
+            and isinstance(node.value, float)
+            or isinstance(node, ast.Name)
+            and node.id in FUNCTIONS
+            and node.id not in ("min", "max")
+            or isinstance(node, ast.Div)
+            for node in ast.walk(tree)
+        )
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Number) and self.text == other.text

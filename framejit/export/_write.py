@@ -371,8 +371,9 @@ def guard_texts(program: ExportedProgram) -> list[str]:
     for fact in checks.facts:
         if _is_range(fact, program.range_constraints):
             continue
-        if not Number(fact.text).symbols <= sources.keys():
-            continue
+        number = Number(fact.text)
+        if not number.symbols <= sources.keys() or not number.is_of_ints:
+            continue  # torch.export has no words for it: see `facts_text`
         texts.append(
             re.sub(r"\bs\d+\b", lambda found: sources[found.group()], fact.text)
         )
