@@ -13,6 +13,7 @@
 #include "bytecode/objects/late_reads.h"
 #include "bytecode/objects/object_kinds.h"
 #include "frame_hook/frame_eval.h"
+#include "frame_hook/line_table.h"
 #include "guards/known_objects.h"
 #include "guards/set/let_go.h"
 #include "guards/set/object_layout.h"
@@ -158,12 +159,41 @@ void WriteLog::let_go(CaptureState& state, LetGo what, const Source* source,
 Write::Part Write::part() const { return kWriteRows[size_t(kind)].part; }
 Write::Change Write::change() const { return kWriteRows[size_t(kind)].change; }
 
+namespace {
+
+bool stores_attributes(PyCodeObject* code) {
+  return PyUnicode_CompareWithASCIIString(code->co_name, "__setattr__") == 0 ||
+         PyUnicode_CompareWithASCIIString(code->co_name, "__delattr__") == 0;
+}
+
+// The line that writes, which is that of the assignment where the class of the
+// object has a method for those.
+Span line_of_write(CaptureState& state) {
+  Span here = state.caller.here();
+  if (!here.code || !PyCode_Check(here.code.get()) ||
+      !stores_attributes(reinterpret_cast<PyCodeObject*>(here.code.get())))
+    return here;
+  for (int up = 1;; ++up) {
+    const PythonFrame frame = state.caller.python_frame(up);
+    if (!frame.code) return here;
+    if (stores_attributes(frame.code)) continue;
+    auto* code = reinterpret_cast<PyObject*>(frame.code);
+    const int size = 2 * static_cast<int>(Py_SIZE(frame.code));
+    for (int at = 0; at < size; at += 2)
+      if (line_of_instruction(code, at) == frame.line)
+        return {Ref::borrow(code), at};
+    return here;
+  }
+}
+
+}  // namespace
+
 void WriteLog::add(CaptureState& state, Write::Kind kind, PyObject* object,
                    PyObject* key, PyObject* value) {
   let_go(state, kWriteRows[size_t(kind)].goes, object, key);
   state.table<WriteLog>().entries.push_back(
       Write{kind, Ref::borrow(object), Ref::borrow(key), Ref::borrow(value),
-            state.caller.here()});
+            line_of_write(state)});
 }
 
 void WriteLog::replace_content(CaptureState& state, PyObject* container) {

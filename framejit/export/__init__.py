@@ -8,10 +8,9 @@
 What it shares with torch.export, and where it differs, is in ``docs/export.md``.
 """
 
-from torch.utils._pytree import register_pytree_node
-
 from framejit.errors import ConstraintViolationError
 from framejit.export._archive import load, save
+from framejit.export._classes import register_dataclass, register_pytree_node
 from framejit.export._checks import InputError
 from framejit.export._schema import FileError
 from framejit.export._torch_bridge import from_torch
@@ -45,6 +44,7 @@ __all__ = [
     "export",
     "from_torch",
     "load",
+    "register_dataclass",
     "register_pytree_node",
     "refine_dynamic_shapes_from_suggested_fixes",
     "save",

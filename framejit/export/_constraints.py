@@ -315,12 +315,23 @@ class _Finder:
         if low == high or need.only is not None:
             self.fixes[name] = str(high if need.only is None else need.only)
         elif need.step > 1:
-            inner = Dim(f"_{name}", max=None if high is None else high // need.step)
+            inner = Dim(
+                f"_{name}",
+                min=-(-low // need.step) if low > 2 else None,
+                max=None if high is None else high // need.step,
+            )
             self.fixes[inner.__name__] = repr(inner)
             self.fixes[name] = (inner * need.step).__name__
         else:
-            made = Dim(name, min=low if low > 2 else None, max=high)
-            self.fixes[name] = repr(made)
+            self.fixes[name] = repr(Dim(name, min=self.said_min(root, low), max=high))
+
+    def said_min(self, root: Dim, low: int) -> int | None:
+        """None: sizes below 2 need no word, where the root is a size itself."""
+        derived = any(
+            isinstance(what, Dim) and what.root is root and what.is_derived
+            for what in self.said.values()
+        )
+        return low if low > 2 or derived and low > 0 else None
 
 
 def find_constraints(

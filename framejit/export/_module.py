@@ -105,6 +105,23 @@ def _keep_old_values(graph: Graph, written: set[str], values: list[Any]) -> list
     return kept
 
 
+# (operator, its running statistics)
+_NORMS = {torch.ops.aten._native_batch_norm_legit_functional.default: (3, 4)}
+
+
+def _keep_statistics(graph: Graph, written: set[str]) -> None:
+    """Autograd keeps the statistics that a norm was given, which are written to when
+    the graph has run. (In eager the norm writes to them itself.)"""
+    for node in list(graph.nodes):
+        for at in _NORMS.get(node.target, ()):
+            given = node.args[at]
+            if not isinstance(given, Node) or given.name not in written:
+                continue
+            with graph.inserting_before(node):
+                kept = graph.call_function(torch.ops.aten.clone.default, (given,))
+            node.update_arg(at, kept)
+
+
 def unlifted(program: ExportedProgram, checks: InputChecks | None) -> ExportedModule:
     """The program with parameters, buffers and constants as attributes."""
     signature = program.graph_signature
@@ -137,6 +154,7 @@ def unlifted(program: ExportedProgram, checks: InputChecks | None) -> ExportedMo
         for (target, _, _), value in zip(writes, kept, strict=False):
             graph.call_function(torch.ops.aten.copy_.default, (target, value))
     graph.output(tuple(returned))
+    _keep_statistics(graph, written)
     user = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     module = ExportedModule.__new__(ExportedModule)
     nn.Module.__init__(module)

@@ -134,33 +134,68 @@ def sympy_text(text: str) -> str:
     return ast.unparse(_ToSympy().visit(ast.parse(text, mode="eval")))
 
 
-class _ToPython(ast.NodeTransformer):
-    _OPERATORS: dict[str, type[ast.operator]] = {
-        "FloorDiv": ast.FloorDiv,
-        "CleanDiv": ast.FloorDiv,
-        "Mod": ast.Mod,
-        "PythonMod": ast.Mod,
-    }
+_DIVISIONS: dict[str, ast.operator] = {
+    "FloorDiv": ast.FloorDiv(),
+    "CleanDiv": ast.FloorDiv(),
+    "Mod": ast.Mod(),
+    "PythonMod": ast.Mod(),
+}
+_SERIES: dict[str, ast.operator] = {"Add": ast.Add(), "Mul": ast.Mult()}
 
-    def visit_Call(self, node: ast.Call) -> ast.AST:
-        self.generic_visit(node)
-        name = node.func.id if isinstance(node.func, ast.Name) else ""
-        if name in self._OPERATORS and len(node.args) == 2:
-            return ast.BinOp(node.args[0], self._OPERATORS[name](), node.args[1])
-        if name in ("Min", "Max", "min", "max"):
-            return ast.Call(ast.Name(name.lower(), ast.Load()), node.args, [])
-        if name in FUNCTIONS:
+
+class _ToPython:
+    """What torch, or `Number`, has for a size; both ways in which torch writes it
+    (``s0*4``, ``Mul(Symbol('s0'), Integer(4))``). Nothing else gets through."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def fail(self) -> FileError:
+        return FileError(f"no size: {self.text!r}")
+
+    def convert(self, node: ast.AST) -> ast.expr:
+        if isinstance(node, ast.Call):
+            return self.call(node)
+        if isinstance(node, ast.Name):
             return node
-        raise FileError(f"a size with the function {name}")
+        if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
+            return node
+        if isinstance(node, ast.BinOp):
+            return ast.BinOp(self.convert(node.left), node.op, self.convert(node.right))
+        if isinstance(node, ast.UnaryOp):
+            return ast.UnaryOp(node.op, self.convert(node.operand))
+        if isinstance(node, ast.BoolOp):
+            return ast.BoolOp(node.op, [self.convert(item) for item in node.values])
+        if isinstance(node, ast.Compare):
+            rest = [self.convert(item) for item in node.comparators]
+            return ast.Compare(self.convert(node.left), node.ops, rest)
+        raise self.fail()
 
-
-# What is not printed without blanks.
-_WORDS = (ast.BoolOp, ast.UnaryOp, ast.Compare)
-_PLAIN = (
-    *(ast.Expression, ast.BinOp, ast.UnaryOp, ast.Compare, ast.BoolOp, ast.Call),
-    *(ast.Name, ast.Load, ast.Constant, ast.operator, ast.unaryop, ast.cmpop),
-    ast.boolop,
-)
+    def call(self, node: ast.Call) -> ast.expr:
+        if not isinstance(node.func, ast.Name):
+            raise self.fail()
+        name = node.func.id
+        if name == "Symbol" and node.args and isinstance(node.args[0], ast.Constant):
+            symbol = node.args[0].value
+            if isinstance(symbol, str) and symbol.isidentifier():
+                return ast.Name(symbol, ast.Load())
+        args = [self.convert(item) for item in node.args]
+        if node.keywords:
+            raise self.fail()
+        if name in ("Integer", "Float") and len(args) == 1:
+            return args[0]
+        if name in _DIVISIONS and len(args) == 2:
+            return ast.BinOp(args[0], _DIVISIONS[name], args[1])
+        if name in _SERIES and args:
+            made = args[0]
+            for item in args[1:]:
+                made = ast.BinOp(made, _SERIES[name], item)
+            return made
+        if name in ("Min", "Max"):
+            return ast.Call(ast.Name(name.lower(), ast.Load()), args, [])
+        if name in FUNCTIONS:
+            return ast.Call(node.func, args, [])
+        raise FileError(f"no size: the function {name!r} in {self.text!r}")
 
 
 def python_text(text: str) -> str:
@@ -169,9 +204,8 @@ def python_text(text: str) -> str:
         tree = ast.parse(without_hex_floats(text), mode="eval")
     except SyntaxError:
         raise FileError(f"no size: {text!r}") from None
-    for node in ast.walk(tree):
-        if not isinstance(node, _PLAIN):
-            raise FileError(f"no size: {text!r}")
-    made = _ToPython().visit(tree)
-    text = ast.unparse(made)
-    return text.replace(" ", "") if not isinstance(made.body, _WORDS) else text
+    made = _ToPython(text).convert(tree.body)
+    plain = ast.unparse(made)
+    # What is not printed without blanks.
+    words = (ast.BoolOp, ast.UnaryOp, ast.Compare)
+    return plain if isinstance(made, words) else plain.replace(" ", "")

@@ -508,4 +508,4 @@ def export(
         if not tracer.findings.static:
             return tracer.program(strict)
         for at in tracer.findings.static:
-            said.pop(at)
+            said.pop(at, None)

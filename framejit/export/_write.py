@@ -351,10 +351,20 @@ def _call_signature(signature: ModuleCallSignature | None) -> Any:
     return {
         "inputs": [_spec_argument(argument) for argument in signature.inputs],
         "outputs": [_spec_argument(argument) for argument in signature.outputs],
-        "in_spec": pytree.treespec_dumps(signature.in_spec, 1),
-        "out_spec": pytree.treespec_dumps(signature.out_spec, 1),
+        "in_spec": _spec_text(signature.in_spec),
+        "out_spec": _spec_text(signature.out_spec),
         "forward_arg_names": signature.forward_arg_names,
     }
+
+
+def _spec_text(spec: pytree.TreeSpec) -> str:
+    try:
+        return pytree.treespec_dumps(spec, 1)
+    except NotImplementedError as error:
+        raise FileError(
+            f"the inputs or results have a class that files have no name for: {error}"
+            "\n  hint: register it with a serialized_type_name, or return a tuple"
+        ) from None
 
 
 def guard_texts(program: ExportedProgram) -> list[str]:

@@ -184,6 +184,24 @@ def _by_parameter(
     return rows + [(name, None, value) for name, value in kwargs.items()]
 
 
+def _with_one_for_args(
+    signature: inspect.Signature, rows: list[Any], shapes: Any
+) -> Any:
+    """The specification with an item an input, where it has one for all of *args."""
+    at = next((i for i, row in enumerate(rows) if row[1] is not None), None)
+    many = sum(item is not None for _, item, _ in rows)
+    if at is None or len(shapes) != len(rows) - many + 1:
+        return shapes
+    inner = shapes[at]
+    if inner is None:
+        inner = [None] * many
+    if not isinstance(inner, (list, tuple)) or len(inner) != many:
+        return shapes
+    if many == 1 and not isinstance(inner[0], (Mapping, list, tuple, type(None))):
+        return shapes  # of the one input itself
+    return [*shapes[:at], *inner, *shapes[at + 1 :]]
+
+
 def leaf_dims(
     signature: inspect.Signature,
     args: tuple[Any, ...],
@@ -204,6 +222,8 @@ def leaf_dims(
         )
     rows = _by_parameter(signature, args, kwargs)
     walk = _Walk(names)
+    if isinstance(dynamic_shapes, (list, tuple)):
+        dynamic_shapes = _with_one_for_args(signature, rows, dynamic_shapes)
     if isinstance(dynamic_shapes, (list, tuple)):
         if len(dynamic_shapes) != len(rows):
             raise ConstraintViolationError(
