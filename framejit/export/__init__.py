@@ -12,6 +12,7 @@ from framejit.errors import ConstraintViolationError
 from framejit.export._archive import load, save
 from framejit.export._classes import register_dataclass, register_pytree_node
 from framejit.export._checks import InputError
+from framejit.export._decompositions import default_decompositions
 from framejit.export._schema import FileError
 from framejit.export._torch_bridge import from_torch
 from framejit.export._trace import export
@@ -40,6 +41,7 @@ __all__ = [
     "ModuleCallEntry",
     "ModuleCallSignature",
     "ShapesCollection",
+    "default_decompositions",
     "dims",
     "export",
     "from_torch",

@@ -64,6 +64,16 @@ def _described(target: Any, name: str, operands: list[Any]) -> str:
     return f"changes {what} ({name})"
 
 
+def _is_as_it_was(container: Any, content: Any) -> bool:
+    """The very keys and values, in their order."""
+    if isinstance(container, Mapping):
+        pairs = zip(container.items(), content.items(), strict=False)
+        same = all(a == c and b is d for (a, b), (c, d) in pairs)
+    else:
+        same = all(a is b for a, b in zip(container, content, strict=False))
+    return same and len(container) == len(content)
+
+
 class _Steps:
     def __init__(
         self,
@@ -128,8 +138,8 @@ class _Steps:
             if key in target and isinstance(value, torch.Tensor):
                 self.written[self.modules[id(target)] + key] = value
                 return None
-        if name in ("take_set", "replace_content") and list(target) == list(items[1]):
-            return None  # as it was
+        if name in ("take_set", "replace_content") and _is_as_it_was(target, items[1]):
+            return None
         self.refuse(target, name, items, place)
 
     def refuse(self, target: Any, name: str, items: list[Any], place: Any) -> None:

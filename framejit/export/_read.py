@@ -447,6 +447,7 @@ def read_program(
             calls,
             example_inputs,
             constants,
+            dialect="TRAINING" if "TRAINING" in row.get("verifiers", ()) else "ATEN",
         )
         program.facts = _facts(row.get("guards_code") or [], program)
     except (KeyError, TypeError, AttributeError, IndexError) as error:

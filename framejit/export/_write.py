@@ -437,7 +437,7 @@ def write_program(program: ExportedProgram) -> dict[str, Any]:
             for symbol, span in program.range_constraints.items()
         },
         "schema_version": {"major": SCHEMA_VERSION[0], "minor": SCHEMA_VERSION[1]},
-        "verifiers": ["ATEN"],
+        "verifiers": [program.dialect],
         "torch_version": torch.__version__,
         "guards_code": guard_texts(program),
     }

@@ -67,6 +67,8 @@ class ExportedProgram:
     graph: flat: placeholders in, one tuple out.
     range_constraints: by symbol, as a `Number`.
     facts: comparisons of sizes that hold in every call.
+    dialect: "ATEN", or "TRAINING", in which operators may write to their arguments
+        (``torch.export.export`` makes such programs).
 
     Raises:
         SpecViolationError: graph and signature do not fit each other.
@@ -84,6 +86,7 @@ class ExportedProgram:
         constants: dict[str, torch.Tensor] | None = None,
         *,
         facts: list[Fact] | None = None,
+        dialect: str = "ATEN",
     ) -> None:
         self._graph_module = GraphModule(root, graph, "GraphModule")
         self._graph_signature = graph_signature
@@ -93,6 +96,7 @@ class ExportedProgram:
         self._example_inputs = example_inputs
         self._constants = constants or {}
         self.facts = facts or []
+        self.dialect = dialect
         self._called: ExportedModule | None = None
         self.verify()
 
@@ -207,6 +211,16 @@ class ExportedProgram:
             self._called = self.module()
         return self._called(*args, **kwargs)
 
+    @property
+    def is_functional(self) -> bool:
+        """Does no operator write to its arguments? So it is for programs of `export`;
+        those of ``torch.export.export`` may, until they are decomposed."""
+        return not any(
+            isinstance(node.target, torch._ops.OpOverload)
+            and node.target._schema.is_mutable
+            for node in self.graph.nodes
+        )
+
     # ---- other forms
 
     def run_decompositions(
@@ -306,7 +320,7 @@ class _Verifier:
         elif node.op == "call_function":
             target = node.target
             if isinstance(target, torch._ops.OpOverload):
-                if target._schema.is_mutable:
+                if target._schema.is_mutable and self.program.dialect != "TRAINING":
                     self.fail(f"{node} writes to an argument: {target}")
             elif (
                 not isinstance(target, torch._ops.HigherOrderOperator)

@@ -30,13 +30,13 @@ REFUSED = {
 WRITES = {
     *("annotated_transformer", "context_managers", "dcgan_spectral_norm"),
     *("dict_batches", "lazy_tables", "neural_ode", "ssim", "stateful_module", "tcn"),
-    "forward_hooks",
 }
 # With every size Dim.AUTO: a size decides how an intermediate result lies in memory,
 # or which operator is called, and with that has a range that 2 and 5 are not in.
 NARROW = {"mamba_block", "nerf", "yolo_head"}
-# `0[:, :, -n:]` raises a TypeError, which the program catches: not with a symbol.
-STATIC = {"wavenet"}
+# `0[:, :, -n:]` raises a TypeError, which the program catches: not with a symbol. And
+# `int(n / m)` rounds to one number.
+STATIC = {"wavenet", "swin"}
 
 
 def made(name: str) -> tuple[Any, Any]:
