@@ -161,6 +161,10 @@ class TensorTracer {
   // The whole of it, outermost first, for who asks; empty: nobody knows.
   using Stack = std::function<std::vector<Span>()>;
   virtual void set_stack(Stack) {}
+  // The first arguments of its frames, outermost first: of methods their
+  // objects. Set where somebody wants to know (CaptureRequest::notes_receivers).
+  using Receivers = std::function<std::vector<Ref>()>;
+  virtual void set_receivers(Receivers) {}
 };
 
 }  // namespace framejit

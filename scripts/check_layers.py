@@ -52,9 +52,7 @@ ROOMS: dict[str, tuple[str, ...]] = {
         *("builtins", "interpreter", "capture"),
     ),
     "codegen": ("scalar", "loops", "kernels", "schedule", "legalise", "x86", "cuda"),
-    "graph": (
-        *("tensors", "ir", "fx", "ops", "passes", "tracing", "joint", "export"),
-    ),
+    "graph": (*("tensors", "ir", "fx", "ops", "passes", "tracing", "joint", "export"),),
 }
 # Folders whose code names none of these.
 NAMELESS = ("frame_hook", "guards", "bytecode", "codegen")

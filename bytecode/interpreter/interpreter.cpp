@@ -82,12 +82,21 @@ Interpreter::Interpreter(const CaptureRequest& request, TensorTracer& tracer,
                        /*instruction=*/-1});
     return stack;
   });
+  if (!request.notes_receivers) return;
+  tracer.set_receivers([this] {
+    std::vector<Ref> receivers;
+    for (const Frame* f = frame; f; f = f->caller)
+      if (!f->slots.empty() && f->slots[0])
+        receivers.insert(receivers.begin(), f->slots[0]);
+    return receivers;
+  });
 }
 
 // Generators that outlive the capture find it gone.
 Interpreter::~Interpreter() {
   *handle_ = nullptr;
   state.tracer.set_stack({});
+  state.tracer.set_receivers({});
 }
 
 Span Interpreter::here() const {

@@ -34,6 +34,8 @@ struct CaptureRequest {
   // Sizes that are equal now are one symbol. False: each has its own, and that
   // two must be equal is a guard where the program needs it.
   bool joins_equal_sizes = true;
+  // Nodes of the graph are to know whose methods they are of.
+  bool notes_receivers = false;
   // Out, when the call raises: what that depends on. (Not when it is no fact
   // about the call: the stack or the memory that is left.)
   std::unique_ptr<GuardSet>* raising = nullptr;

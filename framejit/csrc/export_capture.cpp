@@ -242,7 +242,7 @@ class ExportCapture {
 
   // placeholders: (name, graph input or -1, constant or -1); symbols: (kind,
   // placeholder, dim) each; outputs: (kind, index or expression or object).
-  // Gives (node, description(s), is a list, place, caller) in order.
+  // Gives (node, description(s), is a list, place, caller, receivers) in order.
   py::list write(py::object fx_graph, const py::list& placeholders,
                  const py::list& symbols, const py::list& outputs) {
     static const graph::Graph kNothing;
@@ -306,12 +306,20 @@ class ExportCapture {
       rows.append(py::make_tuple(
           own(std::move(node.node)), values, node.is_list,
           node.source ? place(node.source->span) : py::object(py::none()),
-          node.source ? place(node.source->caller) : py::object(py::none())));
+          node.source ? place(node.source->caller) : py::object(py::none()),
+          receivers(node.source)));
     }
     return rows;
   }
 
  private:
+  static py::list receivers(const graph::Node* node) {
+    py::list objects;
+    if (!node) return objects;
+    for (const Ref& object : node->receivers)
+      objects.append(borrowed(object.get()));
+    return objects;
+  }
   const GuardSet& guards() const { return *outcome_->guards; }
   PyObject* code() const { return PyFunction_GET_CODE(function_.ptr()); }
   std::string text(const Source* source) const {
@@ -338,6 +346,7 @@ class ExportCapture {
             static_cast<size_t>(framejit::options().max_instructions),
         .dynamic_numbers = &dynamic_,
         .joins_equal_sizes = false,
+        .notes_receivers = true,
     };
     auto captured = bytecode::capture(request, *tracer);
     if (!captured.ok()) return note_failure(captured);

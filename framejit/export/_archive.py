@@ -1,4 +1,4 @@
-"""``save`` and ``load``: programs as ``.pt2`` files, which torch.export reads and writes.
+"""``save`` and ``load``: programs as ``.pt2`` files, as torch.export has them.
 
 No pickle is read but that of tensors in containers, by torch's own safe loader.
 """
@@ -13,8 +13,8 @@ from typing import IO, Any
 import torch
 from torch import nn
 
-from framejit.export._read import read_program, tensor_value
 from framejit.export._constraints import Fact
+from framejit.export._read import read_program, tensor_value
 from framejit.export._schema import FileError, python_text
 from framejit.export._values import TensorValue
 from framejit.export._write import tensor_meta, write_program
@@ -56,8 +56,8 @@ def _write_tensors(
         plain = (torch.Tensor, nn.Parameter, nn.Buffer)
         if type(tensor) not in plain or tensor.layout is not torch.strided:
             raise FileError(
-                f"{path} is a {type(tensor).__name__} of layout {tensor.layout}: a file "
-                "has plain, strided tensors"
+                f"{path} is a {type(tensor).__name__} of layout {tensor.layout}: a "
+                "file has plain, strided tensors"
             )
         data = tensor.untyped_storage().data_ptr()
         key = (data or id(tensor), tensor.device)

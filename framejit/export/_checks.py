@@ -117,8 +117,8 @@ class InputChecks:
                     and leaf.untyped_storage().data_ptr() == memory != 0
                 ):
                     raise InputError(
-                        f"{self.names[number]} is written to and shares its memory with "
-                        f"{self.names[other]}"
+                        f"{self.names[number]} is written to and shares its memory "
+                        f"with {self.names[other]}"
                     )
 
     def laid_out(self, number: int, leaf: torch.Tensor) -> torch.Tensor:

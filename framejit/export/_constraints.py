@@ -339,7 +339,7 @@ def find_constraints(
     facts: Iterable[Fact],
     said: Mapping[tuple[int, int], Dim | DimHint],
 ) -> Findings:
-    """The range of each symbol, and which sizes of `Dim.AUTO` turn out to be one number.
+    """The range of each symbol, and which sizes of `Dim.AUTO` are one number.
 
     said: by leaf and dim (-1: an int).
     Raises ConstraintViolationError: a size that is allowed breaks the program.

@@ -34,7 +34,9 @@ def decomposed(
     if table is not None and not used & set(table) and done:
         return program
     theirs = program.to_torch()
-    made = from_torch(theirs.run_decompositions(table if table is None else dict(table)))
+    made = from_torch(
+        theirs.run_decompositions(table if table is None else dict(table))
+    )
     known = {symbol.text for symbol in made.range_constraints}
     made.facts = [f for f in program.facts if Number(f.text).symbols <= known]
     return made

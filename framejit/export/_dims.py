@@ -154,7 +154,7 @@ def as_dim(value: Any, known: dict[str, Dim], where: str) -> Dim | DimHint | int
     if isinstance(value, (Dim, DimHint)) or type(value) is int:
         return value
     kind = getattr(getattr(value, "type", None), "name", None)
-    if kind in _HintKind.__members__:
+    if isinstance(kind, str) and kind in _HintKind.__members__:
         return DimHint(_HintKind[kind], value.min, value.max)
     if type(value).__module__.startswith("torch.export"):
         root = getattr(value, "root", value)

@@ -132,7 +132,7 @@ class _Steps:
         makes = isinstance(callee, type) or name in _MAKE
         if makes or name in _SAY or operands and self.fresh[operands[0]]:
             return callee(*items)
-        target = items[0] if items else None
+        target: Any = items[0] if items else None
         if name == "__setitem__" and id(target) in self.modules:
             key, value = items[1], items[2]
             if key in target and isinstance(value, torch.Tensor):

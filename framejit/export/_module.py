@@ -158,12 +158,12 @@ def unlifted(program: ExportedProgram, checks: InputChecks | None) -> ExportedMo
     user = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     module = ExportedModule.__new__(ExportedModule)
     nn.Module.__init__(module)
-    for spec in signature.input_specs:
-        if spec.arg.name in user or spec.target is None:
+    for given in signature.input_specs:
+        if given.arg.name in user or given.target is None:
             continue
-        node = by_name[spec.arg.name]
+        node = by_name[given.arg.name]
         with graph.inserting_before(node):
-            got = graph.create_node("get_attr", spec.target)
+            got = graph.create_node("get_attr", given.target)
         got.meta = dict(node.meta)
         node.replace_all_uses_with(got)
         graph.erase_node(node)

@@ -184,9 +184,11 @@ class _GraphReader:
         node = self.graph.create_node(
             "call_function", target, tuple(args), kwargs, name=self.name_of(row)
         )
-        for key in ("stack_trace",):
-            if text := row["metadata"].get(key):
-                node.meta[key] = text
+        if text := row["metadata"].get("stack_trace"):
+            node.meta["stack_trace"] = text
+        if text := row["metadata"].get("nn_module_stack"):
+            rows = [item.split(",", 2) for item in text.split(";")]
+            node.meta["nn_module_stack"] = {k: (path, kind) for k, path, kind in rows}
         self.outputs(node, row["outputs"])
 
     @staticmethod

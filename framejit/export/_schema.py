@@ -94,8 +94,8 @@ def operator_named(name: str) -> Any:
     found = re.fullmatch(r"torch\.ops\.(\w+)\.(\w+)\.(\w+)", name)
     if found is None:
         raise FileError(
-            f"the program calls {name}, which is not among the operators and functions "
-            "of numbers that a file may name"
+            f"the program calls {name}, which is not among the operators and "
+            "functions of numbers that a file may name"
         )
     namespace, packet, overload = found.groups()
     try:
@@ -104,8 +104,8 @@ def operator_named(name: str) -> Any:
         target = None
     if not isinstance(target, torch._ops.OpOverload):
         raise FileError(
-            f"the program calls the operator {namespace}::{packet}.{overload}, which is "
-            "not registered here: import the package that has it"
+            f"the program calls the operator {namespace}::{packet}.{overload}, which "
+            "is not registered here: import the package that has it"
         )
     return target
 

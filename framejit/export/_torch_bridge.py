@@ -14,12 +14,15 @@ from framejit.export._read import read_program
 from framejit.export._write import write_program
 from framejit.export.exported_program import ExportedProgram
 
-__all__ = ["from_torch", "to_torch"]
+__all__ = ["from_torch", "to_torch", "unflatten"]
 
 
 def to_torch(program: ExportedProgram) -> Any:
     """A ``torch.export.ExportedProgram``, verified by torch."""
-    from torch._export.serde import schema, serialize
+    from torch._export.serde import schema
+    from torch._export.serde import serialize as _serialize
+
+    serialize: Any = _serialize  # (untyped)
 
     row = _floats(write_program(program))
     serialized = serialize._dict_to_dataclass(schema.ExportedProgram, row)
@@ -40,7 +43,9 @@ def from_torch(program: Any) -> ExportedProgram:
         FileError: it has what is not read (effects, custom classes, sub-graphs).
     """
     import torch
-    from torch._export.serde import serialize
+    from torch._export.serde import serialize as _serialize
+
+    serialize: Any = _serialize
 
     if not isinstance(program, torch.export.ExportedProgram):
         raise TypeError(
@@ -64,3 +69,14 @@ def from_torch(program: Any) -> ExportedProgram:
         dict(program.constants),
         program.example_inputs,
     )
+
+
+def unflatten(program: ExportedProgram) -> Any:
+    """A module with the modules of the one that was exported: torch.export's
+    ``UnflattenedModule``, made by torch of what `to_torch` gives.
+
+    Sizes are not checked in it.
+    """
+    import torch
+
+    return torch.export.unflatten(to_torch(program))

@@ -1,8 +1,8 @@
-"""`export`: a call of a module, captured, as a program of its own."""
+"""What a capture of a call of a module has, as an exported program: placeholders,
+outputs, signature, nodes with their meta."""
 
 from __future__ import annotations
 
-import inspect
 import linecache
 import re
 import warnings
@@ -18,9 +18,8 @@ from framejit.errors import ConstraintViolationError, GraphBreakError
 from framejit.export._constraints import Fact, Symbol, find_constraints
 from framejit.export._dims import Dim, DimHint
 from framejit.export._effects import GraphValue, run_steps
-from framejit.export._inputs import Inputs, flatten_inputs
+from framejit.export._inputs import Inputs
 from framejit.export._values import Number, TensorValue, value_of
-from framejit.export.dynamic_shapes import ShapesCollection, leaf_dims
 from framejit.export.exported_program import (
     ExportedProgram,
     ModuleCallEntry,
@@ -40,68 +39,22 @@ from framejit.export.graph_signature import (
 from framejit.fx import Graph
 from framejit.fx.node import Node
 
-__all__ = ["export"]
+__all__ = ["Said", "Tracer", "call"]
 
 
-def _call(mod: Any, args: Any, kwargs: Any) -> Any:
+def call(mod: Any, args: Any, kwargs: Any) -> Any:
     return mod(*args, **kwargs)
 
 
 # (leaf, dim): what it is said to be.
-_Said = dict[tuple[int, int], Dim | DimHint]
+Said = dict[tuple[int, int], Dim | DimHint]
 
 
-class _Marks:
-    """While it lasts, the dims of the inputs that are to be symbols are marked so."""
+class Tracer:
+    """One capture of a call, as a program."""
 
-    def __init__(self, inputs: Inputs, said: _Said) -> None:
-        self.inputs = inputs
-        self.said = said
-        self.before: list[tuple[torch.Tensor, Any]] = []
-
-    def __enter__(self) -> None:
-        marks: dict[int, dict[int, Any]] = {}
-        for (leaf, dim), what in self.said.items():
-            if dim >= 0:
-                high = what.max
-                low = max(what.min or 0, 2)
-                marks.setdefault(leaf, {})[dim] = ("dynamic", low, high)
-        for number, leaf in enumerate(self.inputs.leaves):
-            if not isinstance(leaf, torch.Tensor):
-                continue
-            self.before.append((leaf, leaf.__dict__.pop("_framejit_dims", None)))
-            if number in marks:
-                leaf.__dict__["_framejit_dims"] = marks[number]
-
-    def __exit__(self, *exc: object) -> None:
-        for tensor, marks in self.before:
-            tensor.__dict__.pop("_framejit_dims", None)
-            if marks is not None:
-                tensor.__dict__["_framejit_dims"] = marks
-
-
-def _check_sizes(inputs: Inputs, said: _Said) -> _Said:
-    """Without the dims of `Dim.AUTO` that cannot change.
-
-    Raises ConstraintViolationError: one of another kind cannot.
-    """
-    kept: _Said = {}
-    for (leaf, dim), what in said.items():
-        if dim >= 0 and (size := inputs.leaves[leaf].size(dim)) < 2:
-            if isinstance(what, DimHint) and what.kind.name == "AUTO":
-                continue
-            raise ConstraintViolationError(
-                f"{inputs.names[leaf]}.shape[{dim}] is {what!r} and {size} in the "
-                "example: sizes 0 and 1 are programs of their own (broadcasting, empty "
-                "reductions)\n  hint: give an example with a size of 2 or more"
-            )
-        kept[leaf, dim] = what
-    return kept
-
-
-class _Tracer:
     def __init__(
-        self, mod: nn.Module, inputs: Inputs, said: _Said, capture: _C.ExportCapture
+        self, mod: nn.Module, inputs: Inputs, said: Said, capture: _C.ExportCapture
     ) -> None:
         self.mod = mod
         self.inputs = inputs
@@ -140,7 +93,7 @@ class _Tracer:
 
     def program(self, strict: bool) -> ExportedProgram:
         left_out: list[str] | None = None if strict else []
-        self.outcome = run_steps(self.capture, self.mod, _call, self.number, left_out)
+        self.outcome = run_steps(self.capture, self.mod, call, self.number, left_out)
         for line in dict.fromkeys(left_out or ()):
             warnings.warn(
                 f"framejit.export: {line}; the exported program does not",
@@ -185,8 +138,8 @@ class _Tracer:
         for path, tensor in parameters.items():
             self.add_state(InputKind.PARAMETER, path, tensor, by_object, used)
         self.persistent = set(self.mod.state_dict(keep_vars=True))
-        for path, tensor in self.mod.named_buffers():
-            self.add_state(InputKind.BUFFER, path, tensor, by_object, used)
+        for path, buffer in self.mod.named_buffers():
+            self.add_state(InputKind.BUFFER, path, buffer, by_object, used)
         number = 0
         for i, (slot, text, thing, described) in enumerate(rows):
             if slot in (1, 2) or i in used or not isinstance(thing, torch.Tensor):
@@ -276,10 +229,14 @@ class _Tracer:
             if symbol.kind not in ("size", "stride"):
                 continue
             known = shapes.get(symbol.leaf, TensorValue.of(thing))
-            field = "shape" if symbol.kind == "size" else "strides"
-            items = list(getattr(known, field))
+            is_size = symbol.kind == "size"
+            items = list(known.shape if is_size else known.strides)
             items[symbol.dim] = Number(symbol.name, symbol.hint)
-            shapes[symbol.leaf] = known._replace(**{field: tuple(items)})
+            shapes[symbol.leaf] = (
+                known._replace(shape=tuple(items))
+                if is_size
+                else known._replace(strides=tuple(items))
+            )
         for slot, text, _, described in rows:
             if slot in (1, 2):
                 shapes[self.leaf_of_path[text]] = self.number(described)
@@ -383,11 +340,13 @@ class _Tracer:
         placeholders = [node for node in graph.nodes if node.op == "placeholder"]
         for node, value in zip(placeholders, self.values, strict=True):
             node.meta["val"] = value
-        for node, described, is_list, place, caller in written:
+        paths = {id(module): path for path, module in self.mod.named_modules()}
+        for node, described, is_list, place, caller, modules in written:
             values = [self.number(item) for item in described]
             node.meta["val"] = values if is_list else values[0] if values else None
             if place is not None:
                 node.meta["stack_trace"] = _stack_trace(caller, place)
+                node.meta["nn_module_stack"] = _module_stack(modules, paths)
         self.names = [node.name for node in placeholders]
 
     def finish(self, graph: Graph) -> ExportedProgram:
@@ -436,6 +395,17 @@ def _argument_of(value: Any) -> ArgumentSpec:
     return TensorArgument(value.name)
 
 
+def _module_stack(modules: list[nn.Module], paths: Mapping[int, str]) -> Any:
+    """By a name of the path: the path and the class of each module on the way."""
+    stack = {}
+    for module in modules:
+        if (path := paths.get(id(module))) is not None:
+            key = "L__self__" + ("_" + path.replace(".", "_") if path else "")
+            kind = type(module)
+            stack[key] = (path, f"{kind.__module__}.{kind.__qualname__}")
+    return stack
+
+
 def _stack_trace(*places: Any) -> str:
     lines = []
     for place in dict.fromkeys(p for p in places if p is not None):
@@ -444,68 +414,3 @@ def _stack_trace(*places: Any) -> str:
         if text := linecache.getline(file, line).strip():
             lines.append(f"    {text}")
     return "\n".join(lines) + "\n"
-
-
-def export(
-    mod: nn.Module,
-    args: tuple[Any, ...],
-    kwargs: Mapping[str, Any] | None = None,
-    *,
-    dynamic_shapes: Any = None,
-    strict: bool = True,
-    preserve_module_call_signature: tuple[str, ...] = (),
-) -> ExportedProgram:
-    """One call of a module as a program of its own.
-
-    The module's code is read, not run: what the program relies on is known from the
-    capture's guards. What is read of the module is part of the program; what is read
-    of the inputs is checked in every call.
-
-    args, kwargs: the inputs of the call.
-    dynamic_shapes: which sizes may differ in other calls: see
-        `framejit.export.dynamic_shapes`. None: none may.
-    strict: False: what the module writes to objects that are no buffers (attributes,
-        counters, caches) is left out, with a warning each: every call of the program
-        is one of the module as it was at the export.
-
-    Raises:
-        GraphBreakError: the module does what no exported program can; the message has
-            the line, the reason and a hint.
-        ConstraintViolationError: ``dynamic_shapes`` allows sizes that the module
-            cannot have; the message has the line and what to write.
-        TypeError: an input is of a type no program takes.
-    """
-    if not isinstance(mod, nn.Module):
-        raise TypeError(
-            "framejit.export.export: expected a torch.nn.Module, got "
-            f"{type(mod).__name__}; a function becomes one by a forward that calls it"
-        )
-    if preserve_module_call_signature:
-        raise NotImplementedError(
-            "framejit.export.export: preserve_module_call_signature is not there"
-        )
-    if isinstance(dynamic_shapes, ShapesCollection):
-        dynamic_shapes = dynamic_shapes.dynamic_shapes(mod, args, kwargs)
-    inputs = flatten_inputs(mod, args, kwargs)
-    found = leaf_dims(
-        inspect.signature(mod.forward),
-        inputs.args,
-        inputs.kwargs,
-        dynamic_shapes,
-        inputs.names,
-    )
-    said = {
-        (leaf, dim): what for leaf, row in found.items() for dim, what in row.items()
-    }
-    said = _check_sizes(inputs, said)
-    # Each turn finds sizes of Dim.AUTO that are one number, and makes them that.
-    while True:
-        numbers = [inputs.paths[leaf] for leaf, dim in said if dim < 0]
-        with _Marks(inputs, said):
-            slots = (mod, inputs.args, inputs.kwargs)
-            capture = _C.ExportCapture(_call, slots, numbers)
-        tracer = _Tracer(mod, inputs, said, capture)
-        if not tracer.findings.static:
-            return tracer.program(strict)
-        for at in tracer.findings.static:
-            said.pop(at, None)

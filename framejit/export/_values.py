@@ -164,7 +164,7 @@ class TensorValue(NamedTuple):
             tensor.dtype,
             tuple(tensor.shape),
             tensor.stride(),
-            tensor.storage_offset(),
+            int(tensor.storage_offset()),
             tensor.device,
             tensor.requires_grad,
         )

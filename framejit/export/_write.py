@@ -368,7 +368,7 @@ def _spec_text(spec: pytree.TreeSpec) -> str:
 
 
 def guard_texts(program: ExportedProgram) -> list[str]:
-    """The comparisons of sizes as torch.export checks them: ``L['x'].size()[0] ...``."""
+    """The comparisons of sizes as torch.export has them: ``L['x'].size()[0] ...``."""
     checks = program.input_checks()
     paths = _paths_of_inputs(program)
     sources = {}

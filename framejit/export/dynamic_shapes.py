@@ -79,14 +79,16 @@ class _Walk:
                 items = dict(enumerate(spec))
             else:
                 raise ConstraintViolationError(
-                    f"dynamic_shapes{where}: {self.names[number]} is a tensor: expected "
-                    f"a dict from dims, a list with an item a dim, or None, got {spec!r}"
+                    f"dynamic_shapes{where}: {self.names[number]} is a tensor: "
+                    f"expected a dict from dims, a list with an item a dim, or None, "
+                    f"got {spec!r}"
                 )
             made = self.found.setdefault(number, {})
             for dim, item in items.items():
                 if not isinstance(dim, int) or not -value.dim() <= dim < value.dim():
                     raise ConstraintViolationError(
-                        f"dynamic_shapes{where}: {self.names[number]} has no dim {dim!r}"
+                        f"dynamic_shapes{where}: {self.names[number]} has no dim "
+                        f"{dim!r}"
                     )
                 at = dim % value.dim()
                 self.put(made, at, item, value.size(at), f"{where}[{dim}]", number)
@@ -126,8 +128,8 @@ class _Walk:
         low, high = what.min or 0, what.max
         if size < low or high is not None and size > high:
             raise ConstraintViolationError(
-                f"dynamic_shapes{where}: {of} is {size} in the example, which is not in "
-                f"the range of {what!r}"
+                f"dynamic_shapes{where}: {of} is {size} in the example, which is not "
+                f"in the range of {what!r}"
             )
         if isinstance(what, Dim) and (size - what.offset) % what.scale:
             raise ConstraintViolationError(
@@ -218,7 +220,7 @@ def leaf_dims(
         return {}
     if isinstance(dynamic_shapes, AdditionalInputs):
         raise ConstraintViolationError(
-            "dynamic_shapes: of AdditionalInputs, pass .dynamic_shapes(mod, args, kwargs)"
+            "dynamic_shapes: of AdditionalInputs, pass what its dynamic_shapes() gives"
         )
     rows = _by_parameter(signature, args, kwargs)
     walk = _Walk(names)
@@ -379,7 +381,8 @@ class AdditionalInputs:
                 elif one != other:
                     if type(one) is not int or type(other) is not int:
                         raise ValueError(
-                            f"AdditionalInputs: {one!r} and {other!r} are of two programs"
+                            f"AdditionalInputs: {one!r} and {other!r} are of two "
+                            "programs"
                         )
                     shapes[i] = Dim.DYNAMIC
         order = iter(shapes)

@@ -262,7 +262,7 @@ class ExportedProgram:
 
 
 def _symbols_of(names: list[str], values: list[Any]) -> list[Symbol]:
-    """Where each symbol can be read off the inputs: the first place that is it alone."""
+    """Where each symbol can be read off the inputs."""
     found: dict[str, Symbol] = {}
 
     def note(item: Any, kind: str, leaf: int, dim: int, what: str) -> None:

@@ -157,6 +157,8 @@ class Node {
   Span span;  // user line
   // The program's own line that led there, where that one is a library's.
   Span caller;
+  // Objects whose methods led there, outermost first; where nobody asked, none.
+  std::vector<Ref> receivers;
   bool is_backward = false;  // joint graph: recorded under the engine
   // Then the autograd node that asked for it, by the order in which the trace
   // made them; -1: the engine itself.

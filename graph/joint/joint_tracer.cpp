@@ -388,7 +388,10 @@ void JointTracer::record(const c10::OperatorHandle& op,
   node->op = Opcode::kCallFunction;
   node->aten = op;
   node->span = span_;
-  if (source_) node->caller = source_->caller;
+  if (source_) {
+    node->caller = source_->caller;
+    node->receivers = source_->receivers;
+  }
   mark_backward(node.get());
   for (size_t i = 0; i < arguments.size(); ++i) {
     node->args.push_back(to_arg(arguments[i], schema.arguments()[i]));

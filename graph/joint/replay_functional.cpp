@@ -106,6 +106,7 @@ void JointReplay::detach_parts(Graph& graph, std::vector<Arg>* outputs) {
       node->aten = detach;
       node->span = part->span;
       node->caller = part->caller;
+      node->receivers = part->receivers;
       node->args = {Arg(value)};
       Node* added = graph.insert(std::next(part->position), std::move(node));
       Value* detached = graph.add_output(added);

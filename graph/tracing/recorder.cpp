@@ -19,6 +19,7 @@
 #include "graph/tracing/ambient_state.h"
 #include "graph/tracing/float_args.h"
 #include "graph/tracing/out_arguments.h"
+#include "guards/known_objects.h"
 #include "guards/set/storage_memory.h"
 
 namespace framejit::graph {
@@ -64,11 +65,13 @@ class Recorder::CallScope {
   PauseHook pause_;  // Python beneath a leaf is torch's own
 };
 
-Recorder::Recorder(GuardSet* guards, const TensorTracer::Stack* stack)
+Recorder::Recorder(GuardSet* guards, const TensorTracer::Stack* stack,
+                   const TensorTracer::Receivers* receivers)
     : TraceSession(guards),
       result_(std::make_unique<TorchGraph>()),
       inference_mode_(c10::AutogradState::get_tls_state().get_inference_mode()),
-      stack_(stack) {}
+      stack_(stack),
+      receivers_(receivers) {}
 
 Recorder::~Recorder() = default;
 
@@ -325,6 +328,20 @@ Span Recorder::caller() const {
   return own == stack.rend() ? Span() : *own;
 }
 
+// Whose methods the program is in. (Of tensors there are stand-ins, which must
+// not outlive the capture.)
+std::vector<Ref> Recorder::modules() const {
+  if (!receivers_ || !*receivers_) return {};
+  PyObject* type = library_object("torch.nn", "Module");
+  if (!type || !PyType_Check(type)) return {};
+  std::vector<Ref> found = (*receivers_)();
+  std::erase_if(found, [&](const Ref& object) {
+    return !PyObject_TypeCheck(object.get(),
+                               reinterpret_cast<PyTypeObject*>(type));
+  });
+  return found;
+}
+
 // A gradient function gets the floats it computes with as it gets sizes. What
 // functorch runs gets tensors and sizes only.
 bool Recorder::takes_floats() const {
@@ -365,6 +382,7 @@ Result<std::unique_ptr<Node>> Recorder::make_node(
   if (method) node->method = method;
   node->span = span_;
   node->caller = caller();
+  node->receivers = modules();
   if (begin_.empty() && stack_ && *stack_) begin_ = (*stack_)();
   size_t keywords = kwnames ? PyTuple_GET_SIZE(kwnames) : 0;
   size_t positional = args.size() - keywords;

@@ -28,7 +28,8 @@ namespace framejit::graph {
 class Recorder final : public TraceSession {
  public:
   // stack: asked at the first operation.
-  Recorder(GuardSet* guards, const TensorTracer::Stack* stack);
+  Recorder(GuardSet* guards, const TensorTracer::Stack* stack,
+           const TensorTracer::Receivers* receivers);
   ~Recorder() override;
 
   struct Entry {
@@ -164,6 +165,7 @@ class Recorder final : public TraceSession {
   bool takes_floats() const;
   // The program's line, where what runs is a library's; else empty.
   Span caller() const;
+  std::vector<Ref> modules() const;
   std::string line() const { return line_in_program(span_, caller()); }
   Result<Arg> argument(PyObject* object);
   Result<Arg> any_argument(PyObject* object);
@@ -225,6 +227,7 @@ class Recorder final : public TraceSession {
   WriteRules write_rules_;
   Span span_;
   const TensorTracer::Stack* stack_;
+  const TensorTracer::Receivers* receivers_;
   std::vector<Span> begin_;  // what it said at the first operation
   int depth_ = 0;            // inside record_call
   int operations_ = 0;       // ATen operations of the running call

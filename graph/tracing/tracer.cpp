@@ -118,6 +118,9 @@ class LibTorchTracer final : public TensorTracer {
   std::optional<Break> pending_break() override;
   void set_location(const Span& span) override;
   void set_stack(Stack stack) override { stack_ = std::move(stack); }
+  void set_receivers(Receivers receivers) override {
+    receivers_ = std::move(receivers);
+  }
 
  private:
   Result<Ref> record_bound(PyObject* callable,
@@ -152,6 +155,7 @@ class LibTorchTracer final : public TensorTracer {
   bool autocast_cache_ = true;
   Ref first_code_;  // of the captured frame: names of parameters
   Stack stack_;
+  Receivers receivers_;
   SpecialMethods special_methods_;
 };
 
@@ -173,7 +177,7 @@ Status LibTorchTracer::begin(GuardSet* guards) {
   if (!refused.empty())
     return Break{BreakReason::kThreadState, std::move(refused), {}};
   state_ = std::make_shared<ThreadState>(ThreadState::now());
-  recorder_ = std::make_unique<Recorder>(guards, &stack_);
+  recorder_ = std::make_unique<Recorder>(guards, &stack_, &receivers_);
   scope_ = std::make_unique<TracingScope>(*recorder_);
   if (!scope_->ok()) {
     leave();

@@ -50,7 +50,9 @@ def test_one_dim_in_two_inputs():
         sizes=[((2, 4), (2, 2)), ((9, 4), (9, 2))],
     )
     assert [str(s) for s in program.range_constraints.values()] == ["[2, inf]"] * 2
-    with pytest.raises(fe.InputError, match=r"x.shape\[0\] == y.shape\[0\] is not true"):
+    with pytest.raises(
+        fe.InputError, match=r"x.shape\[0\] == y.shape\[0\] is not true"
+    ):
         program(torch.rand(3, 4), torch.rand(4, 2))
     with pytest.raises(fe.InputError, match=r"x.shape\[0\] is 1: expected 2 or more"):
         program(torch.rand(1, 4), torch.rand(1, 2))
@@ -220,9 +222,7 @@ def test_sizes_0_and_1_are_programs_of_their_own(size):
     for what in (Dim("b"), Dim.DYNAMIC):
         with pytest.raises(fe.ConstraintViolationError, match="sizes 0 and 1 are"):
             fe.export(module, (torch.rand(size),), dynamic_shapes=(({0: what},),))
-    program = fe.export(
-        module, (torch.rand(size),), dynamic_shapes=(({0: Dim.AUTO},),)
-    )
+    program = fe.export(module, (torch.rand(size),), dynamic_shapes=(({0: Dim.AUTO},),))
     assert program.range_constraints == {}
 
 

@@ -48,9 +48,7 @@ def program(shares: bool = True) -> fe.ExportedProgram:
     module = Everything(shares)
     rows = Dim("rows")
     args, kwargs = inputs()
-    return fe.export(
-        module, args, kwargs, dynamic_shapes={"x": {0: rows}}
-    )
+    return fe.export(module, args, kwargs, dynamic_shapes={"x": {0: rows}})
 
 
 def run(module: Any, rows: int) -> Any:
@@ -132,7 +130,11 @@ def test_ours_reads_torchs():
         Everything(shares=False),
         args,
         kwargs,
-        dynamic_shapes={"x": {0: torch.export.Dim("rows")}, "index": None, "scale": None},
+        dynamic_shapes={
+            "x": {0: torch.export.Dim("rows")},
+            "index": None,
+            "scale": None,
+        },
     ).run_decompositions({})
     loaded = fe.load(saved(theirs, torch.export.save))
     same_programs(program(shares=False), loaded)

@@ -375,7 +375,9 @@ def test_errors_of_the_program_are_its_own():
         def forward(self, x):
             raise ValueError("of the program")
 
-    with pytest.raises((ValueError, framejit.GraphBreakError), match="of the program|raises Va"):
+    with pytest.raises(
+        (ValueError, framejit.GraphBreakError), match="of the program|raises Va"
+    ):
         fe.export(Raises(), (torch.ones(2),))
 
 

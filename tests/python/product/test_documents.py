@@ -7,7 +7,7 @@ import pytest
 import framejit
 from programs_in_pages import ROOT, need_packages, programs, run_program
 
-PAGES = ["fx.md", "nothing-compiled.md", "profiling.md", "recipes.md"]
+PAGES = ["export.md", "fx.md", "nothing-compiled.md", "profiling.md", "recipes.md"]
 ALL = [
     pytest.param(ROOT / "docs" / name, number, id=f"{name}-{number}")
     for name in PAGES
