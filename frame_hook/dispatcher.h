@@ -129,12 +129,14 @@ struct RecompileLimitRules {
 void set_recompile_limit(RecompileLimitRules rules);
 
 // Something that is compiled, and is no call of a compiled function: an export.
-// `work` runs as the compiler does, alone. It may set a Python error, and throw.
+// `work` runs as the compiler does, alone. It may set a Python error, and
+// throw.
 enum class WorkEnd : uint8_t {
   kDone,
-  kBusy,     // another thread compiles, or this one does: nothing was done
-  kFailed,   // it threw: `error` says what
-  kInterrupted,  // by a handler of a signal: nothing that was made is to be used
+  kBusy,         // another thread compiles, or this one does: nothing was done
+  kFailed,       // it threw: `error` says what
+  kInterrupted,  // by a handler of a signal: nothing that was made is to be
+                 // used
   kRaised,       // the same, and the error is set
 };
 WorkEnd run_alone(const std::function<void()>& work, std::string* error);

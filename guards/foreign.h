@@ -162,7 +162,8 @@ class TensorTracer {
   using Stack = std::function<std::vector<Span>()>;
   virtual void set_stack(Stack) {}
   // The first arguments of its frames, outermost first: of methods their
-  // objects. Set where somebody wants to know (CaptureRequest::notes_receivers).
+  // objects. Set where somebody wants to know
+  // (CaptureRequest::notes_receivers).
   using Receivers = std::function<std::vector<Ref>()>;
   virtual void set_receivers(Receivers) {}
 };

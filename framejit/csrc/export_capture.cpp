@@ -203,11 +203,11 @@ class ExportCapture {
           "output", "gathered", "const", "symbolic", "function",
           "tuple",  "list",     "set",   "dict",     "call"};
       const bool is_number = step.kind == bytecode::Step::Kind::kSymbolic;
-      rows.append(py::make_tuple(
-          kNames[static_cast<size_t>(step.kind)], step.index,
-          borrowed(step.object.get()),
-          is_number ? number(step.expr) : py::object(py::none()),
-          step.operands, place(step.span)));
+      rows.append(
+          py::make_tuple(kNames[static_cast<size_t>(step.kind)], step.index,
+                         borrowed(step.object.get()),
+                         is_number ? number(step.expr) : py::object(py::none()),
+                         step.operands, place(step.span)));
     }
     return rows;
   }
@@ -250,8 +250,8 @@ class ExportCapture {
     std::vector<graph::ProgramInput> inputs;
     for (py::handle row : placeholders) {
       auto fields = row.cast<std::tuple<std::string, int, int>>();
-      inputs.push_back({std::get<0>(fields), std::get<1>(fields),
-                        std::get<2>(fields)});
+      inputs.push_back(
+          {std::get<0>(fields), std::get<1>(fields), std::get<2>(fields)});
     }
     std::vector<graph::SymbolPlace> places;
     for (py::handle row : symbols) {
@@ -287,8 +287,8 @@ class ExportCapture {
     }
     std::vector<graph::WrittenNode> written;
     try {
-      written = graph::write_program(graph, fx_graph.ptr(), inputs, places,
-                                     results);
+      written =
+          graph::write_program(graph, fx_graph.ptr(), inputs, places, results);
     } catch (const graph::fx::Raised&) {
       throw py::error_already_set();
     } catch (const Break& brk) {
@@ -382,8 +382,7 @@ class ExportCapture {
         static_cast<const graph::TorchGraph&>(*outcome_->graph);
     uses_random_ = torch_graph.uses_random;
     input_objects_ = torch_graph.input_objects;
-    auto traced =
-        graph::trace_functional(torch_graph, outcome_->guards.get());
+    auto traced = graph::trace_functional(torch_graph, outcome_->guards.get());
     if (!traced.ok()) return note_failure(traced);
     graph_ = traced.take();
     graph::remove_dead_code(*graph_);

@@ -301,7 +301,13 @@ class Tracer:
         if isinstance(leaf, GraphValue):
             return "output", leaf.number
         if isinstance(leaf, torch.Tensor):
-            return "placeholder", self.placeholder_of(leaf, what)
+            # What was written to has the value that it has in the end.
+            at = self.placeholder_of(leaf, what)
+            written = self.capture.mutations()
+            for k, given in enumerate(written):
+                if self.of_input[given] == at:
+                    return "mutation", k
+            return "placeholder", at
         if isinstance(leaf, Number):
             return "number", leaf.text
         allowed = (int, float, bool, str, type(None))

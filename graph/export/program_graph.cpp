@@ -153,11 +153,11 @@ class Writer {
                            checked(PyTuple_Pack(1, from)), nullptr);
     } else {
       Ref dim = checked(PyLong_FromLong(place.dim));
-      node = call_function(overload(place.kind == Kind::kSize
-                                        ? "aten.sym_size.int"
-                                        : "aten.sym_stride.int")
-                               .get(),
-                           checked(PyTuple_Pack(2, from, dim.get())), nullptr);
+      node = call_function(
+          overload(place.kind == Kind::kSize ? "aten.sym_size.int"
+                                             : "aten.sym_stride.int")
+              .get(),
+          checked(PyTuple_Pack(2, from, dim.get())), nullptr);
     }
     if (place.kind != Kind::kValue) note_number(node, expr);
     return numbers_[expr.str()] = node;
@@ -262,7 +262,8 @@ class Writer {
 
   void bind(const Node& node, const Ref& made) {
     WrittenNode written{made, &node, {}, false, {}};
-    for (const auto& value : node.outputs) written.values.push_back(value.get());
+    for (const auto& value : node.outputs)
+      written.values.push_back(value.get());
     written.is_list = node.outputs_are_list || node.outputs.size() > 1;
     const bool several = written.is_list;
     written_.push_back(std::move(written));
@@ -274,10 +275,9 @@ class Writer {
       if (value->users.empty() && !written_values_.contains(value.get()))
         continue;
       Ref index = checked(PyLong_FromLong(value->index));
-      Ref item =
-          call_function(getitem_.get(),
-                        checked(PyTuple_Pack(2, made.get(), index.get())),
-                        nullptr);
+      Ref item = call_function(
+          getitem_.get(), checked(PyTuple_Pack(2, made.get(), index.get())),
+          nullptr);
       written_.push_back({item, &node, {value.get()}, false, {}});
       values_[value.get()] = item;
     }

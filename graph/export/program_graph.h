@@ -2,8 +2,8 @@
 // that an ExportedProgram holds (framejit/export).
 //
 //   graph(%0 "x" : f32[s0, 4], %1 "s0" : int(s0)) {      x = placeholder
-//     %2 = aten.view.default(%0, [s0*4])             s = aten.sym_size.int(x, 0)
-//     return (%2)                                    m = operator.mul(s, 4)
+//     %2 = aten.view.default(%0, [s0*4])             s = aten.sym_size.int(x,
+//     0) return (%2)                                    m = operator.mul(s, 4)
 //   }                                                v = aten.view(x, [m])
 //
 // Its placeholders are tensors and numbers of the caller's choice and order; a
@@ -33,7 +33,13 @@ struct SymbolPlace {
 };
 
 struct ProgramOutput {
-  enum class Kind : uint8_t { kOutput, kMutation, kPlaceholder, kNumber, kObject };
+  enum class Kind : uint8_t {
+    kOutput,
+    kMutation,
+    kPlaceholder,
+    kNumber,
+    kObject
+  };
   Kind kind = Kind::kObject;
   int index = -1;  // of the graph's output, mutation; of the placeholder
   Expr number;
@@ -41,8 +47,8 @@ struct ProgramOutput {
 };
 
 struct WrittenNode {
-  Ref node;                     // of framejit.fx
-  const Node* source = nullptr;  // null: it computes a number
+  Ref node;                          // of framejit.fx
+  const Node* source = nullptr;      // null: it computes a number
   std::vector<const Value*> values;  // what it is: none, one, or a list
   bool is_list = false;
   Expr number;

@@ -77,8 +77,8 @@ Status JointReplay::find_final_outputs(std::vector<Arg>* outputs) {
   return ok_status();
 }
 
-// A program of operators has no grad mode: what was computed without one ends in
-// a detach where something that was not reads it.
+// A program of operators has no grad mode: what was computed without one ends
+// in a detach where something that was not reads it.
 void JointReplay::detach_parts(Graph& graph, std::vector<Arg>* outputs) {
   if (!source_.grad_enabled_at_entry) return;
   static const auto detach =

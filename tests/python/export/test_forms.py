@@ -76,7 +76,9 @@ def test_decompositions():
         0.5 * x * (1 + torch.erf(x / math.sqrt(2)))
     )
     own = made.run_decompositions(table)
-    assert "aten.gelu.default" not in targets(own) and "aten.erf.default" in targets(own)
+    assert "aten.gelu.default" not in targets(own) and "aten.erf.default" in targets(
+        own
+    )
     x = torch.rand(6, 4)
     for other in (core, own):
         other.verify()
@@ -127,9 +129,11 @@ def test_operators_of_the_program():
         library.impl("twice", lambda x: x * 2, "CPU")
         library.impl("twice", lambda x: torch.empty_like(x), "Meta")
 
+        twice = torch.ops.framejit_export_test.twice
+
         class Uses(nn.Module):
             def forward(self, x):
-                return torch.ops.framejit_export_test.twice(x) + 1
+                return twice(x) + 1
 
         made = fe.export(Uses(), (torch.ones(2),))
         assert "framejit_export_test.twice.default" in targets(made)
@@ -168,7 +172,9 @@ def test_a_draft_gives_a_program_where_there_is_one():
             return x + torch.ones(4, 1)
 
     draft = fe.draft_export(
-        Writes(), (torch.rand(4, 2),), dynamic_shapes=({0: Dim("rows"), 1: Dim("cols")},)
+        Writes(),
+        (torch.rand(4, 2),),
+        dynamic_shapes=({0: Dim("rows"), 1: Dim("cols")},),
     )
     kinds = [problem.kind for problem in draft.problems]
     assert kinds == ["shapes", "write", "write"]

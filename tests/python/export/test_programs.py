@@ -83,7 +83,7 @@ class Buffers(nn.Module):
     def forward(self, x1, x2):
         output = (x1 + self.my_parameter) * self.my_buffer1 + x2 * self.my_buffer2
         self.my_buffer2.add_(1.0)
-        return output + self.apart
+        return output + self.apart, self.my_buffer2
 
 
 def test_mutated_buffers():
@@ -127,7 +127,7 @@ class Writes(nn.Module):
     def forward(self, x, y):
         x.mul_(2)
         y[0] = x.sum()
-        return x + y, x.t()
+        return x + y, x.t(), x
 
 
 def test_written_inputs():
