@@ -20,7 +20,8 @@ _OTHERS = (torch.memory_format, torch.layout)
 class Inputs(NamedTuple):
     """``leaves`` are those of ``(args, kwargs)`` by ``spec``; each has a name and the
     path by which the program finds it (``args[0]['x']``). ``parameters``: of each
-    argument, the name it has in the signature."""
+    argument, the name it has in the signature. ``places``: the paths of the leaves and
+    of all that they are in."""
 
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
@@ -29,6 +30,7 @@ class Inputs(NamedTuple):
     names: list[str]
     paths: list[str]
     parameters: list[str]
+    places: set[str]
 
 
 def _words(path: tuple[Any, ...]) -> list[str]:
@@ -119,9 +121,13 @@ def flatten_inputs(
             leaves[i] = copy.requires_grad_(leaf.requires_grad)
         own.add(id(leaves[i]))
     args, given = pytree.tree_unflatten(leaves, spec)
-    paths = ["args" + pytree.keystr(path) for path in _paths_of(args)]
-    paths += ["kwargs" + pytree.keystr(path) for path in _paths_of(given)]
-    return Inputs(args, given, leaves, spec, names, paths, parameters)
+    paths, places = [], {"args", "kwargs"}
+    for root, value in (("args", args), ("kwargs", given)):
+        for path in _paths_of(value):
+            steps = [root + pytree.keystr(path[:i]) for i in range(len(path) + 1)]
+            paths.append(steps[-1])
+            places.update(steps)
+    return Inputs(args, given, leaves, spec, names, paths, parameters, places)
 
 
 def keyword_order(

@@ -67,7 +67,21 @@ class Tracer:
             for _, _, _, place, cause, text, _ in capture.facts()
             if text is not None
         ]
+        self.check_facts()
         self.findings = find_constraints(self.symbols, self.facts, said)
+
+    def check_facts(self) -> None:
+        """Raises GraphBreakError: the program depends on something of the inputs that
+        is none of their parts, and so would not be checked."""
+        known = self.inputs.places
+        for _, slot, text, place, _, _, path in self.capture.facts():
+            if slot not in (1, 2) or path in known or path.startswith("type("):
+                continue
+            at = "\n  at {}:{} in {}".format(*place) if place else ""
+            raise GraphBreakError(
+                f"the program depends on what calls of it cannot be asked for: {text}"
+                f"{at}\n  hint: pass {path} as an input of its own"
+            )
 
     def find_symbols(self) -> list[Symbol]:
         symbols = []

@@ -335,6 +335,17 @@ class Hidden(nn.Module):
         return x
 
 
+def test_what_hangs_on_an_input_is_no_input():
+    class Reads(nn.Module):
+        def forward(self, x):
+            return x * x.factor
+
+    x = torch.ones(2)
+    x.factor = 3.0
+    with pytest.raises(framejit.GraphBreakError, match=r"args\[0\].*factor"):
+        fe.export(Reads(), (x,))
+
+
 @pytest.mark.parametrize(
     ("module", "message"),
     [
