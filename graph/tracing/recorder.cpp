@@ -17,6 +17,7 @@
 #include "graph/tensors/sym_objects.h"
 #include "graph/tensors/tensor_check.h"
 #include "graph/tracing/ambient_state.h"
+#include "graph/tracing/callees.h"
 #include "graph/tracing/float_args.h"
 #include "graph/tracing/out_arguments.h"
 #include "guards/known_objects.h"
