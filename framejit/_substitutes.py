@@ -490,7 +490,7 @@ def _quantile(name: str) -> Callable[..., Any]:
             last = dim == rank - 1
             rows = input if last else input.unsqueeze(-1).transpose(dim, -1)
             kept = [*input.shape]
-            kept[dim : dim + 1] = [1] if keepdim else []
+            kept[dim : dim + 1] = [1] if keepdim and rank else []
         count = rows.shape[-1]
         if count > _LARGEST_QUANTILE:
             raise RuntimeError("quantile() input tensor is too large")

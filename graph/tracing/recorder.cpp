@@ -300,6 +300,7 @@ Break Recorder::raised_as_break(PyObject* callable,
                  span_};
   BreakReason reason = BreakReason::kLeafRaised;
   if (contains(text, "_local_scalar_dense") || contains(text, "tolist") ||
+      contains(text, "Tensor.item() cannot be called") ||
       contains(text, "data pointer") || contains(text, "data-dependent")) {
     reason = BreakReason::kDataDependentValue;
     // What torch says is of the stand-in, which has no elements.

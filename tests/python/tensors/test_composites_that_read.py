@@ -29,7 +29,7 @@ def data(shape, dtype=torch.float32, nan=False):
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("interpolation", INTERPOLATIONS)
 def test_quantiles(name, shape, interpolation):
-    dims = [None, *range(-len(shape), len(shape))]
+    dims = [None, *range(-len(shape), len(shape))] if shape else [None, 0, -1]
     rows = itertools.product(dims, (False, True), (0.3, 1))
     for at, (dim, keepdim, q) in enumerate(rows):
 
