@@ -723,12 +723,13 @@ def mod_index_apply(cls: Any, x: Any, indices: Any) -> Any:
 # ---- thread state
 
 
-def _entered_by_with(manager: Any) -> bool:
-    """Is it a `with` that called this function's caller, to enter `manager`?"""
+def _handle_without_with(manager: Any) -> Any:
+    """None, where it was a `with` that called this function's caller, to enter
+    `manager`; else an object that must not outlive the capture."""
     raise RuntimeError("only for captured code")
 
 
-_entered_by_with._framejit_entered_by_with = True  # type: ignore[attr-defined]
+_handle_without_with._framejit_handle_without_with = True  # type: ignore[attr-defined]
 
 
 class InferenceContext:
@@ -738,14 +739,14 @@ class InferenceContext:
     Args:
         before: the state to put back: grad mode, that of forward mode, inference mode;
             None once it was.
-        by_with: torch's guard puts the state back when it goes, too. Within a `with`
-            it is always left first; what was entered otherwise must be left in the
-            capture.
+        handle: torch's guard puts the state back when it goes, too. Within a `with` it
+            is always left first, and this is None; what was entered otherwise must be
+            left in the capture, and this does not outlive it.
     """
 
-    def __init__(self, before: tuple[bool, bool, bool], by_with: bool) -> None:
+    def __init__(self, before: tuple[bool, bool, bool], handle: Any) -> None:
         self.before: tuple[bool, bool, bool] | None = before
-        self.by_with = by_with
+        self.handle = handle
 
     def __exit__(self, *exception: Any) -> None:
         """Where torch's own ``__exit__`` runs, behind a break."""
@@ -757,11 +758,11 @@ class InferenceContext:
 def inference_enter(self: Any) -> None:
     """`torch.inference_mode.__enter__`."""
     mode = bool(self.mode)
-    by_with = _entered_by_with(self)
-    if not by_with:
+    handle = _handle_without_with(self)
+    if handle is not None:
         _steps.mode_entered()
     before = _steps.switch_autograd(not mode, not mode, mode)
-    self._inference_mode_context = InferenceContext(before, by_with)
+    self._inference_mode_context = InferenceContext(before, handle)
 
 
 def inference_exit(self: Any, *exception: Any) -> None:
@@ -774,7 +775,8 @@ def inference_exit(self: Any, *exception: Any) -> None:
         return
     context.before = None
     _steps.switch_autograd(before[0], before[1], before[2])
-    if not context.by_with:
+    if context.handle is not None:
+        context.handle = None
         _steps.mode_left()
 
 

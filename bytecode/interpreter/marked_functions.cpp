@@ -3,6 +3,7 @@
 #include "bytecode/library/library.h"
 #include "bytecode/objects/late_reads.h"
 #include "bytecode/objects/remade_functions.h"
+#include "bytecode/objects/unbuildable.h"
 #include "bytecode/objects/write_log.h"
 #include "frame_hook/frame_eval.h"
 #include "frame_hook/python_text.h"
@@ -204,9 +205,14 @@ Result<Ref> Interpreter::call_marked_function(PyObject* function,
     case Mark::kWithoutEffects:
       return runs_later(function) ? call_later(*this, args, kwnames)
                                   : call_without_effects(*this, args, kwnames);
-    case Mark::kEnteredByWith:
-      return Ref::borrow(is_entered_by_with(frame, args.at(0)) ? Py_True
-                                                               : Py_False);
+    case Mark::kHandleWithoutWith: {
+      if (is_entered_by_with(frame, args.at(0))) return Ref::borrow(Py_None);
+      static char place;
+      FJ_TRY(Ref handle,
+             from_api(PyCapsule_New(&place, "framejit.handle", nullptr)));
+      keep_unbuildable(state, handle.get());
+      return handle;
+    }
   }
   return Ref();
 }

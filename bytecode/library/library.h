@@ -81,7 +81,9 @@ enum class Mark : uint8_t {
   kIsCompiling,     // True
   kConstantResult,  // always gives the same: called once
   kWithoutEffects,  // f(function, ...): breaks if the function has effects
-  kEnteredByWith,   // f(manager): did a `with` call f's caller, to enter it?
+  // f(manager): None, where a `with` called f's caller to enter it; else an
+  // object that cannot outlive the capture.
+  kHandleWithoutWith,
 };
 struct MarkRow {
   const char* attribute;

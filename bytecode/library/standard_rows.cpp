@@ -14,7 +14,7 @@ constexpr MarkRow kMarks[] = {
     {"_framejit_graph_break", Mark::kGraphBreak, nullptr},
     {"_framejit_is_compiling", Mark::kIsCompiling, nullptr},
     {"_framejit_without_effects", Mark::kWithoutEffects, nullptr},
-    {"_framejit_entered_by_with", Mark::kEnteredByWith, nullptr},
+    {"_framejit_handle_without_with", Mark::kHandleWithoutWith, nullptr},
 };
 
 constexpr ManagerRow kManagers[] = {{"contextlib", "nullcontext", nullptr}};

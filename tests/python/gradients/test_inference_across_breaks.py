@@ -126,6 +126,21 @@ def stacked(x):
     return y, x * 2, torch.is_inference_mode_enabled()
 
 
+class Derived(torch.inference_mode):
+    def __enter__(self):
+        super().__enter__()
+        return self
+
+
+def derived(x):
+    with Derived() as mode:
+        y = x.sin()
+        if y.sum() > 0:
+            y = y + 1
+        z = y.cos()
+    return y, z, type(mode).__name__, torch.is_inference_mode_enabled()
+
+
 def left_by_death(x):
     mode = torch.inference_mode()
     mode.__enter__()
@@ -159,6 +174,7 @@ PROGRAMS = (
     held,
     break_raises,
     stacked,
+    derived,
     left_by_death,
     dead_at_once,
     left_twice,
@@ -199,6 +215,17 @@ def test_a_break_costs_what_it_costs_without_gradients():
             f(torch.ones(4))
         costs.append(framejit.counters())
     assert costs[0] == costs[1] and costs[0]["breaks"] == 1
+
+
+@pytest.mark.parametrize("fn", [stacked, derived])
+def test_a_region_without_with_is_entered_by_torch(fn):
+    """Where a break comes before it is left: what is around is compiled."""
+    framejit.reset()
+    compiled = framejit.compile(fn)
+    for _ in range(3):
+        compiled(torch.ones(3, 3))
+    entries = [e for entry in framejit.inspect(compiled) for e in entry.walk()]
+    assert any("sin" in e.torch_graph for e in entries)
 
 
 def test_a_break_within_another_is_named():
