@@ -13,8 +13,7 @@ when the graph runs (graph/ops/recurrent.h).
 The functions of DECOMPOSITIONS do what the call does, with the same operators in
 the same order (ATen's RNN.cpp and UpSample.cpp), but never take a size for a number
 as it does. So do those of COMPOSITES, which take whatever the call takes; what they do
-not do exactly they leave to it. Those of READERS are like them: ATen reads elements in
-these calls, to check a number that is known here.
+not do exactly they leave to it. So do those of READERS, at any sizes (_readers.py).
 """
 
 from __future__ import annotations
@@ -25,6 +24,8 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from framejit._readers import READERS as READERS
 
 
 def _dense(tensor: Any) -> Any:
@@ -452,125 +453,6 @@ def norm(
     return _own("_linalg.linalg_norm")(input, ord, dim, keepdim, **rest)
 
 
-# ---- READERS
-
-_LARGEST_QUANTILE = 2**24  # elements: ATen computes ranks in float
-
-
-def _quantile(name: str) -> Callable[..., Any]:
-    """torch.quantile or nanquantile of a number `q`; ATen makes a tensor of it first
-    and reads whether that is in [0, 1]."""
-
-    def quantile(
-        input: Any,
-        q: Any,
-        dim: Any = None,
-        keepdim: Any = False,
-        *,
-        interpolation: Any = "linear",
-    ) -> Any:
-        rank = input.dim()
-        if (
-            type(q) not in (float, int)
-            or not 0 <= q <= 1
-            or not (dim is None or type(dim) is int)
-            or (dim is not None and not -max(rank, 1) <= dim < max(rank, 1))
-            or type(keepdim) is not bool
-            or interpolation not in _ROUNDINGS
-            or input.dtype not in (torch.float32, torch.float64)
-            or any(size == 0 for size in input.shape)
-        ):
-            own = _own(f"_VariableFunctions.{name}")
-            return own(input, q, dim, keepdim, interpolation=interpolation)
-        if dim is None:
-            rows = input.flatten()
-            kept = [1] * rank if keepdim else []
-        else:
-            dim = dim % max(rank, 1)
-            last = dim == rank - 1
-            rows = input if last else input.unsqueeze(-1).transpose(dim, -1)
-            kept = [*input.shape]
-            kept[dim : dim + 1] = [1] if keepdim and rank else []
-        count = rows.shape[-1]
-        if count > _LARGEST_QUANTILE:
-            raise RuntimeError("quantile() input tensor is too large")
-        found = rows.sort().values.view([*kept, count])
-        wanted = torch.scalar_tensor(q, dtype=input.dtype, device=input.device)
-        if name == "nanquantile":
-            ranks = wanted * (found.isnan().logical_not_().sum(-1, True) - 1)
-            ranks.masked_fill_(ranks < 0, 0)
-        else:
-            ranks = wanted * (count - 1)
-            nan = found.isnan().any(-1, True)
-            ranks = ranks.expand(nan.shape).masked_fill(nan, count - 1)
-        rounding = _ROUNDINGS[interpolation]
-        if rounding:
-            ranks = getattr(ranks, rounding)()
-        below = ranks.to(torch.int64)
-        values = found.gather(-1, below)
-        if not rounding:
-            midpoint = interpolation == "midpoint"
-            weights = torch.full_like(ranks, 0.5) if midpoint else ranks - below
-            above = ranks.ceil_().to(torch.int64)
-            values.lerp_(found.gather(-1, above), weights)
-        return values.squeeze_(-1)
-
-    return quantile
-
-
-# interpolation= -> how ranks are rounded; None: between two elements.
-_ROUNDINGS = {
-    "linear": None,
-    "midpoint": None,
-    "lower": "floor_",
-    "higher": "ceil_",
-    "nearest": "round_",
-}
-
-
-def cov(
-    input: Any, *, correction: Any = 1, fweights: Any = None, aweights: Any = None
-) -> Any:
-    """Without weights the degrees of freedom are a number: ATen makes a tensor of it
-    and reads whether that is positive."""
-    known = input.shape[-1] if input.dim() else 1
-    if (
-        fweights is not None
-        or aweights is not None
-        or type(correction) is not int
-        or input.dim() > 2
-        or input.dtype is torch.bool
-        or known - correction <= 0
-    ):
-        own = _own("_VariableFunctions.cov")
-        given = {"fweights": fweights, "aweights": aweights}
-        return own(input, correction=correction, **given)
-    rows = input.view(1, -1) if input.dim() < 2 else input
-
-    def number(value: Any) -> Any:
-        return torch.scalar_tensor(value, dtype=torch.int64, device=input.device)
-
-    apart = rows - (rows.sum(1) / number(known)).unsqueeze(1)
-    products = apart.mm(apart.t().conj())
-    return torch.true_divide(products, number(known - correction)).squeeze()
-
-
-def corrcoef(input: Any) -> Any:
-    known = input.shape[-1] if input.dim() else 1
-    if input.dim() > 2 or input.dtype is torch.bool or known <= 1:
-        return _own("_VariableFunctions.corrcoef")(input)
-    found = cov(input)
-    if found.dim() == 0:
-        return found / found
-    diagonal = found.diagonal()
-    deviations = (diagonal.real if found.is_complex() else diagonal).sqrt()
-    found = found / deviations.view(-1, 1)
-    found = found / deviations.view(1, -1)
-    if found.is_complex():
-        return torch.complex(found.real.clip(-1, 1), found.imag.clip(-1, 1))
-    return found.clip(-1, 1)
-
-
 # Of both modes of nearest, and of those that have corners.
 UPSAMPLING = (
     *(f"upsample_nearest{n}d" for n in (1, 2, 3)),
@@ -616,18 +498,6 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
         for function in (isclose, kron, take_along_dim, unsafe_chunk)
     },
 }
-
-READERS: dict[str, Callable[..., Any]] = {
-    f"{owner}.{name}": function
-    for owner in ("_C._VariableFunctions", "Tensor")
-    for name, function in (
-        ("quantile", _quantile("quantile")),
-        ("nanquantile", _quantile("nanquantile")),
-        ("cov", cov),
-        ("corrcoef", corrcoef),
-    )
-}
-
 
 # Fused optimizers write to these only where the other argument is given (None: never),
 # whatever their schemas say.
