@@ -157,8 +157,20 @@ class Program {
         !tracer().num_calls || !tracer().submodule_paths)
       return call_by_method(module, args, kwargs);
     Ref path = path_of(module);
-    Entered entered(*this, module, path);
-    if (!is_leaf(module, path)) return run_module(module, args, kwargs);
+    bool asks_nobody =
+        ours(TracerMethod::kIsLeafModule) && records_here(tracer_.get());
+    if (asks_nobody && is_leaf_of_torch(module)) {
+      // Nobody looks at the stack of modules until the node is there.
+      Entered entered(*this, module, path, false);
+      return record_call(path, args, kwargs);
+    }
+    Entered entered(*this, module, path, true);
+    if (asks_nobody || !is_leaf(module, path))
+      return run_module(module, args, kwargs);
+    return record_call(path, args, kwargs);
+  }
+
+  Ref record_call(const Ref& path, PyObject* args, PyObject* kwargs) {
     return record(tracer_.get(),
                   {Opcode::kCallModule, path.get(), &PyTuple_GET_ITEM(args, 0),
                    static_cast<size_t>(PyTuple_GET_SIZE(args)), kwargs});
@@ -211,7 +223,8 @@ class Program {
   // A module's call is on the stack of those that nodes are traced in.
   class Entered {
    public:
-    Entered(Program& program, PyObject* module, const Ref& path)
+    // `shows`: on the stack that Python sees, too.
+    Entered(Program& program, PyObject* module, const Ref& path, bool shows)
         : program_(program),
           stack_(Ref::borrow(program.tracer().module_stack)) {
       PyObject* counts = program.tracer().num_calls;
@@ -227,7 +240,9 @@ class Program {
           2, path.get(), reinterpret_cast<PyObject*>(Py_TYPE(module))));
       PyObject* outer = program.tracer().stack_chain;
       bool is_whole = outer || PyDict_GET_SIZE(stack_.get()) == 0;
-      checked(PyDict_SetItem(stack_.get(), key_.get(), entry.get()));
+      shows_ = shows || !is_whole;
+      if (shows_)
+        checked(PyDict_SetItem(stack_.get(), key_.get(), entry.get()));
       Ref chain = is_whole ? checked(PyTuple_Pack(3, outer ? outer : Py_None,
                                                   key_.get(), entry.get()))
                            : Ref();
@@ -238,6 +253,7 @@ class Program {
       ErrorGuard error;
       Ref chain = Ref::steal(
           std::exchange(program_.tracer().stack_chain, outer_.release()));
+      if (!shows_) return;
       if (PyDict_DelItem(stack_.get(), key_.get()) < 0) PyErr_Clear();
     }
     Entered(const Entered&) = delete;
@@ -246,6 +262,7 @@ class Program {
    private:
     Program& program_;
     Ref stack_, key_, outer_;
+    bool shows_ = false;
   };
 
   // nn.Module.__call__, which without hooks is `forward`.

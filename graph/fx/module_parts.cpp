@@ -101,22 +101,18 @@ class Parts {
   bool take_over(PyObject* root, PyObject* path) {
     std::string text = text_of(path);
     if (!known_.insert(text).second) return true;
-    Ref theirs = Ref::borrow(root), ours = Ref::borrow(made_);
-    size_t at = 0;
-    for (size_t dot; (dot = text.find('.', at)) != std::string::npos;
-         at = dot + 1) {
-      Ref name = text_object(text.substr(at, dot - at));
-      PyObject* inner = child(theirs.get(), name.get());
-      if (!inner) return false;
-      theirs = Ref::borrow(inner);
-      PyObject* own = child(ours.get(), name.get());
-      if (!own && !may_get(ours.get(), name.get())) return false;
-      if (own == inner) return true;  // a parent was taken over whole
-      Ref next = own ? Ref::borrow(own) : new_module();
-      if (!own) put(ours.get(), name.get(), next.get());
-      ours = next;
+    size_t dot = text.rfind('.');
+    std::string prefix = dot == std::string::npos ? "" : text.substr(0, dot);
+    auto known_pair = pairs_.find(prefix);
+    if (known_pair == pairs_.end()) {
+      Pair pair = pair_at(root, prefix);
+      if (pair.is_shared) return true;  // a parent was taken over whole
+      if (!pair.ours) return false;
+      known_pair = pairs_.emplace(prefix, std::move(pair)).first;
     }
-    Ref name = text_object(text.substr(at));
+    auto& [theirs, ours, shared] = known_pair->second;
+    Ref name =
+        part_name(dot == std::string::npos ? text : text.substr(dot + 1));
     PyObject* part = child(theirs.get(), name.get());
     if (!part) return false;
     if (child(ours.get(), name.get()) == part) return true;
@@ -126,6 +122,36 @@ class Parts {
   }
 
  private:
+  // What is at a path in either module.
+  struct Pair {
+    Ref theirs, ours;  // `ours` null: not as nn.Module has it
+    bool is_shared = false;
+  };
+
+  // Interned, as attributes are: found by their identity.
+  static Ref part_name(const std::string& text) {
+    PyObject* name = text_object(text).release();
+    PyUnicode_InternInPlace(&name);
+    return Ref::steal(name);
+  }
+
+  Pair pair_at(PyObject* root, const std::string& path) {
+    Pair at{Ref::borrow(root), Ref::borrow(made_)};
+    for (size_t begin = 0; !path.empty() && begin != std::string::npos;) {
+      size_t dot = path.find('.', begin);
+      Ref name = part_name(path.substr(begin, dot - begin));
+      begin = dot == std::string::npos ? dot : dot + 1;
+      PyObject* inner = child(at.theirs.get(), name.get());
+      PyObject* own = child(at.ours.get(), name.get());
+      if (!inner || (!own && !may_get(at.ours.get(), name.get()))) return {};
+      if (own == inner) return {{}, {}, true};
+      Ref next = own ? Ref::borrow(own) : new_module();
+      if (!own) put(at.ours.get(), name.get(), next.get());
+      at = {Ref::borrow(inner), std::move(next)};
+    }
+    return at;
+  }
+
   // The submodule that getattr gives; null: it may be something else.
   static PyObject* child(PyObject* module, PyObject* name) {
     static PyObject* const getattr = interned("__getattr__");
@@ -174,30 +200,43 @@ class Parts {
     if (!pattern_) {
       Ref plain = checked(
           PyObject_CallNoArgs(reinterpret_cast<PyObject*>(g_parts.module)));
-      pattern_ = attributes_of(plain.get());
+      pattern_ = checked(PyDict_Copy(attributes_of(plain.get()).get()));
+      Py_ssize_t position = 0;
+      PyObject *name, *value;
+      while (PyDict_Next(pattern_.get(), &position, &name, &value))
+        if (is_container(value)) containers_.push_back(name);
       return plain;
     }
     static PyObject* const no_args = PyTuple_New(0);
     Ref made =
         checked(g_parts.module->tp_new(g_parts.module, no_args, nullptr));
-    Ref attributes = attributes_of(made.get());
-    Py_ssize_t position = 0;
-    PyObject *name, *value;
-    while (PyDict_Next(pattern_.get(), &position, &name, &value)) {
-      // (Containers are empty.)
-      bool is_container = PyDict_Check(value) || PySet_Check(value);
-      Ref fresh = is_container
-                      ? checked(PyObject_CallNoArgs(
-                            reinterpret_cast<PyObject*>(Py_TYPE(value))))
-                      : Ref::borrow(value);
+    Ref attributes = checked(PyDict_Copy(pattern_.get()));
+    for (PyObject* name : containers_) {
+      PyObject* value = PyDict_GetItemWithError(pattern_.get(), name);
+      if (!value) raise(PyExc_RuntimeError, "nn.Module has changed");
+      Ref fresh = empty_like(value);
       checked(PyDict_SetItem(attributes.get(), name, fresh.get()));
     }
+    checked(PyObject_GenericSetDict(made.get(), attributes.get(), nullptr));
     return made;
   }
 
+  static bool is_container(PyObject* value) {
+    return PyDict_Check(value) || PySet_Check(value) || PyList_Check(value);
+  }
+  static Ref empty_like(PyObject* value) {
+    if (PyODict_CheckExact(value)) return checked(PyODict_New());
+    if (PyDict_CheckExact(value)) return checked(PyDict_New());
+    return checked(
+        PyObject_CallNoArgs(reinterpret_cast<PyObject*>(Py_TYPE(value))));
+  }
+
   PyObject* made_;
+  // The attributes of a new module, and which are containers (empty ones).
   Ref pattern_;
+  std::vector<PyObject*> containers_;
   std::unordered_set<std::string> known_;
+  std::unordered_map<std::string, Pair> pairs_;
 };
 
 // take_over(made, root, graph, leave): for each node that calls a module or

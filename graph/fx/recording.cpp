@@ -126,17 +126,6 @@ Ref record_by_methods(PyObject* tracer, const Operation& operation) {
   return checked(PyObject_Call(method.get(), all.get(), named.get()));
 }
 
-bool records_here(PyObject* tracer) {
-  if (!PyObject_TypeCheck(tracer, g_tracer_base)) return false;
-  auto* object = reinterpret_cast<TracerObject*>(tracer);
-  return !object->by_methods && object->graph &&
-         Py_IS_TYPE(object->graph, g_classes.graph) &&
-         is_ours(tracer, TracerMethod::kCreateProxy) &&
-         is_ours(tracer, TracerMethod::kCreateNode) &&
-         is_ours(tracer, TracerMethod::kCreateArg) &&
-         is_ours(tracer, TracerMethod::kProxy);
-}
-
 // ---- the type
 
 int traverse_tracer(PyObject* self, visitproc visit, void* arg) {
@@ -237,6 +226,17 @@ bool is_ours(PyObject* tracer, TracerMethod method) {
   for (PyObject* own : g_tracing.ours[static_cast<size_t>(method)])
     if (own == found) return true;
   return false;
+}
+
+bool records_here(PyObject* tracer) {
+  if (!PyObject_TypeCheck(tracer, g_tracer_base)) return false;
+  auto* object = reinterpret_cast<TracerObject*>(tracer);
+  return !object->by_methods && object->graph &&
+         Py_IS_TYPE(object->graph, g_classes.graph) &&
+         is_ours(tracer, TracerMethod::kCreateProxy) &&
+         is_ours(tracer, TracerMethod::kCreateNode) &&
+         is_ours(tracer, TracerMethod::kCreateArg) &&
+         is_ours(tracer, TracerMethod::kProxy);
 }
 
 Ref record(PyObject* tracer, const Operation& operation) {

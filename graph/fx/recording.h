@@ -59,6 +59,8 @@ enum class TracerMethod : uint8_t {
 // Is it one that framejit.fx gave it?
 bool is_ours(PyObject* tracer, TracerMethod method);
 PyObject* method_name(TracerMethod method);  // borrowed, interned
+// Does record() call none of the tracer's methods (but for odd arguments)?
+bool records_here(PyObject* tracer);
 
 struct Operation {
   Opcode op;
