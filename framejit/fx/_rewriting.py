@@ -22,6 +22,7 @@ from __future__ import annotations
 import builtins
 import dis
 import os
+import sys
 import types
 from typing import Any, NamedTuple
 
@@ -36,7 +37,8 @@ _LOAD_GLOBAL = dis.opmap["LOAD_GLOBAL"]
 _EXTENDED_ARG = dis.opmap["EXTENDED_ARG"]
 _NOP = dis.opmap["NOP"]
 # That of a method to be called; from 3.12 on the low bit of LOAD_ATTR says so.
-_LOAD_METHOD = dis.opmap.get("LOAD_METHOD")
+# (dis lists a LOAD_METHOD there, too, which no code has.)
+_LOAD_METHOD = dis.opmap["LOAD_METHOD"] if sys.version_info < (3, 12) else None
 _LOAD_ATTR = dis.opmap["LOAD_ATTR"]
 _NOT_THE_PROGRAMS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 
