@@ -24,6 +24,8 @@
 #include <utility>
 
 #include "frame_hook/cpython_internals.h"
+
+#include "frame_hook/generator_calls.h"
 #include "frame_hook/native_stack.h"
 #include "frame_hook/observers.h"
 
@@ -100,7 +102,9 @@ PyCodeObject* frame_code(_PyInterpreterFrame* frame) {
 
 PyObject** frame_slots(_PyInterpreterFrame* frame) { return frame->localsplus; }
 
-bool is_plain_call(_PyInterpreterFrame* frame) {
+namespace {
+
+bool is_call(_PyInterpreterFrame* frame, bool of_generator) {
   if (frame->owner != FRAME_OWNED_BY_THREAD) return false;
 #if FJ_PYTHON_313
   if (!PyCode_Check(frame->f_executable)) return false;
@@ -109,8 +113,17 @@ bool is_plain_call(_PyInterpreterFrame* frame) {
   if (function == nullptr || !PyFunction_Check(function)) return false;
   PyCodeObject* code = frame_code(frame);
   // Class and module bodies have no CO_OPTIMIZED: their locals are a dict.
-  if (is_generator_like(code) || !(code->co_flags & CO_OPTIMIZED)) return false;
+  if (is_generator_like(code) != of_generator ||
+      !(code->co_flags & CO_OPTIMIZED))
+    return false;
   return frame->frame_obj == nullptr && frame->f_locals == nullptr;
+}
+
+}  // namespace
+
+bool is_plain_call(_PyInterpreterFrame* frame) { return is_call(frame, false); }
+bool is_generator_call(_PyInterpreterFrame* frame) {
+  return is_call(frame, true);
 }
 
 bool is_module_body(_PyInterpreterFrame* frame) {

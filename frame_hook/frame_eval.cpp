@@ -8,6 +8,7 @@
 #include "frame_hook/cpython_internals.h"
 #include "frame_hook/dispatcher.h"
 #include "frame_hook/function_watcher.h"
+#include "frame_hook/generator_calls.h"
 #include "frame_hook/hook_off.h"
 #include "frame_hook/interjections.h"
 #include "frame_hook/native_stack.h"
@@ -283,7 +284,11 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
     return run_unwanted(thread, frame, throwflag);
   bool is_low = low_for_hook();
   auto run = is_low ? run_low : run_frame;
-  if (throwflag || !internals::is_plain_call(frame)) {
+  // Who follows a program does not compile it: it needs every frame.
+  bool follows = state.capture &&
+                 state.capture->beneath() == CaptureCallbackScope::kOffered;
+  if (throwflag || !(internals::is_plain_call(frame) ||
+                     (follows && internals::is_generator_call(frame)))) {
     // What a module does once, as it is imported, is not worth compiling; a
     // library that is imported late would fill caches and reports.
     std::optional<PauseHook> pause;
@@ -309,9 +314,6 @@ bool passes_at_once(ThreadState& state, _PyInterpreterFrame* frame) {
     return run(thread, frame, throwflag);
   }
   // A capture breaks by itself where little is left.
-  // Who follows a program does not compile it: it needs every frame.
-  bool follows = state.capture &&
-                 state.capture->beneath() == CaptureCallbackScope::kOffered;
   if (!dispatches(state) || ((state.suspended || all_original) && !follows) ||
       (is_low && !state.capture)) {
     return run(thread, frame, throwflag);

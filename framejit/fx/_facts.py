@@ -7,10 +7,12 @@ where it does not hold, and a line in ``tracer.facts`` (``gm.meta["facts"]``).
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 import math
 import operator
+import types
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import TYPE_CHECKING, Any
 
@@ -30,24 +32,38 @@ __all__ = ["Examples", "check_instance", "decide", "expression"]
 
 
 @has_side_effect
-def check_instance(value: Any, path: str, said: str) -> None:
-    """A node: raises TypeError unless the value is of the class at an import path."""
+def check_instance(value: Any, paths: tuple[str, ...], answer: bool, said: str) -> None:
+    """A node: raises TypeError unless ``isinstance(value, classes)`` is the answer.
+
+    paths: where the classes are, as ``module:name``.
+    """
     if isinstance(value, Proxy):
         value.tracer.create_proxy(
-            "call_function", check_instance, (value, path, said), {}
+            "call_function", check_instance, (value, paths, answer, said), {}
         )
-        return
+    elif isinstance(value, tuple(map(_class_at, paths))) is not answer:
+        raise TypeError(f"{said}, but it is of class {type(value).__name__}")
+
+
+@functools.cache
+def _class_at(path: str) -> Any:
     module, _, name = path.partition(":")
-    cls = operator.attrgetter(name)(importlib.import_module(module))
-    if not isinstance(value, cls):
-        raise TypeError(f"{said}, but it is a {type(value).__name__}")
+    return operator.attrgetter(name)(importlib.import_module(module))
 
 
-def _path_of(cls: type) -> str:
-    path = f"{cls.__module__}:{cls.__qualname__}"
-    if "<locals>" in path:
-        raise refused(f"no import leads to {cls.__qualname__}, so no graph checks it")
-    return path
+def _paths_of(classes: Any) -> tuple[str, ...]:
+    if isinstance(classes, tuple):
+        return tuple(path for cls in classes for path in _paths_of(cls))
+    if isinstance(classes, types.UnionType):
+        return _paths_of(classes.__args__)
+    path = f"{classes.__module__}:{classes.__qualname__}"
+    try:
+        is_there = _class_at(path) is classes
+    except (AttributeError, ImportError):
+        is_there = False
+    if not is_there:
+        raise refused(f"no import leads to {classes!r}, so no graph checks it")
+    return (path,)
 
 
 def expression(node: Any, depth: int = 4) -> str:
@@ -252,19 +268,20 @@ def answer_isinstance(
 ) -> bool:
     """What ``isinstance(value, classes)`` is, and the fact that it is so."""
     node = value.node
+    derived = class_of(node, tracer.root)
+    known: Any = derived
     if examples is not None:
-        known: Any = type(examples.of(value))
+        known = type(examples.of(value))
         if issubclass(known, torch.Tensor):
             known = torch.Tensor
-    else:
-        known = class_of(node, tracer.root)
-    assumed = torch.Tensor if known is None else known
-    answer = issubclass(assumed, classes)
-    if node.op != "placeholder" and known is not None:
-        return answer  # it follows from what the inputs are
+    answer = issubclass(torch.Tensor if known is None else known, classes)
+    if node.op != "placeholder" and derived is not None:
+        return answer  # it follows from what the graph does
     names = getattr(classes, "__name__", None) or str(classes)
     said = note(tracer, f"{expression(node)} is {'a' if answer else 'no'} {names}")
-    if answer and (value.node, assumed) not in tracer.decided:
-        tracer.decided.add((value.node, assumed))
-        check_instance(value, _path_of(assumed), said)
+    # (Without examples the graph is torch.fx's where that answers False, too.)
+    key = node, classes
+    if (answer or examples is not None) and key not in tracer.decided:
+        tracer.decided.add(key)
+        check_instance(value, _paths_of(classes), answer, said)
     return answer

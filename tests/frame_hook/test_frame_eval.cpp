@@ -241,7 +241,9 @@ TEST_F(FrameEval, AllFramesAreOfferedToWhoFollowsAProgram) {
   Namespace ns(
       "def inner(x): return x\n"
       "def answered(x): return None\n"
-      "def outer(): return [inner(i) for i in range(2)], answered(3)");
+      "def made(x):\n  yield inner(x)\n"
+      "def outer():\n"
+      "  return [inner(i) for i in range(2)], answered(3), list(made(4))");
   Ref answered = ns.get("answered");
   std::vector<std::string> offered;
   auto look = [&](PyObject* function, PyObject* const* args, size_t count,
@@ -257,11 +259,13 @@ TEST_F(FrameEval, AllFramesAreOfferedToWhoFollowsAProgram) {
   suspend_thread();  // it compiles nothing, so that makes no difference
   {
     CaptureCallbackScope scope(look, CaptureCallbackScope::kOffered);
-    EXPECT_EQ(ns.repr("outer()"), "([0, 1], 6)");
+    EXPECT_EQ(ns.repr("outer()"), "([0, 1], 6, [4])");
   }
   resume_thread();
   EXPECT_EQ(offered.front(), "outer");
-  EXPECT_EQ(std::count(offered.begin(), offered.end(), "inner"), 2);
+  EXPECT_EQ(std::count(offered.begin(), offered.end(), "inner"), 3);
+  // The call of a generator function, not each turn of it.
+  EXPECT_EQ(std::count(offered.begin(), offered.end(), "made"), 1);
 }
 
 TEST_F(FrameEval, CaptureCallbacksNestAndRaise) {

@@ -79,7 +79,7 @@ def test_a_class_that_was_taken_for_granted_is_checked():
     traced = programs_graph(programs.checked)
     (fact,) = traced.meta["facts"]
     assert fact.startswith("x is a Tensor") and "isinstance(x, torch.Tensor)" in fact
-    with pytest.raises(TypeError, match="x is a Tensor .* but it is a list"):
+    with pytest.raises(TypeError, match="x is a Tensor .* but it is of class list"):
         traced([1.0])
     assert programs_graph(programs.annotated).meta["facts"][0].startswith("x is no ")
 
@@ -195,3 +195,27 @@ def test_traces_nest():
     graph = tracer.trace(programs.InModule())
     assert [n.op for n in graph.nodes].count("call_module") == 1
     assert [n.target for n in tracer.inner.graph.nodes][1:3] == ["0", "1"]
+
+
+def test_classes_of_what_an_example_holds_are_checked():
+    def program(values):
+        one = values["a"]
+        if isinstance(one, (list, tuple)):
+            one = one[0]
+        return one + 1 if isinstance(one, torch.Tensor | int) else one
+
+    traced = programs_graph(program, example_inputs=({"a": [x23]},))
+    assert torch.equal(traced({"a": (x23,)}), x23 + 1)
+    with pytest.raises(TypeError, match=r"is a .*list.* but it is of class Tensor"):
+        traced({"a": x23})
+    with pytest.raises(TypeError, match="but it is of class str"):
+        traced({"a": ["text"]})
+    plain = programs_graph(program, example_inputs=({"a": x23},))
+    with pytest.raises(TypeError, match="is no .*but it is of class list"):
+        plain({"a": [x23]})
+
+    class Here:
+        pass
+
+    with pytest.raises(TraceError, match="no import leads to"):
+        programs_graph(lambda x: isinstance(x, (Here, torch.Tensor)))
