@@ -1,9 +1,10 @@
 // The PEP 523 hook, installed for extents only.
 //
-// Three things need to see Python frames that CPython enters: a capture (frames
-// called by C code beneath it are interpreted, not run), a compiled function
-// that broke (what it calls is dispatched through the code cache), and
-// whole-script mode (script_mode.h) where it has no function watcher.
+// Four things need to see Python frames that CPython enters: a capture (frames
+// called by C code beneath it are interpreted, not run), who follows a program
+// that CPython runs (framejit.fx), a compiled function that broke (what it
+// calls is dispatched through the code cache), and whole-script mode
+// (script_mode.h) where it has no function watcher.
 // The hook is installed while at least one scope below exists in the process,
 // or whole-script mode is awake; apart from the latter it does something only
 // on threads that have a scope. Scopes nest and are strictly tied to C++

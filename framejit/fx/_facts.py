@@ -142,14 +142,15 @@ class Examples:
         self._given: dict[str, Any] = {}
         self._values: dict[Node, Any] = {}
 
-    def bind(self, function: Callable[..., Any], own: list[Any]) -> None:
-        """The inputs are those of this function."""
+    def bind(self, function: Callable[..., Any], own: list[Any]) -> dict[str, None]:
+        """The inputs are those of this function. Those that are None."""
         bound = inspect.signature(function).bind(*own, *self._inputs)
         bound.apply_defaults()
         self._given = {
             name: pytree.tree_map_only(torch.Tensor, self._mode.from_tensor, value)
             for name, value in bound.arguments.items()
         }
+        return {name: None for name, value in self._given.items() if value is None}
 
     def run(self, node: Node) -> None:
         """A node was made."""

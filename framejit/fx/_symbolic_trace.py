@@ -272,7 +272,10 @@ class Tracer(RootArguments):
         if example_inputs is not None:
             self._examples = Examples(self, tuple(example_inputs))
             own = [root] if is_module else []
-            self._examples.bind(inspect.unwrap(function), own)
+            # (`is None` cannot be asked of a proxy.)
+            nothing = self._examples.bind(inspect.unwrap(function), own)
+            if not isinstance(concrete_args, tuple):
+                concrete_args = {**nothing, **(concrete_args or {})}
         self.graph = Graph(tracer_cls=type(self))
         if code := getattr(function, "__code__", None):
             self.graph._co_fields = {

@@ -55,12 +55,15 @@ def user_place() -> Place | None:
     return Place(code.co_filename, str(frame.f_lineno), code.co_name, line)
 
 
-def refused(what: str) -> TraceError:
+_EXAMPLES = "where a shape decides it, trace with example_inputs"
+
+
+def refused(what: str, hint: str | None = None) -> TraceError:
     """An error that says in which line of the program it was asked."""
     place = user_place()
     if place:
         what += f"\n  {place.file}:{place.line} in {place.name}: {place.code}"
-    return TraceError(what)
+    return TraceError(f"{what}\n  hint: {hint}" if hint else what)
 
 
 def note_place(node: Node) -> None:
@@ -176,13 +179,13 @@ class TracerBase(_fx.TracerBase):
     def to_bool(self, obj: Proxy) -> bool:
         """Asked where a branch depends on a proxy.
 
-        What the program asserts becomes an assertion of the graph; other branches
-        raise :class:`TraceError`.
+        Where it is a check (an ``assert``, an ``if`` that does nothing but raise) the
+        graph asserts it; other branches raise :class:`TraceError`.
         """
         frame = user_frame()
         holds = None if frame is None else asserted_truth(frame)
         if holds is not None:
-            said = "the program's assertion"
+            said = "a check of the program"
             if place := user_place():
                 said = f"{place.file}:{place.line} in {place.name}: {place.code}"
             record = self.create_proxy
@@ -192,7 +195,8 @@ class TracerBase(_fx.TracerBase):
             return holds
         raise refused(
             "symbolically traced variables cannot be used as inputs to control flow: "
-            f"a branch depends on {obj.node}"
+            f"a branch depends on {obj.node}",
+            _EXAMPLES,
         )
 
     def iter(self, obj: Proxy) -> Iterator[Any]:
@@ -200,7 +204,8 @@ class TracerBase(_fx.TracerBase):
         raise refused(
             f"Proxy object cannot be iterated: how long {obj.node} is, is not known. "
             "This can be attempted when the Proxy is used in a loop or as a *args or "
-            "**kwargs function argument"
+            "**kwargs function argument",
+            _EXAMPLES,
         )
 
     def keys(self, obj: Proxy) -> Any:
@@ -209,7 +214,11 @@ class TracerBase(_fx.TracerBase):
 
     def number(self, obj: Proxy, kind: type) -> Any:
         """Asked where C code needs an int or a float. Raises :class:`TraceError`."""
-        raise refused(f"{obj.node} is not known, so it cannot be an {kind.__name__}")
+        raise refused(
+            f"{obj.node} is not known, so it cannot be the {kind.__name__} that is "
+            "needed",
+            _EXAMPLES,
+        )
 
     def text(self, obj: Proxy, spec: str) -> str:
         """Asked where a proxy becomes text, as in f-strings."""
@@ -223,7 +232,8 @@ class TracerBase(_fx.TracerBase):
                 refused(
                     "'len' is not supported in symbolic tracing by default. If you "
                     "want this call to be recorded, please call framejit.fx.wrap("
-                    "'len') at module scope"
+                    "'len') at module scope",
+                    _EXAMPLES,
                 )
             )
         )

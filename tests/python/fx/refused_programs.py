@@ -39,6 +39,32 @@ def asserts(x, y):
     return x + y
 
 
+def raising(x):
+    if x.dim() != 2:
+        raise ValueError(f"2 dims are needed, not {x.dim()}")
+    if not x.shape[1] == 3:
+        raise ValueError
+    with torch.no_grad():
+        if x.shape[0] > 10 or x.shape[0] < 1:
+            raise RuntimeError("from 1 to 10 rows", x.shape)
+    return x + 1
+
+
+def handled(x):
+    try:
+        assert x.shape[0] == 2
+    except AssertionError:
+        return x
+    return x + 1
+
+
+def both_raise(x):
+    if x.shape[0] == 2:
+        raise ValueError("two")
+    else:
+        raise ValueError("not two")
+
+
 def annotated(x: torch.Tensor):
     if isinstance(x, (list, tuple)):
         x = torch.stack(x)
@@ -85,6 +111,12 @@ def counted(scale, *args, **more):
     for value in args[1:]:
         total = total * value
     return total, len(args)
+
+
+def optional(x, y=None, scale=1):
+    if y is None:
+        y = torch.zeros(x.shape[1])
+    return x * scale + y if x.shape[0] > 1 else x
 
 
 def first_and_rest(x):

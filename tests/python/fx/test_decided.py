@@ -29,6 +29,7 @@ RECORDED = {
     "numbers": (programs.numbers, (x23,)),
     "assigned": (programs.assigned, (x23,)),
     "asserts": (programs.asserts, (x23, x23)),
+    "raising": (programs.raising, (x23,)),
     "annotated": (programs.annotated, (x23,)),
     "checked": (programs.checked, (x23,)),
     "module": (programs.InModule(), (x23,)),
@@ -75,6 +76,20 @@ def test_what_is_asserted_is_in_the_graph():
     assert traced.graph.eliminate_dead_code() is False
 
 
+def test_what_raises_unless_it_holds_is_in_the_graph():
+    traced = programs_graph(programs.raising)
+    for inputs in (x23[0], x23[:, :2], torch.ones(11, 3), torch.ones(0, 3)):
+        with pytest.raises((ValueError, RuntimeError)):
+            programs.raising(inputs)
+        with pytest.raises(AssertionError, match="refused_programs.py:.* in raising"):
+            traced(inputs)
+    for program in (programs.handled, programs.both_raise):
+        with pytest.raises(TraceError, match="hint: .*example_inputs"):
+            programs_graph(program)
+    handled = programs_graph(programs.handled, example_inputs=(x23,))
+    assert torch.equal(handled(x23), x23 + 1)
+
+
 def test_a_class_that_was_taken_for_granted_is_checked():
     traced = programs_graph(programs.checked)
     (fact,) = traced.meta["facts"]
@@ -88,6 +103,7 @@ DECIDED = {
     "branch": (programs.by_rows, (x23,), (x23[:1],), (torch.ones(3, 3),)),
     "loops": (programs.loops, (x23, x23), (x23 + 1, x23), (torch.ones(3, 3), x23)),
     "counted": (programs.counted, (2, x23, x23), (3, x23, x23 + 1), (2, x23)),
+    "optional": (programs.optional, (x23,), (x23 + 1,), (x23[:1],)),
     "unpacked": (programs.first_and_rest, (x23,), (x23 * 2,), (torch.ones(3, 3),)),
     "dict": (
         programs.nested,
