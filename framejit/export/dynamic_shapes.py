@@ -28,9 +28,6 @@ __all__ = [
     "refine_dynamic_shapes_from_suggested_fixes",
 ]
 
-# (The older name is for torch 2.11.)
-_is_leaf = getattr(pytree, "tree_is_leaf", None) or pytree._is_leaf
-
 # By number of the leaf: {dim: what it is}; of an int the one dim is -1.
 LeafDims = dict[int, dict[int, Dim | DimHint]]
 
@@ -138,7 +135,7 @@ class _Walk:
         into[dim] = what
 
     def value(self, value: Any, spec: Any, where: str) -> None:
-        if _is_leaf(value):
+        if pytree.tree_is_leaf(value):
             self.leaf(value, spec, where)
             return
         children, keys = _parts(value)
@@ -266,7 +263,7 @@ def _signature(mod: Any) -> inspect.Signature:
 
 def _shaped(value: Any, leaf: Any) -> Any:
     """A specification like the value: leaf(tensor or number) at its leaves."""
-    if _is_leaf(value):
+    if pytree.tree_is_leaf(value):
         return leaf(value)
     children, keys = _parts(value)
     made = [_shaped(child, leaf) for child in children]
