@@ -24,6 +24,7 @@ import dis
 import os
 import sys
 import types
+import weakref
 from typing import Any, NamedTuple
 
 import torch
@@ -168,7 +169,8 @@ def _caches_of_load_global() -> int:
     return int(table[_LOAD_GLOBAL])  # type: ignore[index]
 
 
-_plans: dict[types.CodeType, _Plan] = {}
+# (Code of graph modules is made and goes.)
+_plans: weakref.WeakKeyDictionary[types.CodeType, _Plan] = weakref.WeakKeyDictionary()
 
 
 def twin_of(function: types.FunctionType) -> types.FunctionType | None:

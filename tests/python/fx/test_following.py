@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import threading
+import weakref
 
 import pytest
 import torch
@@ -120,6 +122,17 @@ def test_generators_and_closures_of_the_program():
     x = torch.ones(2)
     got, expected = traced(x), program(x)
     assert torch.equal(got[0], expected[0]) and got[1] == expected[1]
+
+
+def test_code_that_was_rewritten_goes():
+    def trace():
+        module = ours.symbolic_trace(Net())
+        ours.symbolic_trace(module)
+        return weakref.ref(type(module).forward.__code__)
+
+    code = trace()
+    gc.collect()
+    assert code() is None
 
 
 def test_methods_of_classes_and_super():
