@@ -1,5 +1,5 @@
-// AVX-512 (F, DQ, BW, VL; BF16 if asked for): sixteen lanes, masks in registers of
-// their own.
+// AVX-512 (F, DQ, BW, VL; BF16 if asked for): sixteen lanes, masks in registers
+// of their own.
 //
 // No kmov anywhere: asmjit's register allocator turns one whose mask is spilled
 // into a form that does not exist.
