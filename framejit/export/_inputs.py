@@ -10,11 +10,17 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from framejit.fx._names import BUILTINS, is_name
+
 __all__ = ["Inputs", "flatten_inputs", "keyword_order", "names_of_leaves"]
 
 # What an input may be where it is no tensor: a constant of the program.
 CONSTANTS = (int, float, bool, str, complex, type(None), torch.dtype, torch.device)
 _OTHERS = (torch.memory_format, torch.layout)
+
+
+# What generated code means something else by.
+RESERVED = {"self", "getattr", "slice", *BUILTINS}
 
 
 class Inputs(NamedTuple):
@@ -75,13 +81,24 @@ def names_of_leaves(
     names: list[str] = []
     for name, value in rows:
         names += ["_".join([name, *_words(path)]).lower() for path in _paths_of(value)]
-    seen: dict[str, int] = {}
+    given: set[str] = set()
     for i, name in enumerate(names):
-        count = seen.get(name, 0)
-        seen[name] = count + 1
-        if count:
-            names[i] = f"{name}_{count}"
+        base = name = _usable(name)
+        count = 0
+        while name in given or name in RESERVED:
+            count += 1
+            name = f"{base}_{count}"
+        given.add(name)
+        names[i] = name
     return names
+
+
+def _usable(name: str) -> str:
+    """As a name of generated code: a keyword argument may be called anything."""
+    if is_name(name):
+        return name
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", name)
+    return name if is_name(name) else f"_{name}"
 
 
 def flatten_inputs(

@@ -12,9 +12,11 @@ import operator
 from typing import Any
 
 import torch
+from torch import nn
 from torch.utils import _pytree as pytree
 
 from framejit.export._constraints import Fact
+from framejit.export._inputs import RESERVED
 from framejit.export._schema import (
     DTYPES,
     LAYOUTS,
@@ -44,6 +46,7 @@ from framejit.export.graph_signature import (
     TensorArgument,
 )
 from framejit.fx import Graph
+from framejit.fx._names import is_name
 from framejit.fx.node import Node
 
 __all__ = ["read_program", "tensor_value"]
@@ -100,6 +103,21 @@ def tensor_value(row: Any) -> TensorValue:
     )
 
 
+def _check_name(name: Any) -> None:
+    """Names get into generated code."""
+    if not is_name(name):
+        raise FileError(f"the name {name!r} of a value is no identifier")
+
+
+def _check_path(path: Any) -> None:
+    """Of a parameter, buffer or constant: names of attributes, with dots between."""
+    good = isinstance(path, str) and path.isprintable()
+    if not good or any(
+        not part or hasattr(nn.Module, part) for part in path.split(".")
+    ):
+        raise FileError(f"{path!r} is no path of a tensor in a module")
+
+
 class _GraphReader:
     def __init__(self, row: Any) -> None:
         self.row = row
@@ -123,6 +141,7 @@ class _GraphReader:
         return None
 
     def define(self, name: str, node: Node) -> None:
+        _check_name(name)
         node.meta["val"] = self.value(name)
         self.nodes[name] = node
 
@@ -170,7 +189,11 @@ class _GraphReader:
 
     def placeholder(self, union: Any, spec: InputSpec) -> None:
         kind, value = _only(union)
-        node = self.graph.create_node("placeholder", spec.arg.name, name=spec.arg.name)
+        _check_name(spec.arg.name)
+        name = spec.arg.name
+        if name in RESERVED:
+            name += "_1"
+        node = self.graph.create_node("placeholder", name, name=name)
         if kind in ("as_tensor", "as_sym_int"):
             name = value["name"] if kind == "as_tensor" else value["as_name"]
             self.define(name, node)
@@ -191,9 +214,16 @@ class _GraphReader:
             node.meta["nn_module_stack"] = {k: (path, kind) for k, path, kind in rows}
         self.outputs(node, row["outputs"])
 
-    @staticmethod
-    def name_of(row: Any) -> str | None:
+    @classmethod
+    def name_of(cls, row: Any) -> str | None:
         """Named as its value, where it is one."""
+        name = cls._name_of(row)
+        if name is not None:
+            _check_name(name)
+        return name
+
+    @staticmethod
+    def _name_of(row: Any) -> str | None:
         if row.get("name"):
             return str(row["name"])
         if len(row["outputs"]) == 1:
@@ -429,6 +459,8 @@ def read_program(
             )
         module = row["graph_module"]
         inputs = [_input_spec(union) for union in module["signature"]["input_specs"]]
+        for path in (*state_dict, *constants):
+            _check_path(path)
         outputs = [_output_spec(union) for union in module["signature"]["output_specs"]]
         graph = _GraphReader(module["graph"]).read(inputs)
         calls = [

@@ -7,6 +7,9 @@ the function takes and returns is up to its methods, and so are more globals.
 
 from __future__ import annotations
 
+import ast
+import builtins
+import collections
 import enum
 import types
 import typing
@@ -22,6 +25,8 @@ from framejit.fx._names import (
     BUILTINS,
     Namespace,
     is_from_torch,
+    is_name,
+    is_odd_path,
     qualified_name,
     target_attribute,
     type_repr,
@@ -34,6 +39,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CodeGen", "PyTreeCodeGen", "PyTreeInfo", "PythonCode"]
 
+_BUILTINS = frozenset(vars(builtins))
 TransformCode = Callable[[list[str]], list[str]]
 
 
@@ -205,8 +211,16 @@ class _Writer:
     def write(self) -> PythonCode:
         for name, row in BUILTINS.items():
             self.add_global(name, row.object)
-        if self.verbose or self.codegen._body_transformer:
-            return self.write_here()
+        has_odd_paths = self._check_targets()
+        if self.verbose or self.codegen._body_transformer or has_odd_paths:
+            made = self.write_here()
+        else:
+            made = self.write_fast()
+        self._check_hidden(made.src)
+        return made
+
+    def write_fast(self) -> PythonCode:
+        """In C++, which does not write paths that need escapes."""
         own_output = type(self.codegen).generate_output is not CodeGen.generate_output
         text, indices, self.parameters, self.returns, wrapped = _fx.write_source(
             self.graph, self.namespace.unique, self, self.root, own_output
@@ -234,6 +248,50 @@ class _Writer:
         if not self.body:
             self.body.append("pass\n")
         return self._finish()
+
+    # -- what must not get into source
+
+    def _check_targets(self) -> bool:
+        """Are there paths that need escapes?
+
+        Raises ValueError: a parameter has a name that no parameter can have.
+        """
+        has_odd_paths = False
+        for node in self.graph.nodes:
+            op = node.op
+            if op == "call_function" or op == "output":
+                continue
+            target = str(node.target)
+            if op != "placeholder":
+                has_odd_paths = has_odd_paths or is_odd_path(target)
+            elif not is_name(target.lstrip("*")):
+                raise ValueError(
+                    f"the placeholder {node.name} has the target {target!r}, which is "
+                    "no name of a parameter"
+                )
+        return has_odd_paths
+
+    def _check_hidden(self, source: str) -> None:
+        """Raises ValueError: a parameter is called as a global or builtin that the
+        source reads as well (``inf``, ``device``)."""
+        names = {text.split(":")[0].split("=")[0].strip() for text in self.parameters}
+        names = {name for name in names if name in self.globals or name in _BUILTINS}
+        if not names:
+            return
+        function = ast.parse(source).body[-1]
+        assert isinstance(function, ast.FunctionDef)
+        reads = collections.Counter(
+            node.id
+            for line in function.body
+            for node in ast.walk(line)
+            if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load)
+        )
+        # (One is ``inf_1 = inf``, where the parameter gets the name of its node.)
+        if hidden := sorted(name for name in names if reads[name] > 1):
+            raise ValueError(
+                f"the parameter {hidden[0]} hides what the code of the graph means by "
+                "that name: give it another one"
+            )
 
     # -- what C++ asks (graph/fx/source_writer.cpp)
 

@@ -8,6 +8,7 @@ import keyword
 import math
 import re
 import types
+import unicodedata
 from typing import Any, NamedTuple
 
 import torch
@@ -145,8 +146,34 @@ def target_text(target: Any) -> str:
     return f"{home}.{name}" if home and name else qualified_name(target)
 
 
+def is_name(text: Any) -> bool:
+    """Can source name something so, and does it then read the very same name?"""
+    return (
+        isinstance(text, str)
+        and text.isidentifier()
+        and not keyword.iskeyword(text)
+        and unicodedata.normalize("NFKC", text) == text
+    )
+
+
+_PLAIN = re.compile(r"\w+")
+
+
+def is_odd_path(path: str) -> bool:
+    """Has it a part that is written neither as it is nor in plain quotes?"""
+    return not all(
+        part.isascii() and _PLAIN.fullmatch(part) and not keyword.iskeyword(part)
+        for part in path.split(".")
+    )
+
+
 def target_attribute(base: str, path: str) -> str:
     """An expression for the attribute at a dotted path of `base`."""
     for part in path.split("."):
-        base = f"{base}.{part}" if part.isidentifier() else f'getattr({base}, "{part}")'
+        if is_name(part):
+            base = f"{base}.{part}"
+        elif _PLAIN.fullmatch(part):
+            base = f'getattr({base}, "{part}")'
+        else:
+            base = f"getattr({base}, {part!r})"
     return base

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import math
@@ -216,6 +217,73 @@ def other_size(text: str) -> Any:
 def test_what_a_file_may_not_say(edit, message):
     with pytest.raises(fe.FileError, match=message):
         fe.load(changed(edited(edit)))
+
+
+RUNS = "open('ran', 'w')"
+
+
+def renamed(old: str, new: str) -> Any:
+    """Every JSON record with one text in place of another."""
+
+    def change(data: bytes) -> bytes:
+        written = json.dumps(new)[1:-1]
+        return data.replace(old.encode(), written.encode())
+
+    return change
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("a.bias", 'training") is {} or getattr(self, "training'),
+        ("a.bias", "w if {} else 0"),
+        ("a.bias", "w\n    {}\n    x=(0)"),
+        ("apart", 'x") is {} or getattr(self, "x'),
+        ("apart", "\\"),
+        ("apart", "class"),
+        ('"x"', 'x={}"'),
+        ('"index"', "index\n    {}"),
+        ('"index"', "class"),
+        ('"index"', "self"),
+        ('"cat"', "y; {}; z"),
+        ('"cat"', "if"),
+    ],
+)
+def test_names_of_a_file_are_no_code(old, new, tmp_path, monkeypatch):
+    """Whatever the names are, they are refused, or name what they named before."""
+    monkeypatch.chdir(tmp_path)
+    text = new.replace("{}", RUNS)
+    file = changed(renamed(old.strip('"'), text.strip('"')), ".json")
+    with contextlib.suppress(fe.FileError):
+        run(fe.load(file).module(), 5)
+    assert not (tmp_path / "ran").exists()
+
+
+def test_paths_that_are_written_with_escapes():
+    class Odd(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            names = [
+                "class",
+                "if",
+                "0",
+                "gr\u00f6\u00dfe",
+                "\ufb01",
+                'a"b',
+                "a'b",
+                "a\\b",
+            ]
+            self.parts = nn.ModuleDict({name: nn.Linear(2, 2) for name in names})
+
+        def forward(self, x):
+            for part in self.parts.values():
+                x = part(x)
+            return x
+
+    module, x = Odd(), torch.rand(3, 2)
+    program = fe.export(module, (x,))
+    assert_same(program.module()(x), module(x), "module")
+    assert_same(fe.load(saved(program)).module()(x), module(x), "loaded")
 
 
 def pickled(row: Any) -> None:
