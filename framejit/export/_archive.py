@@ -8,6 +8,7 @@ from __future__ import annotations
 import io
 import json
 import os
+from collections.abc import Collection
 from typing import IO, Any
 
 import torch
@@ -216,12 +217,15 @@ def load(
     *,
     extra_files: dict[str, Any] | None = None,
     expected_opset_version: dict[str, int] | None = None,
+    custom_ops: Collection[str] = (),
 ) -> ExportedProgram:
     """A program that `save`, or ``torch.export.save``, wrote.
 
     f: a path, or something to read bytes from.
     extra_files: names of further texts to read: their values are put in.
     expected_opset_version: by operator set; another one in the file is an error.
+    custom_ops: operators of extensions that the file may call (``"library::name"``),
+        which are registered already. Of torch's own, it may call those that compute.
 
     Raises:
         FileError: no such file, another version, or something that is not read.
@@ -258,7 +262,7 @@ def load(
             extra_files[name] = reader.get_record(_EXTRA + name).decode()
     state = _read_tensors(reader, names, _WEIGHTS)
     constants = _read_tensors(reader, names, _CONSTANTS)
-    program = read_program(row, state, constants, example)
+    program = read_program(row, state, constants, example, custom_ops)
     if _FACTS in names:
         program.facts = _facts(json.loads(reader.get_record(_FACTS)))
     return program

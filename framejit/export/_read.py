@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import math
 import operator
+from collections.abc import Collection
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from torch.utils import _pytree as pytree
 
 from framejit.export._constraints import Fact
 from framejit.export._inputs import RESERVED
+from framejit.export._safe_operators import check_operator
 from framejit.export._schema import (
     DTYPES,
     LAYOUTS,
@@ -119,8 +121,9 @@ def _check_path(path: Any) -> None:
 
 
 class _GraphReader:
-    def __init__(self, row: Any) -> None:
+    def __init__(self, row: Any, custom_ops: Collection[str] | None) -> None:
         self.row = row
+        self.custom_ops = custom_ops
         self.graph = Graph()
         self.nodes: dict[str, Node] = {}
         self.tensors = row["tensor_values"]
@@ -203,6 +206,8 @@ class _GraphReader:
 
     def call(self, row: Any) -> None:
         target = operator_named(row["target"])
+        if self.custom_ops is not None and isinstance(target, torch._ops.OpOverload):
+            check_operator(target, self.custom_ops)
         args, kwargs = self.arguments(target, row["inputs"])
         node = self.graph.create_node(
             "call_function", target, tuple(args), kwargs, name=self.name_of(row)
@@ -448,8 +453,13 @@ def read_program(
     state_dict: dict[str, torch.Tensor],
     constants: dict[str, torch.Tensor],
     example_inputs: Any = None,
+    custom_ops: Collection[str] | None = None,
 ) -> ExportedProgram:
-    """The program of a file. FileError: the file has what is not read, or is wrong."""
+    """The program of a file. FileError: the file has what is not read, or is wrong.
+
+    custom_ops: which operators beside torch's it may call; None: any operator (it is no
+        file's, but a program's that is here).
+    """
     try:
         version = row["schema_version"]
         if version["major"] != SCHEMA_VERSION[0]:
@@ -462,7 +472,7 @@ def read_program(
         for path in (*state_dict, *constants):
             _check_path(path)
         outputs = [_output_spec(union) for union in module["signature"]["output_specs"]]
-        graph = _GraphReader(module["graph"]).read(inputs)
+        graph = _GraphReader(module["graph"], custom_ops).read(inputs)
         calls = [
             ModuleCallEntry(entry["fqn"], _call_signature(entry.get("signature")))
             for entry in module["module_call_graph"]

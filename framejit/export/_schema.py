@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from framejit.export._errors import FileError
 from framejit.export._values import FUNCTIONS, without_hex_floats
 
 __all__ = [
@@ -29,10 +30,6 @@ __all__ = [
 
 # What is written. Read is what has the same major version.
 SCHEMA_VERSION = (8, 8)
-
-
-class FileError(RuntimeError):
-    """A file that is no exported program, or has something that is not read."""
 
 
 _NAMES = {

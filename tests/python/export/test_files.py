@@ -219,6 +219,49 @@ def test_what_a_file_may_not_say(edit, message):
         fe.load(changed(edited(edit)))
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("from_file.default", "_print.default", "warn.default", "save.default"),
+        *("set_data.default", "set_.source_Tensor", "set_grad_enabled.default"),
+        *("_cufft_clear_plan_cache.default", "record_stream.default"),
+    ],
+)
+def test_operators_that_do_more_than_to_compute(name):
+    if not hasattr(torch.ops.aten, name.split(".")[0]):
+        pytest.skip("this torch has no such operator")
+    with pytest.raises(fe.FileError, match=r"no file may|not registered here"):
+        fe.load(changed(edited(first_target(f"torch.ops.aten.{name}"))))
+
+
+@pytest.mark.parametrize(
+    "name", ["profiler._record_function_enter_new", "quantized.add", "prim.device"]
+)
+def test_operators_of_other_namespaces(name):
+    with pytest.raises(fe.FileError, match=r"custom_ops|not registered here"):
+        fe.load(changed(edited(first_target(f"torch.ops.{name}.default"))))
+
+
+def test_operators_of_extensions_are_named():
+    library = torch.library.Library("framejit_files", "DEF")
+    library.define("twice(Tensor x) -> Tensor")
+    library.impl("twice", lambda x: x * 2, "CompositeExplicitAutograd")
+
+    class Twice(nn.Module):
+        def forward(self, x):
+            return torch.ops.framejit_files.twice(x)
+
+    x = torch.rand(3)
+    theirs = torch.export.export(Twice(), (x,))
+    file = saved(theirs, torch.export.save)
+    with pytest.raises(fe.FileError, match="custom_ops=.'framejit_files::twice'"):
+        fe.load(file)
+    file.seek(0)
+    loaded = fe.load(file, custom_ops=["framejit_files::twice"])
+    assert_same(loaded.module()(x), x * 2, "loaded")
+    assert_same(fe.from_torch(theirs).module()(x), x * 2, "in memory")
+
+
 RUNS = "open('ran', 'w')"
 
 
