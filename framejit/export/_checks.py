@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch.utils import _pytree as pytree
@@ -13,7 +13,7 @@ from framejit.export._constraints import Fact, Symbol, holds
 from framejit.export._inputs import keyword_order
 from framejit.export._values import Number, TensorValue, ValueRange
 
-__all__ = ["InputChecks", "InputError"]
+__all__ = ["InputChecks", "InputError", "Own", "share_memory"]
 
 
 class InputError(ValueError):
@@ -109,16 +109,33 @@ class InputChecks:
     def _check_written(self, leaves: list[Any]) -> None:
         """What the program writes to shares its memory with no other input."""
         for number in self.written:
-            memory = leaves[number].untyped_storage().data_ptr()
             for other, leaf in enumerate(leaves):
                 if (
                     other != number
                     and isinstance(leaf, torch.Tensor)
-                    and leaf.untyped_storage().data_ptr() == memory != 0
+                    and share_memory(leaves[number], leaf)
                 ):
                     raise InputError(
                         f"{self.names[number]} is written to and shares its memory "
                         f"with {self.names[other]}"
+                    )
+
+    def check_own(self, leaves: list[Any], own: list[Own]) -> None:
+        """Inputs share no memory with tensors of the program, where either is written
+        to. Raises InputError."""
+        writes = any(tensor.is_written for tensor in own)
+        if not self.written and not writes:
+            return
+        for number, leaf in enumerate(leaves):
+            if not isinstance(leaf, torch.Tensor):
+                continue
+            is_written = number in self.written
+            for path, tensor, own_is_written in own:
+                if (is_written or own_is_written) and share_memory(leaf, tensor):
+                    what = self.names[number] if is_written else path
+                    raise InputError(
+                        f"{self.names[number]} shares its memory with {path} of the "
+                        f"program, and {what} is written to: pass a clone"
                     )
 
     def laid_out(self, number: int, leaf: torch.Tensor) -> torch.Tensor:
@@ -155,6 +172,25 @@ class InputChecks:
                 stride = stride.evaluate(sizes)
             wanted.append(has if size == 1 else stride)
         return None if tuple(wanted) == found or leaf.numel() == 0 else wanted
+
+
+class Own(NamedTuple):
+    """A tensor of the program's, and whether the program writes to it."""
+
+    path: str
+    tensor: torch.Tensor
+    is_written: bool
+
+
+def share_memory(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Do the storages of two tensors overlap?"""
+    if one.device != other.device:
+        return False
+    a, b = one.untyped_storage(), other.untyped_storage()
+    first, second = a.data_ptr(), b.data_ptr()
+    if not first or not second:
+        return False
+    return first < second + b.nbytes() and second < first + a.nbytes()
 
 
 def _kind(value: Any) -> str:

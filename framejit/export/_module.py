@@ -3,13 +3,14 @@ checked, writes done."""
 
 from __future__ import annotations
 
+import operator
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils import _pytree as pytree
 
-from framejit.export._checks import InputChecks
+from framejit.export._checks import InputChecks, Own
 from framejit.export.graph_signature import InputKind, OutputKind
 from framejit.fx import Graph
 from framejit.fx.graph_module import _function_of
@@ -52,7 +53,20 @@ class ExportedModule(nn.Module):
         self.graph = graph
         self._specs = specs
         self._checks = checks
+        self._states: list[tuple[str, bool]] = []
         self.recompile()
+
+    def _own(self) -> list[Own]:
+        """The tensors that the graph reads or writes, where it writes to any input or
+        tensor at all."""
+        checks = self._checks
+        writes = any(is_written for _, is_written in self._states)
+        if checks is None or not (writes or checks.written):
+            return []
+        return [
+            Own(path, operator.attrgetter(path)(self), is_written)
+            for path, is_written in self._states
+        ]
 
     @property
     def code(self) -> str:
@@ -68,6 +82,7 @@ class ExportedModule(nn.Module):
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         if self._checks is not None:
             leaves = self._checks.flatten(args, kwargs)
+            self._checks.check_own(pytree.tree_leaves((args, kwargs)), self._own())
         else:
             leaves = pytree.tree_leaves((args, kwargs))
         return pytree.tree_unflatten(self._run(self, *leaves), self._specs[1])
@@ -158,9 +173,11 @@ def unlifted(program: ExportedProgram, checks: InputChecks | None) -> ExportedMo
     user = [s.arg.name for s in signature.input_specs if s.kind is InputKind.USER_INPUT]
     module = ExportedModule.__new__(ExportedModule)
     nn.Module.__init__(module)
+    states: list[tuple[str, bool]] = []
     for given in signature.input_specs:
         if given.arg.name in user or given.target is None:
             continue
+        states.append((given.target, given.arg.name in written))
         node = by_name[given.arg.name]
         with graph.inserting_before(node):
             got = graph.create_node("get_attr", given.target)
@@ -178,5 +195,6 @@ def unlifted(program: ExportedProgram, checks: InputChecks | None) -> ExportedMo
     module.graph = graph
     module._specs = program.call_spec
     module._checks = checks
+    module._states = states
     module.recompile()
     return module

@@ -3,6 +3,7 @@ outputs, signature, nodes with their meta."""
 
 from __future__ import annotations
 
+import itertools
 import linecache
 import re
 import warnings
@@ -15,6 +16,7 @@ from torch.utils import _pytree as pytree
 
 from framejit import _C
 from framejit.errors import ConstraintViolationError, GraphBreakError
+from framejit.export._checks import share_memory
 from framejit.export._constraints import Fact, Symbol, find_constraints
 from framejit.export._dims import Dim, DimHint
 from framejit.export._effects import GraphValue, run_steps
@@ -274,6 +276,7 @@ class Tracer:
             ]
             written[spec.arg.name] = self.returned(value, path)
             self.check_replaced(spec, path, value)
+            self.check_own_memory(path)
         kinds = {
             InputKind.PARAMETER: OutputKind.PARAMETER_MUTATION,
             InputKind.BUFFER: OutputKind.BUFFER_MUTATION,
@@ -310,6 +313,24 @@ class Tracer:
                 f"the buffer {path} is replaced by a tensor of another shape or type: "
                 f"{new} for {old}"
             )
+
+    def check_own_memory(self, path: str) -> None:
+        """A buffer that is replaced has memory of its own: a program writes into it,
+        so that what shares it would change, too."""
+        buffer = self.mod.get_buffer(path)
+        others = itertools.chain(
+            self.mod.named_parameters(remove_duplicate=False),
+            self.mod.named_buffers(remove_duplicate=False),
+            self.constants.items(),
+        )
+        for other, tensor in others:
+            if other != path and share_memory(buffer, tensor):
+                raise GraphBreakError(
+                    f"the program replaces the buffer {path}, which shares its memory "
+                    f"with {other}: an exported program would write to both\n"
+                    f"  hint: write in place (self.{path}.copy_(...)), or give {path} "
+                    "memory of its own (clone)"
+                )
 
     def returned(self, leaf: Any, what: str) -> tuple[str, Any]:
         if isinstance(leaf, GraphValue):
