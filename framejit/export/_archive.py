@@ -15,6 +15,7 @@ import torch
 from torch import nn
 
 from framejit.export._constraints import Fact
+from framejit.export._objects import Objects
 from framejit.export._read import read_program, tensor_value
 from framejit.export._schema import FileError, python_text
 from framejit.export._values import TensorValue
@@ -35,6 +36,7 @@ _EXTRA = "extra/"
 # All comparisons of sizes, with the lines that made them. (Of those that torch.export
 # has words for, it checks the model's own.)
 _FACTS = "extra/framejit_facts.json"
+_OBJECTS = "extra/framejit_objects.json"
 
 
 def _bytes_of(tensor: torch.Tensor) -> bytes:
@@ -143,6 +145,7 @@ def save(
     for name, content in (extra_files or {}).items():
         _write_text(writer, _EXTRA + name, content)
     _write_text(writer, _FACTS, json.dumps([list(fact) for fact in ep.facts]))
+    _write_text(writer, _OBJECTS, json.dumps(ep.objects._asdict()))
     _write_text(writer, "archive_format", "pt2")
     _write_text(writer, "archive_version", "0")
     writer.write_end_of_file()
@@ -265,7 +268,18 @@ def load(
     program = read_program(row, state, constants, example, custom_ops)
     if _FACTS in names:
         program.facts = _facts(json.loads(reader.get_record(_FACTS)))
+    if _OBJECTS in names:
+        program.objects = _objects(json.loads(reader.get_record(_OBJECTS)))
     return program
+
+
+def _objects(row: Any) -> Objects:
+    parameters = row["parameters"]
+    return Objects(
+        None if parameters is None else tuple(map(int, parameters)),
+        tuple((int(one), int(other)) for one, other in row["distinct"]),
+        tuple(map(str, row["keywords"])),
+    )
 
 
 def _facts(rows: Any) -> list[Fact]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from torch.utils import _pytree as pytree
 
 from framejit.export._constraints import Fact, Symbol, holds
 from framejit.export._inputs import keyword_order
+from framejit.export._objects import Objects, check_leaf
 from framejit.export._values import Number, TensorValue, ValueRange
 
 __all__ = ["InputChecks", "InputError", "Own", "share_memory"]
@@ -35,6 +37,7 @@ class InputChecks:
     facts: list[Fact]
     ranges: dict[str, ValueRange]
     written: list[int] = dataclasses.field(default_factory=list)
+    objects: Objects = Objects()
 
     def flatten(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> list[Any]:
         """The leaves of a call, checked; tensors laid out as those of the example.
@@ -50,6 +53,8 @@ class InputChecks:
                 "the inputs of the exported program have another structure:\n"
                 f"  expected {self.spec}\n  got {spec}"
             )
+        if (wrong := self.objects.wrong(self.names, leaves, kwargs)) is not None:
+            raise InputError(wrong)
         self.check(leaves)
         return [
             self.laid_out(i, leaf) if isinstance(leaf, torch.Tensor) else leaf
@@ -94,6 +99,8 @@ class InputChecks:
     def _check_tensor(self, name: str, leaf: Any, value: TensorValue) -> None:
         if not isinstance(leaf, torch.Tensor):
             raise InputError(f"{name}: expected a tensor, got {_kind(leaf)}")
+        if (wrong := check_leaf(name, leaf)) is not None:
+            raise InputError(wrong)
         if leaf.layout is not torch.strided:
             raise InputError(f"{name}: expected a strided tensor, got {leaf.layout}")
         for what in ("dtype", "device"):
@@ -198,6 +205,11 @@ def _kind(value: Any) -> str:
 
 
 def _same(leaf: Any, value: Any) -> bool:
+    """As numbers, with the signs of zeros; all NaNs are one."""
+    if isinstance(value, complex):
+        return _same(leaf.real, value.real) and _same(leaf.imag, value.imag)
+    if isinstance(value, float) and leaf == value:
+        return math.copysign(1.0, leaf) == math.copysign(1.0, value)
     return bool(leaf == value) or leaf != leaf and value != value
 
 

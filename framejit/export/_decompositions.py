@@ -39,4 +39,5 @@ def decomposed(
     )
     known = {symbol.text for symbol in made.range_constraints}
     made.facts = [f for f in program.facts if Number(f.text).symbols <= known]
+    made.objects = program.objects
     return made

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils import _pytree as pytree
 
+from framejit.export._objects import check_leaf
 from framejit.fx._names import BUILTINS, is_name
 
 __all__ = ["Inputs", "flatten_inputs", "keyword_order", "names_of_leaves"]
@@ -127,6 +128,8 @@ def flatten_inputs(
                 "takes; a class that holds inputs is made known by "
                 "framejit.export.register_dataclass or register_pytree_node"
             )
+        if isinstance(leaf, torch.Tensor) and (wrong := check_leaf(name, leaf)):
+            raise TypeError(f"framejit.export: {wrong}")
     # One object in two places would be one input to the program: whether it is the
     # same in the next call is no fact about it.
     own = {id(t) for t in (*mod.parameters(), *mod.buffers())}
@@ -135,7 +138,11 @@ def flatten_inputs(
             continue
         if id(leaf) in own:
             copy = leaf.detach().clone(memory_format=torch.preserve_format)
-            leaves[i] = copy.requires_grad_(leaf.requires_grad)
+            copy.requires_grad_(leaf.requires_grad)
+            is_parameter = isinstance(leaf, torch.nn.Parameter)
+            leaves[i] = (
+                torch.nn.Parameter(copy, leaf.requires_grad) if is_parameter else copy
+            )
         own.add(id(leaves[i]))
     args, given = pytree.tree_unflatten(leaves, spec)
     paths, places = [], {"args", "kwargs"}

@@ -3,6 +3,7 @@ outputs, signature, nodes with their meta."""
 
 from __future__ import annotations
 
+import inspect
 import itertools
 import linecache
 import re
@@ -21,6 +22,7 @@ from framejit.export._constraints import Fact, Symbol, find_constraints
 from framejit.export._dims import Dim, DimHint
 from framejit.export._effects import GraphValue, run_steps
 from framejit.export._inputs import Inputs
+from framejit.export._objects import find_objects
 from framejit.export._values import Number, TensorValue, value_of
 from framejit.export.exported_program import (
     ExportedProgram,
@@ -70,6 +72,13 @@ class Tracer:
             if text is not None
         ]
         self.check_facts()
+        self.objects = find_objects(
+            inspect.signature(mod.forward),
+            inputs.leaves,
+            inputs.kwargs,
+            self.leaf_of_path,
+            capture.facts(),
+        )
         self.findings = find_constraints(self.symbols, self.facts, said)
 
     def check_facts(self) -> None:
@@ -425,6 +434,7 @@ class Tracer:
             (self.inputs.args, self.inputs.kwargs),
             self.constants,
             facts=self.facts,
+            objects=self.objects,
         )
 
 

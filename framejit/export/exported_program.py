@@ -15,6 +15,7 @@ from torch.utils import _pytree as pytree
 from framejit.export._checks import InputChecks
 from framejit.export._constraints import Fact, Symbol
 from framejit.export._module import ExportedModule, unlifted
+from framejit.export._objects import Objects
 from framejit.export._values import Number, TensorValue, ValueRange
 from framejit.export.graph_signature import (
     ArgumentSpec,
@@ -67,6 +68,7 @@ class ExportedProgram:
     graph: flat: placeholders in, one tuple out.
     range_constraints: by symbol, as a `Number`.
     facts: comparisons of sizes that hold in every call.
+    objects: what is asked of the inputs as objects of Python.
     dialect: "ATEN", or "TRAINING", in which operators may write to their arguments
         (``torch.export.export`` makes such programs).
 
@@ -87,6 +89,7 @@ class ExportedProgram:
         *,
         facts: list[Fact] | None = None,
         dialect: str = "ATEN",
+        objects: Objects | None = None,
     ) -> None:
         self._graph_module = GraphModule(root, graph, "GraphModule")
         self._graph_signature = graph_signature
@@ -97,6 +100,7 @@ class ExportedProgram:
         self._constants = constants or {}
         self.facts = facts or []
         self.dialect = dialect
+        self.objects = objects or Objects()
         self._called: ExportedModule | None = None
         self.verify()
 
@@ -195,6 +199,7 @@ class ExportedProgram:
             ],
             ranges,
             [i for i, name in enumerate(names) if name in mutated],
+            self.objects,
         )
 
     def module(self, check_guards: bool = True) -> ExportedModule:
