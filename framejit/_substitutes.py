@@ -25,7 +25,8 @@ from typing import Any
 
 import torch
 
-from framejit._readers import READERS as READERS
+from framejit._readers import READERS as _READERS
+from framejit._similarity import cosine_similarity
 
 
 def _dense(tensor: Any) -> Any:
@@ -497,6 +498,12 @@ COMPOSITES: dict[str, Callable[..., Any]] = {
         for owner in ("_C._VariableFunctions", "Tensor")
         for function in (isclose, kron, take_along_dim, unsafe_chunk)
     },
+}
+
+# At any sizes: see _similarity.py for the last.
+READERS: dict[str, Callable[..., Any]] = {
+    **_READERS,
+    "_C._VariableFunctions.cosine_similarity": cosine_similarity,
 }
 
 # Fused optimizers write to these only where the other argument is given (None: never),

@@ -21,6 +21,7 @@ from framejit.export._checks import share_memory
 from framejit.export._constraints import Fact, Symbol, find_constraints
 from framejit.export._dims import Dim, DimHint
 from framejit.export._effects import GraphValue, run_steps
+from framejit.export._gradients import check_gradients
 from framejit.export._inputs import Inputs
 from framejit.export._objects import find_objects
 from framejit.export._values import Number, TensorValue, value_of
@@ -72,6 +73,9 @@ class Tracer:
             if text is not None
         ]
         self.check_facts()
+        tensors = [*mod.parameters(), *mod.buffers(), *inputs.leaves]
+        if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors):
+            check_gradients(capture.facts())
         self.objects = find_objects(
             inspect.signature(mod.forward),
             inputs.leaves,
