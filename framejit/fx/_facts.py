@@ -20,6 +20,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from framejit._C import _fx
+from framejit.fx._example_modules import Twins
 from framejit.fx._known_types import class_of
 from framejit.fx._operators import OPERATORS
 from framejit.fx.node import Node, has_side_effect, map_arg
@@ -139,6 +140,7 @@ class Examples:
         self._tracer = tracer
         self._inputs = inputs
         self._mode = FakeTensorMode(allow_non_fake_inputs=True)
+        self._twins = Twins(self._mode.from_tensor)
         self._given: dict[str, Any] = {}
         self._values: dict[Node, Any] = {}
 
@@ -184,11 +186,10 @@ class Examples:
         target: Any = node.target
         with self._mode:
             if node.op == "get_attr":
-                value = operator.attrgetter(target)(self._tracer.root)
-                is_tensor = isinstance(value, torch.Tensor)
-                return self._mode.from_tensor(value) if is_tensor else value
+                return self._twins.of(operator.attrgetter(target)(self._tracer.root))
             if node.op == "call_module":
-                return self._tracer.root.get_submodule(target)(*args, **kwargs)
+                leaf = self._tracer.root.get_submodule(target)
+                return self._twins.of(leaf)(*args, **kwargs)
             if node.op == "call_method":
                 return getattr(args[0], target)(*args[1:], **kwargs)
             return target(*args, **kwargs)
