@@ -1,8 +1,8 @@
 """What calls of C functions mean that cannot take a proxy: one row a function.
 
 ``len``, ``int`` or ``torch.zeros`` of a proxy is a node that calls the very function
-when the graph runs, so it is whatever it is then. Only ``isinstance`` is answered
-while the program is traced, since what follows depends on it.
+when the graph runs, so it is whatever it is then. Only ``isinstance``, ``type`` and
+other questions are answered while the program is traced.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def _sequence(cls: type) -> Callable[..., Any]:
     def asked(*args: Any) -> Any:
         if len(args) != 1 or not isinstance(args[0], Proxy):
             return cls(*args)
-        items = args[0].tracer.known_items(args[0])
+        items = args[0].tracer.ask(args[0].tracer.known_items, args[0])
         if items is not None:
             return cls(items)
         return args[0].tracer.create_proxy("call_function", cls, args, {})
@@ -88,12 +88,54 @@ def _sequence(cls: type) -> Callable[..., Any]:
 def _isinstance(value: Any, classes: Any, /) -> bool:
     if not isinstance(value, Proxy) or isinstance(value, classes):
         return isinstance(value, classes)
-    known: bool = value.tracer.is_instance(value, classes)
+    known: bool = value.tracer.ask(value.tracer.is_instance, value, classes)
     return known
 
 
+def _type(*args: Any, **kwargs: Any) -> Any:
+    if len(args) != 1 or kwargs or not isinstance(args[0], Proxy):
+        return type(*args, **kwargs)
+    return args[0].tracer.ask(args[0].tracer.class_of, args[0])
+
+
+def _is_tensor(obj: Any) -> bool:
+    return _isinstance(obj, torch.Tensor)
+
+
+def _hasattr(value: Any, name: str, /) -> bool:
+    if not isinstance(value, Proxy):
+        return hasattr(value, name)
+    known: bool = value.tracer.ask(value.tracer.has_attribute, value, name)
+    return known
+
+
+def _getattr(value: Any, name: str, /, *default: Any) -> Any:
+    if default and isinstance(value, Proxy):
+        if not value.tracer.ask(value.tracer.has_attribute, value, name):
+            return default[0]
+    return getattr(value, name, *default)
+
+
+def _callable(value: Any, /) -> bool:
+    if not isinstance(value, Proxy):
+        return callable(value)
+    known: bool = value.tracer.ask(value.tracer.is_callable, value)
+    return known
+
+
+#: They are answered when they are asked, since what follows depends on it.
+_QUESTIONS: dict[str, tuple[Callable[..., Any], Any]] = {
+    "isinstance": (_isinstance, isinstance),
+    "type": (_type, type),
+    "hasattr": (_hasattr, hasattr),
+    "getattr": (_getattr, getattr),
+    "callable": (_callable, callable),
+    "torch.is_tensor": (_is_tensor, torch.is_tensor),
+}
+
+
 def _rows() -> dict[int, Answer]:
-    rows = [Answer("isinstance", _isinstance, isinstance)]
+    rows = [Answer(name, *asked) for name, asked in _QUESTIONS.items()]
     for names, nested in ((_OF_VALUES, False), (_OF_ITEMS, True)):
         for name in names:
             function = getattr(builtins, name)

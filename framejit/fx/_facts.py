@@ -7,12 +7,9 @@ where it does not hold, and a line in ``tracer.facts`` (``gm.meta["facts"]``).
 
 from __future__ import annotations
 
-import functools
-import importlib
 import inspect
 import math
 import operator
-import types
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import TYPE_CHECKING, Any
 
@@ -20,51 +17,37 @@ import torch
 from torch.utils import _pytree as pytree
 
 from framejit._C import _fx
+from framejit.fx._checks import (
+    check_answer,
+    check_instance,
+    check_value,
+    path_to,
+    paths_of,
+)
 from framejit.fx._example_modules import Twins
 from framejit.fx._known_types import class_of
 from framejit.fx._operators import OPERATORS
-from framejit.fx.node import Node, has_side_effect, map_arg
+from framejit.fx.node import Node, map_arg
 from framejit.fx.proxy import Proxy, refused, user_place
 
 if TYPE_CHECKING:
     from framejit.fx._symbolic_trace import Tracer
 
-__all__ = ["Examples", "check_instance", "decide", "expression"]
+__all__ = ["Examples", "answer_isinstance", "check_instance", "decide", "expression"]
 
 
-@has_side_effect
-def check_instance(value: Any, paths: tuple[str, ...], answer: bool, said: str) -> None:
-    """A node: raises TypeError unless ``isinstance(value, classes)`` is the answer.
-
-    paths: where the classes are, as ``module:name``.
-    """
-    if isinstance(value, Proxy):
-        value.tracer.create_proxy(
-            "call_function", check_instance, (value, paths, answer, said), {}
-        )
-    elif isinstance(value, tuple(map(_class_at, paths))) is not answer:
-        raise TypeError(f"{said}, but it is of class {type(value).__name__}")
+#: What has one value for ever, so that a program may hash, name or compare it.
+_CONSTANTS = (
+    *(bool, int, float, complex, str, type(None)),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
 
 
-@functools.cache
-def _class_at(path: str) -> Any:
-    module, _, name = path.partition(":")
-    return operator.attrgetter(name)(importlib.import_module(module))
-
-
-def _paths_of(classes: Any) -> tuple[str, ...]:
-    if isinstance(classes, tuple):
-        return tuple(path for cls in classes for path in _paths_of(cls))
-    if isinstance(classes, types.UnionType):
-        return _paths_of(classes.__args__)
-    path = f"{classes.__module__}:{classes.__qualname__}"
-    try:
-        is_there = _class_at(path) is classes
-    except (AttributeError, ImportError):
-        is_there = False
-    if not is_there:
-        raise refused(f"no import leads to {classes!r}, so no graph checks it")
-    return (path,)
+def is_constant(value: Any) -> bool:
+    """Is it a number, a text, a dtype or the like, or a tuple or list of such?"""
+    if type(value) in (tuple, list):
+        return all(map(is_constant, value))
+    return type(value) in (*_CONSTANTS, torch.Size)
 
 
 def expression(node: Any, depth: int = 4) -> str:
@@ -207,10 +190,6 @@ class Examples:
     def _found(self, value: Proxy) -> Any:
         return self._values.get(value.node)
 
-    def is_number(self, value: Proxy) -> bool:
-        """Is it a number that is known?"""
-        return isinstance(self._found(value), (int, float))
-
     def has_items(self, value: Proxy) -> bool:
         """Is it a sequence whose length is known?"""
         return isinstance(self._found(value), (torch.Tensor, list, tuple))
@@ -238,6 +217,85 @@ class Examples:
         known: int | float = decide(self._tracer, value, found)
         return known
 
+    def constant(self, value: Proxy) -> Any:
+        """A number, a text, a dtype or the like, to the very class and sign."""
+        found = self.of(value)
+        if not is_constant(found):
+            raise refused(
+                f"{expression(value.node)} has no text or hash that a graph can keep: "
+                f"it is a {type(found).__name__}"
+            )
+        key = value.node, "value"
+        if key not in self._tracer.decided:
+            self._tracer.decided.add(key)
+            if isinstance(found, tuple):  # a size or a tuple
+                self.class_of(value)
+            said = note(self._tracer, f"{expression(value.node)} is {found!r}")
+            check_value(value, found, said)
+        return found
+
+    def is_tensor(self, value: Proxy) -> bool:
+        """Is it a tensor, for all that is known?"""
+        return isinstance(self._found(value), torch.Tensor)
+
+    def answer(self, value: Proxy, question: str, other: Any = None) -> bool:
+        """Has it an attribute, can it be called, is it an object?"""
+        found = self.of(value)
+        name = expression(value.node)
+        if question == "has":
+            answer, said = hasattr(found, other), f"{name} has {other!r}"
+        else:
+            answer, said = callable(found), f"{name} can be called"
+        return self._answered(value, question, other, answer, said)
+
+    def class_of(self, value: Proxy) -> type:
+        """Its class, not one that it is derived from."""
+        cls = _class_of(self.of(value))
+        (path,) = paths_of(cls)
+        said = f"{expression(value.node)} is of class {cls.__name__}"
+        self._answered(value, "is of", path, True, said)
+        return cls
+
+    def is_same(self, value: Any, other: Any) -> bool:
+        """``value is other``; one is a proxy, and they are two objects."""
+        if not isinstance(value, Proxy):
+            value, other = other, value
+        found, known = self._found(value), other
+        if isinstance(other, Proxy):
+            known = self._found(other)
+            shown: Any = expression(other.node)
+        else:
+            shown = repr(other)
+        answer = found is known and not isinstance(found, _Unknown)
+        derived = class_of(value.node, self._tracer.root)
+        if other is None and derived is not None:
+            return answer  # it follows from what the graph does
+        question = "is"
+        if not isinstance(other, Proxy) and not is_constant(other):
+            path = path_to(other)
+            if path is None:
+                raise refused(f"no import leads to {shown}, so no graph checks it")
+            question, other = "is at", path
+        said = f"{expression(value.node)} is{' ' if answer else ' not '}{shown}"
+        return self._answered(value, question, other, answer, said, whole=True)
+
+    def _answered(
+        self,
+        value: Proxy,
+        question: str,
+        other: Any,
+        answer: bool,
+        said: str,
+        whole: bool = False,
+    ) -> bool:
+        node = other.node if isinstance(other, Proxy) else other
+        key = value.node, question, type(node), node
+        if key not in self._tracer.decided:
+            self._tracer.decided.add(key)
+            said = note(self._tracer, said if whole else f"{said}: {answer}")
+            check_answer(value, question, other, answer, said)
+        return answer
+
     def items(self, value: Proxy) -> list[Any]:
         """Of a sequence, of a tensor along its first dim; the keys of a dict."""
         found = self.of(value)
@@ -257,6 +315,13 @@ class Examples:
         return [value[at] for at in range(count)]
 
 
+def _class_of(found: Any) -> type:
+    """The class of an example; that of a fake tensor is the one that it stands for."""
+    if isinstance(found, torch.nn.Parameter):
+        return torch.nn.Parameter
+    return torch.Tensor if isinstance(found, torch.Tensor) else type(found)
+
+
 def decide_list(tracer: Any, value: Proxy, known: list[Any]) -> list[Any]:
     """As :func:`decide`, of what has no hash."""
     said = note(tracer, f"{expression(value.node)} is {known!r}")
@@ -273,9 +338,7 @@ def answer_isinstance(
     derived = class_of(node, tracer.root)
     known: Any = derived
     if examples is not None:
-        known = type(examples.of(value))
-        if issubclass(known, torch.Tensor):
-            known = torch.Tensor
+        known = _class_of(examples.of(value))
     answer = issubclass(torch.Tensor if known is None else known, classes)
     if node.op != "placeholder" and derived is not None:
         return answer  # it follows from what the graph does
@@ -285,5 +348,5 @@ def answer_isinstance(
     key = node, classes
     if (answer or examples is not None) and key not in tracer.decided:
         tracer.decided.add(key)
-        check_instance(value, _paths_of(classes), answer, said)
+        check_instance(value, paths_of(classes), answer, said)
     return answer

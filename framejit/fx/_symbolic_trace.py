@@ -87,6 +87,7 @@ class Tracer(RootArguments):
         self._examples: Examples | None = None
         #: What the graph takes for granted, and checks, in words.
         self.facts: list[str] = []
+        self._is_running = False
         self.decided: set[Any] = set()
 
     # -- what derived tracers change
@@ -208,10 +209,27 @@ class Tracer(RootArguments):
         return kind(self._examples.number(obj))
 
     def text(self, obj: Proxy, spec: str) -> str:
-        """A number of the example as text; else what a proxy is called."""
-        if self._examples is None or not self._examples.is_number(obj):
+        """The number, dtype, ... of the example as text; without, a proxy's name."""
+        if self._examples is None or not self._is_running:
             return super().text(obj, spec)
-        return format(self._examples.number(obj), spec)
+        return format(self._examples.constant(obj), spec)
+
+    def named(self, obj: Proxy) -> str:
+        """As :meth:`text`, by ``repr``."""
+        if self._examples is None or not self._is_running:
+            return super().named(obj)
+        return repr(self._examples.constant(obj))
+
+    def hash(self, obj: Proxy) -> int:
+        """That of the example, where it is a number, a dtype or the like.
+
+        A tensor is hashed by what object it is, as in the program.
+        """
+        if self._examples is None or not self._is_running:
+            return super().hash(obj)
+        if self._examples.is_tensor(obj):
+            return super().hash(obj)
+        return builtins.hash(self._examples.constant(obj))
 
     def length(self, obj: Proxy) -> int:
         """The length of the example."""
@@ -232,6 +250,30 @@ class Tracer(RootArguments):
         graph checks, and it is of no other class (as for torch.fx).
         """
         return answer_isinstance(self, self._examples, obj, classes)
+
+    def class_of(self, obj: Proxy) -> type:
+        """The class of the example."""
+        if self._examples is None:
+            return super().class_of(obj)
+        return self._examples.class_of(obj)
+
+    def has_attribute(self, obj: Proxy, name: str) -> bool:
+        """Has the example it?"""
+        if self._examples is None:
+            return super().has_attribute(obj, name)
+        return self._examples.answer(obj, "has", name)
+
+    def is_callable(self, obj: Proxy) -> bool:
+        """Can the example be called?"""
+        if self._examples is None:
+            return super().is_callable(obj)
+        return self._examples.answer(obj, "can be called")
+
+    def is_same(self, left: Any, right: Any) -> bool:
+        """``left is right``, by the examples."""
+        if self._examples is None:
+            return super().is_same(left, right)
+        return self._examples.is_same(left, right)
 
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that begins with `prefix` and that the root has no attribute of."""
@@ -285,7 +327,11 @@ class Tracer(RootArguments):
             }
         names = getattr(inspect.unwrap(function), "__globals__", {})
         call, args = self.create_args_for_root(function, is_module, concrete_args)
-        result = self.create_arg(self._run(names, call, tuple(args)))
+        self.refusal = None
+        result = self._run(names, call, tuple(args))
+        if self.refusal is not None:  # and the program went on
+            raise self.refusal
+        result = self.create_arg(result)
         returns = inspect.get_annotations(inspect.unwrap(function)).get("return")
         self.create_node("output", "output", (result,), {}, type_expr=returns)
         return self.graph
@@ -322,6 +368,7 @@ class Tracer(RootArguments):
             vars(self).keys().isdisjoint(METHODS)
         )
         _rewriting.begin()
+        self._is_running = True
         try:
             for (_, name), owner in wrapped.items():
                 function: Any = owner.get(name, vars(builtins).get(name))
@@ -333,6 +380,7 @@ class Tracer(RootArguments):
                 self._wrap_functions(vars(module))
             return _fx.follow(self, _rewriting.twin_of, self._autowrap_ids, call, args)
         finally:
+            self._is_running = False
             patches.undo()
 
     def _wrap_functions(self, names: dict[str, Any]) -> None:

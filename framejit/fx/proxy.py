@@ -88,6 +88,20 @@ class TracerBase(_fx.TracerBase):
     traced_func_name: str = "forward"
     #: Reads of buffers become nodes, not only those of parameters.
     proxy_buffer_attributes: bool = False
+    #: What the program was refused: it may not go on as if that were an answer.
+    refusal: Exception | None = None
+
+    def ask(self, question: Callable[..., Any], *args: Any) -> Any:
+        """What the program asks the tracer; a trace that refuses it ends so.
+
+        (Also where the program handles the error: no input is known to raise it.)
+        """
+        try:
+            return question(*args)
+        except (TraceError, RuntimeError) as error:
+            if self.refusal is None:
+                self.refusal = error
+            raise
 
     def create_node(
         self,
@@ -222,7 +236,15 @@ class TracerBase(_fx.TracerBase):
 
     def text(self, obj: Proxy, spec: str) -> str:
         """Asked where a proxy becomes text, as in f-strings."""
-        return object.__format__(obj, spec)
+        return object.__format__(obj, spec) if spec else repr(obj)
+
+    def named(self, obj: Proxy) -> str:
+        """Asked by ``repr`` in the program."""
+        return f"Proxy({obj.node.name})"
+
+    def hash(self, obj: Proxy) -> int:
+        """Asked where a proxy is put in a set or looked for in a dict."""
+        return object.__hash__(obj)
 
     def length(self, obj: Proxy) -> int:
         """Asked where C code needs the length of a proxy."""
@@ -244,6 +266,22 @@ class TracerBase(_fx.TracerBase):
 
     def is_instance(self, obj: Proxy, classes: Any) -> bool:
         """Asked by ``isinstance`` in the program."""
+        return False
+
+    def class_of(self, obj: Proxy) -> type:
+        """Asked by ``type`` in the program."""
+        return type(obj)
+
+    def has_attribute(self, obj: Proxy, name: str) -> bool:
+        """Asked by ``hasattr``, and by ``getattr`` with a default."""
+        return hasattr(obj, name)
+
+    def is_callable(self, obj: Proxy) -> bool:
+        """Asked by ``callable`` in the program."""
+        return callable(obj)
+
+    def is_same(self, left: Any, right: Any) -> bool:
+        """Asked by ``is`` in the program, of two objects; one is a proxy."""
         return False
 
 
@@ -280,39 +318,50 @@ class Proxy(_fx.ProxyBase):
         self.node = node
 
     def __repr__(self) -> str:
-        return f"Proxy({self.node.name})"
+        if sys._getframe(1).f_code.co_filename.startswith(_NOT_THE_USERS):
+            return f"Proxy({self.node.name})"
+        text: str = self.tracer.ask(self.tracer.named, self)
+        return text
 
     def __iter__(self) -> Iterator[Any]:
         count = names_unpacked_to(sys._getframe(1))
         if count is None:
-            items: Iterator[Any] = self.tracer.iter(self)
+            items: Iterator[Any] = self.tracer.ask(self.tracer.iter, self)
             return items
         return (self[i] for i in range(count))
 
     def __bool__(self) -> bool:
-        known: bool = self.tracer.to_bool(self)
+        known: bool = self.tracer.ask(self.tracer.to_bool, self)
         return known
 
     def __index__(self) -> int:
-        known: int = self.tracer.number(self, int)
+        known: int = self.tracer.ask(self.tracer.number, self, int)
         return known
 
     __int__ = __index__
 
     def __float__(self) -> float:
-        known: float = self.tracer.number(self, float)
+        known: float = self.tracer.ask(self.tracer.number, self, float)
         return known
 
     def __format__(self, spec: str) -> str:
-        text: str = self.tracer.text(self, spec)
+        text: str = self.tracer.ask(self.tracer.text, self, spec)
         return text
+
+    def __str__(self) -> str:
+        text: str = self.tracer.ask(self.tracer.text, self, "")
+        return text
+
+    def __hash__(self) -> int:
+        known: int = self.tracer.ask(self.tracer.hash, self)
+        return known
 
     def keys(self) -> Any:
         """The keys, where the tracer knows them."""
-        return self.tracer.keys(self)
+        return self.tracer.ask(self.tracer.keys, self)
 
     def __len__(self) -> int:
-        known: int = self.tracer.length(self)
+        known: int = self.tracer.ask(self.tracer.length, self)
         return known
 
     def __reduce_ex__(self, protocol: Any) -> Any:

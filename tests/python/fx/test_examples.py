@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import copy
 import threading
 
+import pytest
 import torch
 from torch import nn
 
@@ -88,3 +91,104 @@ def test_what_a_leaf_writes_the_next_call_of_it_finds():
     graph = Tracer().trace(root, example_inputs=(x34,))
     assert root.leaf.number == 0
     assert torch.equal(ours.GraphModule(root, graph)(x34), x34 * 2)
+
+
+# What a program asks, an example of another answer, and what the fact says.
+double = x34.double()
+ASKED = {
+    "type": (lambda x: x * 2 if type(x) is torch.Tensor else x, nn.Parameter(x34)),
+    "class": (lambda x: x * 2 if issubclass(type(x), torch.Tensor) else x, 1.0),
+    "set": (lambda x: x * 2 if x.dim() in {2, 3} else x * 3, x34[0]),
+    "key": (lambda x: x * {3: 2.0}.get(x.shape[0], 5.0), x34[:2]),
+    "dtype": (lambda x: x * {torch.float32: 2.0}.get(x.dtype, 5.0), double),
+    "tuple": (lambda x: x * 2 if tuple(x.shape) in {(3, 4)} else x, x34[:2]),
+    "text": (lambda x: x * 2 if str(x.dtype) == "torch.float32" else x, double),
+    "f": (lambda x: x * 2 if f"{x.dtype}" == "torch.float32" else x, double),
+    "repr": (lambda x: x * len(f"{x.shape!r}"), x34.view(12)),
+    "percent": (lambda x: x * len("%s" % x.dtype), double),
+    "hash": (lambda x: x * (hash(x.shape[0]) % 7), x34[:2]),
+    "is_tensor": (lambda x: x * 2 if torch.is_tensor(x) else x, 3.0),
+    "hasattr": (lambda x: x * 2 if hasattr(x, "shape") else x * 3, 3.0),
+    "no attribute": (lambda x: x * 2 if hasattr(x, "real_name") else x * 3, None),
+    "getattr": (lambda x: x * getattr(x, "nothing", 2), None),
+    "callable": (lambda x: x * 2 if callable(x) else x * 3, None),
+}
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_what_a_program_asks_is_a_fact(name):
+    program, other = ASKED[name]
+    traced = ours.symbolic_trace(program, example_inputs=(x34,))
+    for each in (traced, ours.symbolic_trace(traced), copy.deepcopy(traced)):
+        assert torch.equal(each(x34), program(x34))
+        if other is not None:
+            with pytest.raises((AssertionError, TypeError), match="test_examples.py"):
+                each(other)
+    assert traced.meta["facts"] and "test_examples.py" in traced.meta["facts"][0]
+
+
+def test_what_has_no_text_is_refused():
+    for program in (
+        lambda x: x * len(f"{x}"),
+        lambda x: x * len(str(x)),
+        lambda x: x * len(repr(x)),
+        lambda x: x * (hash(x.sum().item()) % 7),
+    ):
+        with pytest.raises(TraceError, match="test_examples.py:"):
+            ours.symbolic_trace(program, example_inputs=(x34,))
+    traced = ours.symbolic_trace(lambda x: x * len(f"{x}"))
+    assert torch.equal(traced(x34), x34 * len("Proxy(x)"))  # as torch.fx
+
+
+def test_a_float_is_what_it_is_to_the_sign():
+    traced = ours.symbolic_trace(
+        lambda x, a: x * len(f"{a}"), example_inputs=(x34, 0.0)
+    )
+    assert torch.equal(traced(x34, 0.0), x34 * 3)
+    for other in (-0.0, 0, False):
+        with pytest.raises(AssertionError, match=r"a is 0\.0 .*, but it is "):
+            traced(x34, other)
+
+
+def handles(x):
+    try:
+        scale = 2 if x.sum() > 0 else 3
+    except Exception:
+        scale = 5
+    return x * scale
+
+
+def suppresses(x):
+    with contextlib.suppress(Exception):
+        return x * int(x.sum())
+    return x * 3
+
+
+def finds_no_length(x):
+    try:
+        lengths = list(map(len, [x.sum()]))
+    except (TypeError, RuntimeError):
+        lengths = []
+    return x * len(lengths)
+
+
+@pytest.mark.parametrize("program", [handles, suppresses, finds_no_length])
+@pytest.mark.parametrize("how", [{}, {"example_inputs": (x34,)}])
+def test_an_error_that_the_program_handles_ends_the_trace(program, how):
+    if program is suppresses and not how:
+        pytest.skip("int(x) is a node")
+    with pytest.raises((TraceError, RuntimeError), match=f"in {program.__name__}"):
+        ours.symbolic_trace(program, **how)
+    # (A tracer may know better.)
+
+    class Knows(ours.Tracer):
+        def to_bool(self, obj):
+            try:
+                return super().to_bool(obj)
+            except TraceError:
+                return True
+
+    if program is handles:
+        tracer = Knows()
+        made = ours.GraphModule(tracer.root or {}, tracer.trace(program, **how))
+        assert torch.equal(made(x34), x34 * 2)
