@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import operator
+import types
 from collections.abc import Callable, ItemsView, KeysView, ValuesView
 from typing import TYPE_CHECKING, Any
 
@@ -330,6 +331,13 @@ def decide_list(tracer: Any, value: Proxy, known: list[Any]) -> list[Any]:
     return known
 
 
+def _may_be_tensors(classes: Any) -> bool:
+    if isinstance(classes, (tuple, types.UnionType)):
+        members = classes if isinstance(classes, tuple) else classes.__args__
+        return any(map(_may_be_tensors, members))
+    return isinstance(classes, type) and issubclass(classes, torch.Tensor)
+
+
 def answer_isinstance(
     tracer: Tracer, examples: Examples | None, value: Proxy, classes: Any
 ) -> bool:
@@ -339,14 +347,23 @@ def answer_isinstance(
     known: Any = derived
     if examples is not None:
         known = _class_of(examples.of(value))
-    answer = issubclass(torch.Tensor if known is None else known, classes)
+    elif known is None:
+        # An input may be a tensor, and what follows from that is checked.
+        known = class_of(node, tracer.root, torch.Tensor)
+    if known is None:
+        raise refused(
+            f"isinstance is asked of {expression(node)}, whose class is not known",
+            "trace with example_inputs, or annotate the parameter",
+        )
+    answer = issubclass(known, classes)
     if node.op != "placeholder" and derived is not None:
         return answer  # it follows from what the graph does
     names = getattr(classes, "__name__", None) or str(classes)
     said = note(tracer, f"{expression(node)} is {'a' if answer else 'no'} {names}")
-    # (Without examples the graph is torch.fx's where that answers False, too.)
     key = node, classes
-    if (answer or examples is not None) and key not in tracer.decided:
+    # (Without examples the graph is torch.fx's where no tensor is of such a class.)
+    is_plain = examples is None and node.op == "placeholder" and not answer
+    if not (is_plain and not _may_be_tensors(classes)) and key not in tracer.decided:
         tracer.decided.add(key)
         check_instance(value, paths_of(classes), answer, said)
     return answer

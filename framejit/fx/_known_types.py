@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from framejit._C import _fx
 from framejit.fx._operators import OPERATORS
 from framejit.fx.node import Node
 
@@ -27,6 +28,10 @@ _OF_TENSORS: dict[str, type] = {
     **dict.fromkeys(("is_cuda", "requires_grad", "is_contiguous"), bool),
     **dict.fromkeys(("T", "mT", "H", "mH", "real", "imag", "data"), torch.Tensor),
 }
+# Methods that give a pair where they are asked for a dim (or another tensor, of which
+# nothing is known then).
+_OF_A_DIM = ("sort", "topk", "kthvalue", "mode", "cummax", "cummin", "frexp")
+_OF_ALL = ("max", "min", "median", "nanmedian")
 
 
 @functools.cache
@@ -48,8 +53,13 @@ def _annotated(annotation: Any) -> type | None:
     return annotation if isinstance(annotation, type) else None
 
 
-def class_of(node: Node, root: torch.nn.Module) -> type | None:
-    """The class of the value, or one it is derived from; None: not known."""
+def class_of(
+    node: Node, root: torch.nn.Module, inputs: type | None = None
+) -> type | None:
+    """The class of the value, or one it is derived from; None: not known.
+
+    inputs: that of inputs of which nothing is said.
+    """
     # Results of operators and methods depend on what they are of: no recursion, since
     # such chains are as long as programs.
     chain = [node]
@@ -58,6 +68,8 @@ def class_of(node: Node, root: torch.nn.Module) -> type | None:
     known = None
     for node in reversed(chain):
         known = _class_given(node, known, root)
+        if known is None and node.op == "placeholder":
+            known = inputs
     return known
 
 
@@ -83,13 +95,17 @@ def _class_given(
         return _annotated(node.type)
     try:
         if node.op == "get_attr":
-            return type(operator.attrgetter(target)(root))
+            # (The tracer answers such reads of the program with proxies.)
+            return type(_fx.unfollowed(operator.attrgetter(target), root))
         if node.op == "call_module":
-            forward = type(root.get_submodule(target)).forward
+            module = _fx.unfollowed(root.get_submodule, target)
+            forward = type(module).forward
             return _annotated(getattr(forward, "__annotations__", {}).get("return"))
     except AttributeError:
         return None
     of_tensor = of_first is not None and issubclass(of_first, torch.Tensor)
+    if target is operator.getitem and of_first is torch.Size:
+        return torch.Size if isinstance(node.args[1], slice) else int
     if node.op == "call_method":
         return _of_method(target, node) if of_tensor else None
     if target is getattr:
@@ -109,7 +125,15 @@ def _class_given(
 
 
 def _of_method(name: str, node: Node) -> type | None:
-    if name == "size":
-        return torch.Size if len(node.args) + len(node.kwargs) == 1 else int
+    if name in ("size", "stride"):
+        whole = torch.Size if name == "size" else tuple
+        return whole if len(node.args) + len(node.kwargs) == 1 else int
+    if name in _OF_A_DIM:
+        return tuple
+    if name in _OF_ALL:
+        given = [*node.args[1:], *node.kwargs.values()]
+        if not given:
+            return torch.Tensor
+        return tuple if isinstance(given[0], (int, str)) else None
     known = _OF_TENSORS.get(name)
     return known or (torch.Tensor if _makes_a_tensor(name) else None)
