@@ -112,13 +112,14 @@ def check_answer(
 
 def path_to(value: Any) -> str | None:
     """Where an import finds this very object, as ``module:name``."""
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", "")
+    names = (getattr(value, "__qualname__", ""), getattr(value, "__name__", ""))
     for module in (getattr(value, "__module__", None), "torch", "builtins"):
-        try:
-            if module and name and _object_at(f"{module}:{name}") is value:
-                return f"{module}:{name}"
-        except (AttributeError, ImportError, TypeError):
-            continue
+        for name in names:
+            try:
+                if module and name and _object_at(f"{module}:{name}") is value:
+                    return f"{module}:{name}"
+            except (AttributeError, ImportError, TypeError):
+                continue
     return None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import enum
 import inspect
 import types
 from collections.abc import Callable
@@ -10,8 +11,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from framejit.fx._checks import check_answer, check_value, path_to
 from framejit.fx._codegen import PyTreeCodeGen, PyTreeInfo
-from framejit.fx.proxy import Proxy, TracerBase
+from framejit.fx.proxy import Proxy, TracerBase, refused
 
 __all__ = ["PH", "RootArguments"]
 
@@ -24,6 +26,11 @@ class _Input:
 
 
 PH = _Input()
+# What is checked by its value; other objects by where an import finds them.
+_COMPARED = (
+    *(bool, int, float, complex, str, torch.Tensor, enum.Enum),
+    *(torch.dtype, torch.device, torch.layout, torch.memory_format),
+)
 
 
 class RootArguments(TracerBase):
@@ -125,9 +132,20 @@ class RootArguments(TracerBase):
         )
         if value is None:
             self.create_proxy("call_function", _assert_is_none, (made, text), {})
-        elif isinstance(value, (bool, int, float, complex, str)):
+            return
+        if type(value) is str:
             same: Any = made == value  # type: ignore[comparison-overlap]
             self.create_proxy("call_function", torch._assert, (same, text), {})
+        elif isinstance(value, _COMPARED):  # 1 == 1.0 == True, 0.0 == -0.0
+            check_value(made, value, text)
+        elif path := path_to(value):
+            check_answer(made, "is at", path, True, text)
+        else:
+            raise refused(
+                f"no graph can check that {name} is {value!r}, a "
+                f"{type(value).__name__} in concrete_args",
+                "give it to the program by functools.partial",
+            )
 
 
 def _parameters_of(function: Any) -> dict[str, tuple[Any, Any]]:

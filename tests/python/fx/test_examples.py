@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import enum
+import math
 import threading
 
 import pytest
@@ -190,3 +192,46 @@ def test_an_error_that_the_program_handles_ends_the_trace(program, how):
         tracer = Knows()
         made = ours.GraphModule(tracer.root or {}, tracer.trace(program, **how))
         assert torch.equal(made(x34), x34 * 2)
+
+
+class Kind(enum.Enum):
+    ONE = 1
+    TWO = 2
+
+
+CONCRETE = {
+    "bool": (True, (1, 1.0, False)),
+    "int": (1, (True, 1.0, 2)),
+    "float": (0.0, (-0.0, 0, 1.0)),
+    "nan": (math.nan, (0.0,)),
+    "complex": (2 + 0j, (2, complex(2, -0.0))),
+    "tensor": (torch.ones(4), (torch.zeros(4), torch.ones(4).double(), 1.0)),
+    "dtype": (torch.float64, (torch.float16,)),
+    "device": (torch.device("cpu"), (torch.device("meta"),)),
+    "function": (torch.relu, (torch.abs, None)),
+    "class": (dict, (list,)),
+    "enum": (Kind.ONE, (Kind.TWO, 1)),
+    "list": ([1, (2.0, "a")], ([1, (2, "a")],)),
+}
+
+
+@pytest.mark.parametrize("name", CONCRETE)
+def test_concrete_arguments_are_checked(name):
+    def program(x, k):
+        if isinstance(k, (int, float, complex, torch.Tensor)):
+            return x * k
+        return k(x) if k is torch.relu else x * len(str(k))
+
+    value, others = CONCRETE[name]
+    traced = ours.symbolic_trace(program, concrete_args={"k": value})
+    for each in (traced, ours.symbolic_trace(traced)):
+        if name == "list" and each is not traced:
+            continue  # (its leaves are the inputs)
+        made = each(x34, value)
+        assert torch.allclose(made, program(x34, value), equal_nan=True)
+        for other in others:
+            with pytest.raises((AssertionError, TypeError), match="k has been spec"):
+                each(x34, other)
+    if name == "bool":
+        with pytest.raises(TraceError, match="no graph can check that k is"):
+            ours.symbolic_trace(program, concrete_args={"k": threading.Lock()})

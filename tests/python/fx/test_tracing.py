@@ -48,15 +48,15 @@ def test_stars():
 
 
 def test_concrete_arguments():
-    def program(x, flag, y=None):
-        return x + 1 if flag else x - 1
+    def program(x, how, y=None):
+        return x + 1 if how == "up" else x - 1
 
-    modules = traced(program, concrete_args={"flag": True, "y": None})
+    modules = traced(program, concrete_args={"how": "up", "y": None})
     assert_same(*(module.graph for module in modules))
-    run_modules(modules, torch.ones(2), True, None)
+    run_modules(modules, torch.ones(2), "up", None)
     for module in modules:
-        with pytest.raises(AssertionError, match="flag has been specialized"):
-            module(torch.ones(2), False, None)
+        with pytest.raises(AssertionError, match="how has been specialized"):
+            module(torch.ones(2), "down", None)
 
 
 def test_concrete_arguments_that_are_nested():
