@@ -16,7 +16,7 @@ import torch
 
 from framejit.fx.proxy import Proxy
 
-__all__ = ["ANSWERS", "Answer"]
+__all__ = ["ANSWERS", "Answer", "asked_is", "asked_match"]
 
 
 class Answer(NamedTuple):
@@ -121,6 +121,21 @@ def _callable(value: Any, /) -> bool:
         return callable(value)
     known: bool = value.tracer.ask(value.tracer.is_callable, value)
     return known
+
+
+def asked_is(left: Any, right: Any) -> bool:
+    """``left is right``"""
+    proxy = left if isinstance(left, Proxy) else right
+    if left is right or not isinstance(proxy, Proxy):
+        return left is right
+    known: bool = proxy.tracer.ask(proxy.tracer.is_same, left, right)
+    return known
+
+
+def asked_match(subject: Any) -> None:
+    """A pattern of ``match`` asks what class the subject is of."""
+    if isinstance(subject, Proxy):
+        subject.tracer.ask(subject.tracer.match, subject)
 
 
 #: They are answered when they are asked, since what follows depends on it.

@@ -30,7 +30,8 @@ from typing import Any, NamedTuple
 import torch
 
 from framejit._C import _fx
-from framejit.fx._answers import ANSWERS
+from framejit.fx._answers import ANSWERS, asked_is, asked_match
+from framejit.fx._expanding import IS_ASKED, MATCH_ASKED, expanded
 
 __all__ = ["begin", "twin_of"]
 
@@ -46,6 +47,7 @@ _NOT_THE_PROGRAMS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 _NAMES = {answer.name.rpartition(".")[2] for answer in ANSWERS.values()}
 # The builtins of functions that are rewritten; made what they are now by each trace.
 _builtins = {f"{answer.name}, asked": answer.asked for answer in ANSWERS.values()}
+_builtins |= {IS_ASKED: asked_is, MATCH_ASKED: asked_match}
 
 
 class _Load(NamedTuple):
@@ -179,7 +181,10 @@ def twin_of(function: types.FunctionType) -> types.FunctionType | None:
     if code.co_filename.startswith(_NOT_THE_PROGRAMS):
         return None
     names = function.__globals__
-    if not any(
+    asks = _expanded_of(code) if _expands else None
+    if asks is not None:
+        code = asks
+    elif not any(
         name in _NAMES or id(names.get(name)) in ANSWERS for name in code.co_names
     ):
         return None
@@ -189,7 +194,7 @@ def twin_of(function: types.FunctionType) -> types.FunctionType | None:
     answers = tuple([_answer_to(load, names) for load in plan.loads])
     if answers not in plan.made:
         plan.made[answers] = _rewritten(code, plan, answers)
-    new = plan.made[answers]
+    new = plan.made[answers] or asks
     if new is None:
         return None
     twin = types.FunctionType(
@@ -201,6 +206,21 @@ def twin_of(function: types.FunctionType) -> types.FunctionType | None:
     return twin
 
 
-def begin() -> None:
-    """A trace begins: the builtins are those that there are now."""
+_expanded: dict[types.CodeType, types.CodeType | None] = {}
+_expands = False
+
+
+def _expanded_of(code: types.CodeType) -> types.CodeType | None:
+    if code not in _expanded:
+        _expanded[code] = expanded(code)
+    return _expanded[code]
+
+
+def begin(expands: bool) -> None:
+    """A trace begins: the builtins are those that there are now.
+
+    expands: ``is`` and ``match`` are asked about, too, since examples answer.
+    """
+    global _expands
+    _expands = expands
     _builtins.update(vars(builtins))

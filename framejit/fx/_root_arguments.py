@@ -189,6 +189,10 @@ def _call_with_stars(
 
 
 def _assert_is_none(value: Any, message: str) -> None:
+    if isinstance(value, Proxy):  # a graph that is traced again
+        args = (value, message)
+        value.tracer.create_proxy("call_function", _assert_is_none, args, {})
+        return
     assert value is None, message
 
 

@@ -367,7 +367,7 @@ class Tracer(RootArguments):
         self._by_methods = self._examples is not None or not (
             vars(self).keys().isdisjoint(METHODS)
         )
-        _rewriting.begin()
+        _rewriting.begin(expands=self._examples is not None)
         self._is_running = True
         try:
             for (_, name), owner in wrapped.items():

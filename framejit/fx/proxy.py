@@ -280,6 +280,13 @@ class TracerBase(_fx.TracerBase):
         """Asked by ``callable`` in the program."""
         return callable(obj)
 
+    def match(self, obj: Proxy) -> None:
+        """Asked where a pattern is of a class, a sequence or a mapping. Raises."""
+        raise refused(
+            f"a pattern asks what {obj.node} is, and a proxy is of no class",
+            "ask by isinstance",
+        )
+
     def is_same(self, left: Any, right: Any) -> bool:
         """Asked by ``is`` in the program, of two objects; one is a proxy."""
         return False
