@@ -6,6 +6,7 @@ from __future__ import annotations
 import inspect
 import itertools
 import linecache
+import os
 import re
 import warnings
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from framejit.export._effects import GraphValue, run_steps
 from framejit.export._gradients import check_gradients
 from framejit.export._inputs import Inputs
 from framejit.export._objects import find_objects
+from framejit.export._unseen_writes import check_unseen_writes
 from framejit.export._values import Number, TensorValue, value_of
 from framejit.export.exported_program import (
     ExportedProgram,
@@ -51,6 +53,9 @@ def call(mod: Any, args: Any, kwargs: Any) -> Any:
     return mod(*args, **kwargs)
 
 
+_TORCH = os.path.dirname(torch.__file__) + os.sep
+
+
 # (leaf, dim): what it is said to be.
 Said = dict[tuple[int, int], Dim | DimHint]
 
@@ -74,7 +79,10 @@ class Tracer:
         ]
         self.check_facts()
         tensors = [*mod.parameters(), *mod.buffers(), *inputs.leaves]
-        if any(isinstance(t, torch.Tensor) and t.requires_grad for t in tensors):
+        self.may_have_gradients = any(
+            isinstance(t, torch.Tensor) and t.requires_grad for t in tensors
+        )
+        if self.may_have_gradients:
             check_gradients(capture.facts())
         self.objects = find_objects(
             inspect.signature(mod.forward),
@@ -395,6 +403,11 @@ class Tracer:
         for node, value in zip(placeholders, self.values, strict=True):
             node.meta["val"] = value
         paths = {id(module): path for path, module in self.mod.named_modules()}
+        if self.may_have_gradients:
+            places = [place for _, _, _, place, *_ in self.capture.facts()]
+            places += [place for row in written for place in row[3:5]]
+            own = (p for p in places if p is not None and not p[0].startswith(_TORCH))
+            check_unseen_writes(own)
         for node, described, is_list, place, caller, modules in written:
             values = [self.number(item) for item in described]
             node.meta["val"] = values if is_list else values[0] if values else None

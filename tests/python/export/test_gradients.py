@@ -80,3 +80,72 @@ def test_cosine_similarity(function):
     module, x = Net(function), torch.rand(3, 4)
     run = fe.export(copy.deepcopy(module), (x,)).module()
     assert_same(gradients(run, x), gradients(module, x), "gradients")
+
+
+def data(y):
+    y = y * 1
+    y.data.mul_(2)
+    return y * y
+
+
+def detached(y):
+    z = y.detach()
+    z.mul_(2)
+    return y * y
+
+
+def under_no_grad(y):
+    with torch.no_grad():
+        y.mul_(2)
+    return y * y
+
+
+def item_under_no_grad(y):
+    y = y * 1
+    with torch.no_grad():
+        y[0] = 0
+    return y * y
+
+
+@torch.no_grad()
+def scale_(y):
+    y *= 2
+    return y
+
+
+def decorated(y):
+    scale_(y)
+    return y * y
+
+
+@pytest.mark.parametrize(
+    "function", [data, detached, under_no_grad, item_under_no_grad, decorated]
+)
+def test_writes_that_autograd_does_not_see(function):
+    x = torch.rand(3, 4)
+    with pytest.raises(framejit.GraphBreakError, match="writes in place"):
+        fe.export(Net(function), (x,))
+    frozen = Net(function).requires_grad_(False)
+    assert_same(fe.export(frozen, (x,)).module()(x), frozen(x), "no gradients")
+
+
+class Average(nn.Module):
+    """Such writes to buffers are none: they have no gradients."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(4, 4)
+        self.register_buffer("mean", torch.zeros(4))
+
+    def forward(self, x):
+        y = self.linear(x)
+        with torch.no_grad():
+            self.mean.mul_(0.9).add_(y.mean(0), alpha=0.1)
+            self.mean[0] = 0
+        return y - self.mean + y.detach()
+
+
+def test_buffers_under_no_grad():
+    module, x = Average(), torch.rand(3, 4)
+    run = fe.export(copy.deepcopy(module), (x,)).module()
+    assert_same(gradients(run, x), gradients(module, x), "gradients")
