@@ -233,15 +233,26 @@ def load(
     Raises:
         FileError: no such file, another version, or something that is not read.
     """
+    if isinstance(f, (str, os.PathLike)) and not os.path.exists(f):
+        raise FileNotFoundError(f"no such file: {os.fspath(f)}")
     try:
-        if isinstance(f, (str, os.PathLike)):
-            reader = torch._C.PyTorchFileReader(os.fspath(f))
-        else:
-            reader = torch._C.PyTorchFileReader(io.BytesIO(f.read()))  # type: ignore[arg-type]
-    except RuntimeError as error:
-        if isinstance(f, (str, os.PathLike)) and not os.path.exists(f):
-            raise FileNotFoundError(f"no such file: {os.fspath(f)}") from None
-        raise FileError(f"no .pt2 file: {error}") from error
+        return _loaded(f, extra_files, expected_opset_version, custom_ops)
+    except (FileError, OSError):
+        raise
+    except (Exception, RecursionError) as error:
+        raise FileError(f"no .pt2 file, or a damaged one: {error!r}"[:300]) from error
+
+
+def _loaded(
+    f: _File,
+    extra_files: dict[str, Any] | None,
+    expected_opset_version: dict[str, int] | None,
+    custom_ops: Collection[str],
+) -> ExportedProgram:
+    if isinstance(f, (str, os.PathLike)):
+        reader = torch._C.PyTorchFileReader(os.fspath(f))
+    else:
+        reader = torch._C.PyTorchFileReader(io.BytesIO(f.read()))  # type: ignore[arg-type]
     names = set(reader.get_all_records())
     if _MODEL not in names:
         raise FileError(

@@ -158,6 +158,7 @@ class _ToPython:
         if isinstance(node, ast.Constant) and type(node.value) in (int, float, bool):
             return node
         if isinstance(node, ast.BinOp):
+            self.check_operator(node)
             return ast.BinOp(self.convert(node.left), node.op, self.convert(node.right))
         if isinstance(node, ast.UnaryOp):
             return ast.UnaryOp(node.op, self.convert(node.operand))
@@ -167,6 +168,17 @@ class _ToPython:
             rest = [self.convert(item) for item in node.comparators]
             return ast.Compare(self.convert(node.left), node.ops, rest)
         raise self.fail()
+
+    def check_operator(self, node: ast.BinOp) -> None:
+        """Numbers stay small, whatever a file says: powers are squares and the like."""
+        if isinstance(node.op, ast.LShift):
+            raise self.fail()
+        if isinstance(node.op, ast.Pow):
+            power = node.right
+            small = isinstance(power, ast.Constant) and type(power.value) is int
+            nested = any(isinstance(n, ast.Pow) for n in ast.walk(node.left))
+            if nested or not small or not 0 <= power.value <= 8:  # type: ignore[attr-defined]
+                raise self.fail()
 
     def call(self, node: ast.Call) -> ast.expr:
         if not isinstance(node.func, ast.Name):

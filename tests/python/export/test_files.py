@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import math
+import random
 import zipfile
 from typing import Any
 
@@ -210,6 +211,13 @@ def other_size(text: str) -> Any:
         (other_size("__import__('os').getcwd()"), "no size"),
         (other_size("(lambda: 1)()"), "no size"),
         (other_size("s0 +"), "no size"),
+        (other_size("2**2**2**2**2**2"), "no size"),
+        (other_size("s0**(10**9)"), "no size"),
+        (other_size("((s0**8)**8)**8"), "no size"),
+        (other_size("1 << 10**9"), "no size"),
+        (other_size("(" * 3000 + "s0" + ")" * 3000), "no .pt2 file|no size"),
+        (lambda row: row.update(graph_module=[1]), "no exported program"),
+        (lambda row: row.update(range_constraints={"s0": 3}), "no exported program"),
         (lambda row: row["schema_version"].update(major=7), "is of version 7"),
         (lambda row: row.pop("graph_module"), "no exported program: KeyError"),
     ],
@@ -357,3 +365,17 @@ def test_no_file():
         fe.load(other)
     with pytest.raises(TypeError, match="expected an ExportedProgram, got Linear"):
         fe.save(nn.Linear(2, 2), io.BytesIO())
+
+
+def test_damaged_files():
+    good = saved(program()).getvalue()
+    rng = random.Random(0)
+    for number in range(60):
+        data = bytearray(good)
+        if number % 2:
+            del data[rng.randrange(len(data)) :]
+        else:
+            for _ in range(5):
+                data[rng.randrange(len(data))] ^= 1 << rng.randrange(8)
+        with contextlib.suppress(fe.FileError):
+            fe.load(io.BytesIO(bytes(data)))
