@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import builtins
 import operator
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
 
-from framejit.fx.proxy import Proxy
+from framejit._C import _fx
+from framejit.fx.proxy import SETS_ATTRIBUTES, Proxy
 
-__all__ = ["ANSWERS", "Answer", "asked_is", "asked_match"]
+__all__ = ["ANSWERS", "Answer", "asked_setattr", "asked_is", "asked_match"]
 
 
 class Answer(NamedTuple):
@@ -136,6 +138,21 @@ def asked_match(subject: Any) -> None:
     """A pattern of ``match`` asks what class the subject is of."""
     if isinstance(subject, Proxy):
         subject.tracer.ask(subject.tracer.match, subject)
+
+
+_setattr = torch.nn.Module.__setattr__
+
+
+def asked_setattr(tracer: Any) -> types.FunctionType:
+    """What assigns attributes of modules."""
+
+    def asked(self: torch.nn.Module, name: str, value: Any) -> None:
+        tracer.ask(tracer.set_attribute, self, name, value)
+        _fx.unfollowed(_setattr, self, name, value)
+
+    if asked.__code__ not in SETS_ATTRIBUTES:
+        SETS_ATTRIBUTES.append(asked.__code__)
+    return asked  # type: ignore[return-value]
 
 
 #: They are answered when they are asked, since what follows depends on it.

@@ -175,13 +175,21 @@ def _caches_of_load_global() -> int:
 _plans: weakref.WeakKeyDictionary[types.CodeType, _Plan] = weakref.WeakKeyDictionary()
 
 
-def twin_of(function: types.FunctionType) -> types.FunctionType | None:
-    """A function whose calls ask the tracer, or None where none needs to."""
+def twin_of(
+    expands: bool, sets: types.FunctionType, function: types.FunctionType
+) -> types.FunctionType | None:
+    """A function whose calls ask the tracer, or None where none needs to.
+
+    expands: ``is`` and ``match`` are asked about, too, since examples answer.
+    sets: what assigns attributes of modules.
+    """
     code = function.__code__
+    if function is torch.nn.Module.__setattr__:
+        return sets
     if code.co_filename.startswith(_NOT_THE_PROGRAMS):
         return None
     names = function.__globals__
-    asks = _expanded_of(code) if _expands else None
+    asks = _expanded_of(code) if expands else None
     if asks is not None:
         code = asks
     elif not any(
@@ -207,7 +215,6 @@ def twin_of(function: types.FunctionType) -> types.FunctionType | None:
 
 
 _expanded: dict[types.CodeType, types.CodeType | None] = {}
-_expands = False
 
 
 def _expanded_of(code: types.CodeType) -> types.CodeType | None:
@@ -216,11 +223,6 @@ def _expanded_of(code: types.CodeType) -> types.CodeType | None:
     return _expanded[code]
 
 
-def begin(expands: bool) -> None:
-    """A trace begins: the builtins are those that there are now.
-
-    expands: ``is`` and ``match`` are asked about, too, since examples answer.
-    """
-    global _expands
-    _expands = expands
+def begin() -> None:
+    """A trace begins: the builtins are those that there are now."""
     _builtins.update(vars(builtins))

@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from framejit.fx._checks import check_answer, check_value, path_to
 from framejit.fx._codegen import PyTreeCodeGen, PyTreeInfo
+from framejit.fx.node import has_side_effect
 from framejit.fx.proxy import Proxy, TracerBase, refused
 
 __all__ = ["PH", "RootArguments"]
@@ -188,6 +189,7 @@ def _call_with_stars(
     return plain(*args, *named.values(), *stars)
 
 
+@has_side_effect
 def _assert_is_none(value: Any, message: str) -> None:
     if isinstance(value, Proxy):  # a graph that is traced again
         args = (value, message)

@@ -22,6 +22,7 @@ from torch import nn
 
 from framejit._C import _fx
 from framejit.fx import _rewriting
+from framejit.fx._answers import asked_setattr
 from framejit.fx._facts import Examples, answer_isinstance
 from framejit.fx._patches import Patches
 from framejit.fx._root_arguments import (  # noqa: F401
@@ -38,7 +39,9 @@ from framejit.fx.proxy import (
     ParameterProxy,
     Proxy,
     TracerBase,
+    is_method_of,
     note_place,
+    refused,
 )
 
 __all__ = ["PH", "GraphAppendingTracer", "Tracer", "symbolic_trace", "wrap"]
@@ -275,6 +278,22 @@ class Tracer(RootArguments):
             return super().is_same(left, right)
         return self._examples.is_same(left, right)
 
+    def set_attribute(self, module: nn.Module, name: str, value: Any) -> None:
+        """Asked where the program assigns an attribute of a module.
+
+        Raises :class:`TraceError` where a traced value would be left in a module, or
+        a tensor in one of the root's: no graph assigns it when it runs.
+        """
+        is_lost = isinstance(value, Proxy) or (
+            isinstance(value, torch.Tensor) and module in self.submodule_paths
+        )
+        if is_lost and not is_method_of(self):
+            raise refused(
+                f"{name!r} of a {type(module).__name__} is assigned a value that only "
+                "the graph has when it runs, and a graph assigns no attributes",
+                "return the value, or write to a buffer in place (`copy_`)",
+            )
+
     def get_fresh_qualname(self, prefix: str) -> str:
         """A name that begins with `prefix` and that the root has no attribute of."""
         number = 0
@@ -367,7 +386,7 @@ class Tracer(RootArguments):
         self._by_methods = self._examples is not None or not (
             vars(self).keys().isdisjoint(METHODS)
         )
-        _rewriting.begin(expands=self._examples is not None)
+        _rewriting.begin()
         self._is_running = True
         try:
             for (_, name), owner in wrapped.items():
@@ -378,7 +397,10 @@ class Tracer(RootArguments):
             self._wrap_functions(names)
             for module in self._autowrap_search:
                 self._wrap_functions(vars(module))
-            return _fx.follow(self, _rewriting.twin_of, self._autowrap_ids, call, args)
+            twin_of = functools.partial(
+                _rewriting.twin_of, self._examples is not None, asked_setattr(self)
+            )
+            return _fx.follow(self, twin_of, self._autowrap_ids, call, args)
         finally:
             self._is_running = False
             patches.undo()

@@ -317,13 +317,15 @@ class GraphModule(nn.Module):
 
     # -- elsewhere
 
-    def to_folder(self, folder: str | os.PathLike[str], name: str = "FxModule") -> None:
-        """Write a package that has this module as the class `name`.
+    def to_folder(
+        self, folder: str | os.PathLike[str], module_name: str = "FxModule"
+    ) -> None:
+        """Write a package that has this module as the class `module_name`.
 
         The package needs torch (and what the code calls), not this process:
-        ``from <folder> import <name>``, in any.
+        ``from <folder> import <module_name>``, in any.
         """
-        write_package(self, Path(folder), name)
+        write_package(self, Path(folder), module_name)
 
     def to_torch(self) -> torch.fx.GraphModule:
         """The same as a ``torch.fx.GraphModule``, on the same parameters."""

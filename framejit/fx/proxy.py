@@ -29,6 +29,8 @@ _PLAIN = (
     *(torch._ops.HigherOrderOperator, torch.SymInt, torch.SymBool, torch.SymFloat),
     *(enum.Enum, type(None), type(...)),
 )
+# Attributes of tensors that are not the object's alone.
+_SET_ON_TENSORS = {*("data", "grad", "requires_grad", "real", "imag", "names")}
 # Frames of files in these are not the user's.
 _NOT_THE_USERS = (os.path.dirname(__file__), os.path.dirname(torch.__file__))
 
@@ -43,6 +45,24 @@ def user_frame() -> types.FrameType | None:
     while frame and frame.f_code.co_filename.startswith(_NOT_THE_USERS):
         frame = frame.f_back
     return frame
+
+
+def is_method_of(tracer: TracerBase) -> bool:
+    """Does the tracer itself ask, in a method of its (or of a class of the user's)?
+
+    It gives the root tensors that the graph has as constants.
+    """
+    frame: types.FrameType | None = sys._getframe(2)
+    asking = (TracerBase.ask.__code__, *SETS_ATTRIBUTES)
+    while frame and frame.f_code in asking:
+        frame = frame.f_back
+    if frame is None or not frame.f_code.co_varnames:
+        return False
+    return frame.f_locals.get(frame.f_code.co_varnames[0]) is tracer
+
+
+# Code that stands between the program and the tracer where an attribute is assigned.
+SETS_ATTRIBUTES: list[types.CodeType] = []
 
 
 def user_place() -> Place | None:
@@ -280,6 +300,13 @@ class TracerBase(_fx.TracerBase):
         """Asked by ``callable`` in the program."""
         return callable(obj)
 
+    def set_on_tensor(self, obj: Proxy, name: str) -> None:
+        """Asked where ``x.data = ...`` or the like is said of a proxy. Raises."""
+        raise refused(
+            f"no graph assigns {name!r} of {obj.node}",
+            "use a function or a method (`copy_`, `requires_grad_`)",
+        )
+
     def match(self, obj: Proxy) -> None:
         """Asked where a pattern is of a class, a sequence or a mapping. Raises."""
         raise refused(
@@ -340,6 +367,11 @@ class Proxy(_fx.ProxyBase):
     def __bool__(self) -> bool:
         known: bool = self.tracer.ask(self.tracer.to_bool, self)
         return known
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name in _SET_ON_TENSORS:
+            self.tracer.ask(self.tracer.set_on_tensor, self, name)
+        object.__setattr__(self, name, value)
 
     def __index__(self) -> int:
         known: int = self.tracer.ask(self.tracer.number, self, int)

@@ -235,3 +235,11 @@ def test_concrete_arguments_are_checked(name):
     if name == "bool":
         with pytest.raises(TraceError, match="no graph can check that k is"):
             ours.symbolic_trace(program, concrete_args={"k": threading.Lock()})
+
+
+def test_the_check_of_none_is_no_dead_code():
+    traced = ours.symbolic_trace(lambda x, y: x, concrete_args={"y": None})
+    traced.graph.eliminate_dead_code()
+    traced.recompile()
+    with pytest.raises(AssertionError, match="y has been specialized"):
+        traced(x34, 1)

@@ -149,7 +149,7 @@ def test_folders(tmp_path, monkeypatch):
     module = traced(programs.Transformer)[1]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        module.to_folder(tmp_path / "written", "Written")
+        module.to_folder(tmp_path / "written", module_name="Written")
     program = (
         "import torch\n"
         "from written import Written\n"
