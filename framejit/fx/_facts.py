@@ -338,11 +338,24 @@ def _may_be_tensors(classes: Any) -> bool:
     return isinstance(classes, type) and issubclass(classes, torch.Tensor)
 
 
+def _is_of_a_dtype(classes: Any) -> bool:
+    """Is it a class of torch's (FloatTensor) that has no instances of its own?"""
+    if isinstance(classes, tuple):
+        return any(map(_is_of_a_dtype, classes))
+    return type(classes) is type(torch.FloatTensor)
+
+
 def answer_isinstance(
     tracer: Tracer, examples: Examples | None, value: Proxy, classes: Any
 ) -> bool:
     """What ``isinstance(value, classes)`` is, and the fact that it is so."""
     node = value.node
+    if _is_of_a_dtype(classes):
+        raise refused(
+            f"isinstance of {expression(node)} and a class such as torch.FloatTensor "
+            "asks for a dtype and a device",
+            "ask for x.dtype",
+        )
     derived = class_of(node, tracer.root)
     known: Any = derived
     if examples is not None:

@@ -199,6 +199,11 @@ class Tracer(RootArguments):
             return super().iter(obj)
         return iter(self._examples.items(obj))
 
+    def unpack(self, obj: Proxy, count: int) -> Iterator[Any]:
+        """The items, where the example says that there are so many."""
+        items = self.known_items(obj)
+        return super().unpack(obj, count) if items is None else iter(items)
+
     def keys(self, obj: Proxy) -> Any:
         """The keys that the example has."""
         if self._examples is None:

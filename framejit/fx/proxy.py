@@ -242,6 +242,10 @@ class TracerBase(_fx.TracerBase):
             _EXAMPLES,
         )
 
+    def unpack(self, obj: Proxy, count: int) -> Iterator[Any]:
+        """Asked where a proxy is unpacked to so many names."""
+        return (obj[at] for at in range(count))
+
     def keys(self, obj: Proxy) -> Any:
         """Asked where the keys of a proxy are (``f(**proxy)``)."""
         return Attribute(obj, "keys")()
@@ -359,10 +363,12 @@ class Proxy(_fx.ProxyBase):
 
     def __iter__(self) -> Iterator[Any]:
         count = names_unpacked_to(sys._getframe(1))
+        tracer = self.tracer
         if count is None:
-            items: Iterator[Any] = self.tracer.ask(self.tracer.iter, self)
-            return items
-        return (self[i] for i in range(count))
+            items: Iterator[Any] = tracer.ask(tracer.iter, self)
+        else:
+            items = tracer.ask(tracer.unpack, self, count)
+        return items
 
     def __bool__(self) -> bool:
         known: bool = self.tracer.ask(self.tracer.to_bool, self)

@@ -99,3 +99,14 @@ def test_what_nothing_is_known_of_is_refused():
             ours.symbolic_trace(program)
     traced = ours.symbolic_trace(Calls(), example_inputs=(x34,))
     assert traced(x34).shape == (3, 3)
+
+
+def _asks_for(classes):
+    return lambda x: x + isinstance(x, classes)
+
+
+@pytest.mark.parametrize("how", [{}, {"example_inputs": (x34,)}])
+def test_classes_that_are_dtypes_are_refused(how):
+    for classes in (torch.FloatTensor, (int, torch.LongTensor)):
+        with pytest.raises(ours.TraceError, match=r"hint: ask for x\.dtype"):
+            ours.symbolic_trace(_asks_for(classes), **how)

@@ -95,6 +95,11 @@ def test_what_a_leaf_writes_the_next_call_of_it_finds():
     assert torch.equal(ours.GraphModule(root, graph)(x34), x34 * 2)
 
 
+def unpacks(x):
+    a, b, c = x
+    return a + b * c
+
+
 # What a program asks, an example of another answer, and what the fact says.
 double = x34.double()
 ASKED = {
@@ -113,6 +118,8 @@ ASKED = {
     "hasattr": (lambda x: x * 2 if hasattr(x, "shape") else x * 3, 3.0),
     "no attribute": (lambda x: x * 2 if hasattr(x, "real_name") else x * 3, None),
     "getattr": (lambda x: x * getattr(x, "nothing", 2), None),
+    "unpacked": (lambda x: (lambda a, b, c: a + b * c)(*x), x34[:2]),
+    "names": (unpacks, torch.cat([x34, x34])),
     "callable": (lambda x: x * 2 if callable(x) else x * 3, None),
 }
 
