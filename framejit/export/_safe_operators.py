@@ -12,6 +12,8 @@ from framejit.export._errors import FileError
 __all__ = ["check_operator"]
 
 _SAFE_NAMESPACES = ("aten", "prims")
+# FrameJIT's own, which programs of `export` have.
+_OWN = ("framejit::recurrent",)
 
 # Operators that give a tensor or a number, and do more than that.
 _DENIED = {
@@ -70,7 +72,7 @@ def check_operator(target: torch._ops.OpOverload, custom_ops: Collection[str]) -
     and not among the `custom_ops` (``"library::name"``)."""
     name = target._schema.name
     if target.namespace not in _SAFE_NAMESPACES:
-        if name in custom_ops:
+        if name in custom_ops or name in _OWN:
             return
         raise FileError(
             f"the program calls {name}, which is none of torch's own operators: if the "
