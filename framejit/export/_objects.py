@@ -19,7 +19,7 @@ from framejit.errors import GraphBreakError
 __all__ = ["Objects", "check_leaf", "find_objects"]
 
 _PLAIN = (torch.Tensor, nn.Parameter, nn.Buffer)
-_OF_INPUTS = re.compile(r"(args|kwargs)\[")
+_OF_INPUTS = re.compile(r"(args|kwargs)(\[[^\]]*\])+")
 _DISTINCT = re.compile(r"(.+) is not (.+)")
 
 
@@ -89,7 +89,7 @@ def find_objects(
         pair = [leaf_of_path.get(path) for path in found.groups()] if found else []
         if len(pair) == 2 and pair[0] is not None and pair[1] is not None:
             distinct.append((pair[0], pair[1]))
-        elif not found or not all(map(_OF_INPUTS.match, found.groups())):
+        elif not found or not all(map(_OF_INPUTS.fullmatch, found.groups())):
             continue  # with something of the module's: that is never an input
         else:
             at = "\n  at {}:{} in {}".format(*place) if place else ""
