@@ -140,6 +140,10 @@ _DIVISIONS: dict[str, ast.operator] = {
 _SERIES: dict[str, ast.operator] = {"Add": ast.Add(), "Mul": ast.Mult()}
 
 
+def _is_float(node: ast.expr) -> bool:
+    return isinstance(node, ast.Constant) and isinstance(node.value, float)
+
+
 class _ToPython:
     """What torch, or `Number`, has for a size; both ways in which torch writes it
     (``s0*4``, ``Mul(Symbol('s0'), Integer(4))``). Nothing else gets through."""
@@ -176,7 +180,10 @@ class _ToPython:
         if isinstance(node.op, ast.Pow):
             power = node.right
             small = isinstance(power, ast.Constant) and type(power.value) is int
-            nested = any(isinstance(n, ast.Pow) for n in ast.walk(node.left))
+            nested = any(
+                isinstance(n, ast.Pow) or isinstance(n, ast.Name) and n.id == "pow"
+                for n in ast.walk(node.left)
+            )
             if nested or not small or not 0 <= power.value <= 8:  # type: ignore[attr-defined]
                 raise self.fail()
 
@@ -203,6 +210,10 @@ class _ToPython:
         if name in ("Min", "Max"):
             return ast.Call(ast.Name(name.lower(), ast.Load()), args, [])
         if name in FUNCTIONS:
+            if name == "pow" and not any(_is_float(n) for n in args[1:]):
+                if len(args) != 2:
+                    raise self.fail()
+                self.check_operator(ast.BinOp(args[0], ast.Pow(), args[1]))
             return ast.Call(node.func, args, [])
         raise FileError(f"no size: the function {name!r} in {self.text!r}")
 

@@ -215,6 +215,7 @@ def other_size(text: str) -> Any:
         (other_size("s0**(10**9)"), "no size"),
         (other_size("((s0**8)**8)**8"), "no size"),
         (other_size("1 << 10**9"), "no size"),
+        (other_size("pow(9, 9**8)"), "no size"),
         (other_size("(" * 3000 + "s0" + ")" * 3000), "no .pt2 file|no size"),
         (lambda row: row.update(graph_module=[1]), "no exported program"),
         (lambda row: row.update(range_constraints={"s0": 3}), "no exported program"),
