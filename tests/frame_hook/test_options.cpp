@@ -37,7 +37,7 @@ TEST_F(OptionsTest, EnvironmentIsReadAndValuesAreSettable) {
 }
 
 TEST_F(OptionsTest, EveryRowHasItsColumns) {
-  EXPECT_EQ(option_rows().size(), 17u);
+  EXPECT_EQ(option_rows().size(), 18u);
   for (const OptionRow& row : option_rows()) {
     EXPECT_EQ(std::string(row.environment).rfind("FRAMEJIT", 0), 0u);
     EXPECT_FALSE(std::string(row.help).empty());
