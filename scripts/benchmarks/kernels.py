@@ -48,6 +48,10 @@ def swiglu(x: torch.Tensor) -> torch.Tensor:
     return F.silu(gate) * up
 
 
+def small_numbers() -> torch.Tensor:
+    return torch.randint(0, 100, (131072,), dtype=torch.int8)
+
+
 def layer_norm_gelu(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
     return F.gelu(F.layer_norm(x, (x.shape[-1],), w, b))
 
@@ -205,6 +209,25 @@ CASES = (
     ),
     Case("gelu", F.gelu, lambda: (normal(131072),)),
     Case("gelu, bfloat16", F.gelu, lambda: (normal(131072).bfloat16(),)),
+    Case("power", lambda x: x**1.7, lambda: (normal(131072).abs(),)),
+    Case(
+        "power, bfloat16", lambda x: x**1.7, lambda: (normal(131072).abs().bfloat16(),)
+    ),
+    Case(
+        "booleans",
+        lambda a, b: a & b,
+        lambda: (normal(131072) > 0, normal(131072) > 0),
+    ),
+    Case(
+        "comparison of int8",
+        lambda a, b: a == b,
+        lambda: (small_numbers(), small_numbers()),
+    ),
+    Case(
+        "polynomial, bfloat16",
+        lambda x: (((x * 0.1 + 0.2) * x + 0.3) * x + 0.4) * x + 0.5,
+        lambda: (normal(131072).bfloat16(),),
+    ),
     Case(
         "transposed copy, bfloat16",
         lambda x: x.t().contiguous(),
