@@ -6,6 +6,7 @@ here goes through a file as well.
 
 from __future__ import annotations
 
+import inspect
 import json
 from typing import Any
 
@@ -53,13 +54,12 @@ def from_torch(program: Any) -> ExportedProgram:
             f"{type(program).__name__}"
         )
     writer = serialize.ExportedProgramSerializer()
-    # (Its constants are checked, not written.)
-    made = writer.serialize(
-        program,
-        serialize_state_dict=False,
-        serialize_constants=False,
-        serialize_example_inputs=False,
-    )
+    # Only the graph is wanted. (Its constants are checked, not written; torch 2.11
+    # writes all of it.)
+    left_out = ("state_dict", "constants", "example_inputs")
+    known = inspect.signature(writer.serialize).parameters
+    options = {f"serialize_{what}": False for what in left_out}
+    made = writer.serialize(program, **{k: options[k] for k in options if k in known})
     text = json.dumps(
         serialize._dataclass_to_dict(made.exported_program), cls=serialize.EnumEncoder
     )
