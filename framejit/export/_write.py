@@ -98,16 +98,8 @@ class _GraphWriter:
     def argument(self, value: Any, kind: Any = None) -> dict[str, Any]:
         if isinstance(value, Node):
             return self.of_node(value)
-        if value is None:
-            return {"as_none": True}
-        for python, name in (
-            (bool, "as_bool"),
-            (int, "as_int"),
-            (float, "as_float"),
-            (str, "as_string"),
-        ):
-            if type(value) is python:
-                return {name: value}
+        if written := _plain(value):
+            return written
         if isinstance(value, complex):
             return {"as_complex": {"real": value.real, "imag": value.imag}}
         if isinstance(value, torch.dtype):
@@ -294,7 +286,8 @@ def _spec_argument(argument: Any) -> dict[str, Any]:
     return {"as_tensor": {"name": argument.name}}
 
 
-def _constant(value: Any) -> dict[str, Any]:
+def _plain(value: Any) -> dict[str, Any] | None:
+    """None, a number or a string as files have it; None: it is none of these."""
     if value is None:
         return {"as_none": True}
     for python, name in (
@@ -305,6 +298,12 @@ def _constant(value: Any) -> dict[str, Any]:
     ):
         if type(value) is python:
             return {name: value}
+    return None
+
+
+def _constant(value: Any) -> dict[str, Any]:
+    if written := _plain(value):
+        return written
     raise FileError(f"the constant {value!r} is not written")
 
 
