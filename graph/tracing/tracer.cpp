@@ -360,6 +360,20 @@ CalleeClass LibTorchTracer::classify_callee(PyObject* callable) {
   return find_callee(callable).kind;
 }
 
+namespace {
+
+// Tensor's own __getitem__ and __setitem__ in C, called as such.
+bool is_item_method(PyObject* callable, const std::vector<PyObject*>& args) {
+  if (!Py_IS_TYPE(callable, &PyWrapperDescr_Type) || args.empty() ||
+      !is_tensor_object(args[0]))
+    return false;
+  const std::string name = text_of(PyDescr_NAME(callable));
+  return (name == "__getitem__" && args.size() == 2) ||
+         (name == "__setitem__" && args.size() == 3);
+}
+
+}  // namespace
+
 Result<Ref> LibTorchTracer::call(PyObject* callable,
                                  const std::vector<PyObject*>& args,
                                  PyObject* kwnames) {
@@ -377,20 +391,18 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
     if (is_tensor_type(callable))
       return call_tensor_type(*recorder_, callable, args, kwnames);
     // Tensor.__getitem__ as such, which __torch_function__ is given.
-    if (Py_IS_TYPE(callable, &PyWrapperDescr_Type) && !args.empty() &&
-        is_tensor_object(args[0]) && !(kwnames && PyTuple_GET_SIZE(kwnames))) {
-      for (const char* item : {"getitem", "setitem"}) {
-        const std::string name = std::string("__") + item + "__";
-        if (text_of(PyDescr_NAME(callable)) != name) continue;
-        // The operator asks the class, where the program may have put its own.
-        FJ_TRY(TensorMethod method, tensor_method(args[0], name.c_str()));
-        if (!method.is_found_by_name) return record_operator(callable, args);
-        Ref operators = Ref::steal(PyImport_ImportModule("operator"));
-        if (!operators) return Result<Ref>::raised();
-        FJ_TRY(Ref function,
-               from_api(PyObject_GetAttrString(operators.get(), item)));
-        return record_operator(function.get(), args);
-      }
+    if (is_item_method(callable, args) &&
+        !(kwnames && PyTuple_GET_SIZE(kwnames))) {
+      const std::string name = text_of(PyDescr_NAME(callable));
+      // The operator asks the class, where the program may have put its own.
+      FJ_TRY(TensorMethod method, tensor_method(args[0], name.c_str()));
+      if (!method.is_found_by_name) return record_operator(callable, args);
+      Ref operators = Ref::steal(PyImport_ImportModule("operator"));
+      if (!operators) return Result<Ref>::raised();
+      const char* item = args.size() == 2 ? "getitem" : "setitem";
+      FJ_TRY(Ref function,
+             from_api(PyObject_GetAttrString(operators.get(), item)));
+      return record_operator(function.get(), args);
     }
     FJ_TRY(Ref special,
            call_special_method(*recorder_, callable, args, kwnames));
@@ -426,20 +438,6 @@ Result<Ref> LibTorchTracer::call(PyObject* callable,
 
 // A method bound to a stand-in is recorded as a method call on it, with the
 // function of C as the callable.
-namespace {
-
-// Tensor's own __getitem__ and __setitem__ in C, called as such.
-bool is_item_method(PyObject* callable, const std::vector<PyObject*>& args) {
-  if (!Py_IS_TYPE(callable, &PyWrapperDescr_Type) || args.empty() ||
-      !is_tensor_object(args[0]))
-    return false;
-  const std::string name = text_of(PyDescr_NAME(callable));
-  return (name == "__getitem__" && args.size() == 2) ||
-         (name == "__setitem__" && args.size() == 3);
-}
-
-}  // namespace
-
 Result<Ref> LibTorchTracer::record_bound(PyObject* callable,
                                          const std::vector<PyObject*>& args,
                                          PyObject* kwnames) {
